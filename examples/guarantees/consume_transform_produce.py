@@ -191,8 +191,8 @@ def until_decided(call: Callable[[], None], attempts: int = 5) -> None:
                 raise
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Gives the exit code."""
+def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -234,7 +234,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--step-by-step", action="store_true", help="wait for a line on stdin at every step"
     )
-    options = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one worker. Gives the exit code."""
+    options = options_of(arguments)
     with broker_at(options.bootstrap_servers) as servers:
         make_topic(servers, options.input)
         make_topic(servers, options.output)

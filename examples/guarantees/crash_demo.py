@@ -182,7 +182,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for outcome in run(servers, dsn, options.orders, options.rounds):
             outcomes.append(outcome)
             print(
-                f"{outcome.name}: killed {outcome.kills} times, {options.rounds} times at each step",
+                f"{outcome.name}: killed {outcome.kills} times, {options.rounds} times at each "
+                f"step",
                 flush=True,
             )
     print(f"\n{table(outcomes)}")

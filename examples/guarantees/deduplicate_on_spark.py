@@ -1,9 +1,12 @@
 """Readings that an at-least-once producer sent, some of them twice, through Spark into PostgreSQL:
 each once. Three ways to know a duplicate:
 
-    watermark   by key: Spark remembers the keys of the last minutes           state: keys within the delay; what is later is dropped
-    sequence    by sequence number: higher than the last of its device         state: one number a device; needs order within a device
-    anti-join   by the table itself: what is there already is not added        state: none; needs an index on the key
+    watermark   by key: Spark remembers the keys of the last minutes
+                state: keys within the delay; what is later is dropped
+    sequence    by sequence number: higher than the last of its device
+                state: one number a device; needs order within a device
+    anti-join   by the table itself: what is there already is not added
+                state: none; needs an index on the key
 
 Each is right only together with how it is stored. Spark writes to its checkpoint that a micro-batch
 is done after the batch was stored, so a crash between the two brings the same micro-batch again.
@@ -43,7 +46,9 @@ KEY = ["device", "sequence"]
 
 # No table has a key that would refuse a second row: what is stored twice shows.
 TABLES = """
-    CREATE TABLE readings (device text NOT NULL, sequence bigint NOT NULL, celsius double precision NOT NULL);
+    CREATE TABLE readings (
+        device text NOT NULL, sequence bigint NOT NULL, celsius double precision NOT NULL
+    );
     CREATE INDEX ON readings (device, sequence);
     CREATE TABLE stored_batches (query_id text, batch_id bigint, PRIMARY KEY (query_id, batch_id));
     CREATE TABLE last_sequences (device text PRIMARY KEY, sequence bigint NOT NULL);
@@ -309,8 +314,8 @@ def rows_in(dsn: str) -> Counter[tuple[str, int]]:
         return Counter(connection.execute("SELECT device, sequence FROM readings").fetchall())
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Gives the exit code: 0 where each form stored each reading once."""
+def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -326,7 +331,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--postgres",
         metavar="DSN",
-        help="of a database, whose tables are made anew; without it a server is started for the run",
+        help=(
+            "of a database, whose tables are made anew; without it a server is started for the run"
+        ),
     )
     parser.add_argument(
         "--topic", default="readings", help="topic that gets the readings and is read (readings)"
@@ -334,7 +341,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--readings", type=int, default=100, help="how many each of five devices measures (100)"
     )
-    options = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the forms. Gives the exit code: 0 where each stored each reading once."""
+    options = options_of(arguments)
     from pyspark_barnabas import local_session
 
     whole = readings(5, options.readings)

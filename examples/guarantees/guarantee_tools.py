@@ -86,7 +86,10 @@ def publish(
 
 
 def send(producer: Producer, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
-    """Produce and wait until the broker has all of it. Raises KafkaException with the first error."""
+    """Produce and wait until the broker has all of it.
+
+    Raises: KafkaException with the first error.
+    """
     failures: list[KafkaError] = []
 
     def on_delivery(error: KafkaError | None, _: Message) -> None:

@@ -37,11 +37,13 @@ STEPS = ("stored", "committed")
 
 TABLE = """
     CREATE TABLE IF NOT EXISTS current_orders (
-        order_number bigint PRIMARY KEY, version bigint NOT NULL, total_cents bigint, deleted boolean NOT NULL
+        order_number bigint PRIMARY KEY, version bigint NOT NULL, total_cents bigint,
+        deleted boolean NOT NULL
     )
 """
 UPSERT = """
-    INSERT INTO current_orders AS stored VALUES (%(order)s, %(version)s, %(total_cents)s, %(deleted)s)
+    INSERT INTO current_orders AS stored
+    VALUES (%(order)s, %(version)s, %(total_cents)s, %(deleted)s)
     ON CONFLICT (order_number) DO UPDATE
     SET version = excluded.version, total_cents = excluded.total_cents, deleted = excluded.deleted
     WHERE excluded.version > stored.version

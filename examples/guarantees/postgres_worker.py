@@ -43,8 +43,9 @@ def place_for(
     alone: int,
     of: str = "orders",
 ) -> Iterator[Place]:
-    """Reads the command line, starts what is missing for as long as the block lasts, and makes the
-    topic unless it is there.
+    """What the command line names; what is missing is started for as long as the block lasts.
+
+    The topic is made unless it is there.
 
     Takes:  about, the text of --help; alone, how many orders are published where the broker is the
             script's own; of, what --orders counts.
@@ -72,9 +73,7 @@ def place_for(
         default="writer-1",
         help="this writer's name, the same after a restart (writer-1)",
     )
-    parser.add_argument(
-        "--batch-size", type=int, default=20, help="records in one transaction (20)"
-    )
+    parser.add_argument("--batch-size", type=int, default=20, help="records in a transaction (20)")
     parser.add_argument("--forever", action="store_true", help="go on at the end of the input")
     parser.add_argument(
         "--step-by-step", action="store_true", help="wait for a line on stdin at every step"

@@ -1,8 +1,10 @@
 """Counts page views per category in windows of 5 s, from topic to topic, each exactly once.
 
-    revisions         a count whenever it changed in a micro-batch, into a compacted topic (Spark's update mode)
+    revisions         a count whenever it changed in a micro-batch, into a compacted topic (Spark's
+                      update mode)
     final             a count once, when its window is closed (append mode)
-    per-record        a count for every record, stream time per task, as Kafka Streams has it (transformWithState)
+    per-record        a count for every record, stream time per task, as Kafka Streams has it
+                      (transformWithState)
     per-record-final  the same, and only what is final: Kafka Streams' suppress
 
 Several forms are several queries, each with a checkpoint and a topic of its own. Stop it as you
@@ -37,7 +39,9 @@ SETTINGS = {
     # State lives in RocksDB, beside the heap. With changelog checkpointing a micro-batch stores
     # what it changed, as Kafka Streams writes to its changelog topic; snapshots of all of it are
     # made in the background.
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # How many pieces the state has. A query keeps what it began with: it is in the checkpoint.
     "spark.sql.shuffle.partitions": "2",
@@ -177,7 +181,8 @@ def start_revisions(records: DataFrame, job: Job) -> StreamingQuery:
     ).start()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -209,15 +214,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--max-events", type=int, default=None, help="at most so many in a micro-batch"
     )
     parser.add_argument("--until-now", action="store_true", help="count what is there, then end")
-    given = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count until stopped. Gives the exit code."""
+    options = options_of(arguments)
     job = Job(
-        given.bootstrap_servers,
-        given.input,
-        given.output,
-        given.checkpoint.resolve(),
-        given.tasks,
-        given.max_events,
-        given.until_now,
+        options.bootstrap_servers,
+        options.input,
+        options.output,
+        options.checkpoint.resolve(),
+        options.tasks,
+        options.max_events,
+        options.until_now,
     )
     try:
         spark = new_session()
@@ -225,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"Spark cannot run here: {error}", file=sys.stderr)
         return 1
     try:
-        queries = start_all(spark, given.form, job)
+        queries = start_all(spark, options.form, job)
         while any(query.isActive for query in queries):
             spark.streams.awaitAnyTermination()  # raises what one has failed with, whichever it is
             spark.streams.resetTerminated()

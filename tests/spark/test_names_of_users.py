@@ -23,11 +23,13 @@ from barnabas import LocalBroker
 from pyspark.sql import SparkSession
 
 with LocalBroker() as broker:
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.log.level", "OFF").getOrCreate()
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers}
     rows = spark.range(7).selectExpr("CAST(id AS STRING) AS value")
     rows.write.format("barnabas").options(**options, topic="numbers").mode("append").save()
-    print("read", spark.read.format("barnabas").options(**options, subscribe="numbers").load().count())
+    frame = spark.read.format("barnabas").options(**options, subscribe="numbers").load()
+    print("read", frame.count())
     spark.stop()
 """
 
@@ -96,10 +98,14 @@ def test_the_wheel_has_two_names_at_its_top(tmp_path: Path) -> None:
 
 def test_no_code_of_ours_goes_by_the_short_names() -> None:
     """A second copy of a module would be loaded, and its classes would be others."""
+    pattern = rf"^\s*(from|import) ({'|'.join(TAKEN)})\b"
     searched = subprocess.run(
-        ["git", "grep", "-nE", rf"^\s*(from|import) ({'|'.join(TAKEN)})\b", "--", "*.py", "*.md", "Makefile"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        ["git", "grep", "-nE", pattern, "--", "*.py", "*.md", "Makefile"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     found = [
         line
         for line in searched.stdout.splitlines()

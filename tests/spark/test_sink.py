@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-ALL = "topic string, partition int, key binary, value binary, headers array<struct<key:string,value:binary>>, timestamp timestamp"
+ALL = (
+    "topic string, partition int, key binary, value binary, headers "
+    "array<struct<key:string,value:binary>>, timestamp timestamp"
+)
 
 
 class Record(NamedTuple):

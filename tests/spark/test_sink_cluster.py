@@ -65,7 +65,7 @@ def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
         is_lost = False
 
         def lose_a_worker(_: Frame) -> Action:
-            """When the tasks of batch 3 are done and it is to be published: their files outlive it."""
+            """Kill the worker when the tasks of batch 3 are done: their files outlive it."""
             nonlocal is_lost
             if not is_lost and list(spool.rglob("*/3/*.batches")):
                 is_lost = True

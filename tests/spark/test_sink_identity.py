@@ -283,7 +283,8 @@ def test_a_group_that_was_forgotten_is_told(query: Copying, on_uncertain: str) -
         future.result(30)
     fails(
         lambda: query.run(topic),
-        r"the checkpoint says that this query published.*offsets\.retention\.minutes.*onUncertainBatch=write",
+        r"the checkpoint says that this query "
+        r"published.*offsets\.retention\.minutes.*onUncertainBatch=write",
     )
     assert values_of(query.servers, topic) == query.all
     query.run(topic, onUncertainBatch=on_uncertain)

@@ -183,7 +183,10 @@ def test_names_that_cannot_be_resolved_are_told_at_once(monkeypatch: pytest.Monk
         retry_timeout_ms=600_000,
         retry_backoff_ms=600_000,
     )
-    says = r"no host of kafka\.bootstrap\.servers can be found: .*'nowhere\.invalid' cannot be resolved \(Name or service not known\); .*neither"
+    says = (
+        r"no host of kafka\.bootstrap\.servers can be found: .*'nowhere\.invalid' cannot be "
+        r"resolved \(Name or service not known\); .*neither"
+    )
     with pytest.raises(ClientError, match=says), Client(options) as client:
         client.partitions_of(["t"])
 

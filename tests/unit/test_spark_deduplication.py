@@ -174,7 +174,10 @@ def test_a_constant_name_in_a_query_is_told() -> None:
     )
     with pytest.raises(
         UncertainBatchError,
-        match=r"by batch 0 of query q, and this is batch 1 of query q\. .* give the batch's id as batchId",
+        match=(
+            r"by batch 0 of query q, and this is batch 1 of query q\. .* give the batch's id "
+            r"as batchId"
+        ),
     ):
         write({"t": has(1, origin=first)}, 0, "t", origin=second)
     with pytest.raises(UncertainBatchError, match="number 8 of this writeId"):

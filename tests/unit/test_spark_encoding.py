@@ -174,7 +174,10 @@ def test_each_topic_is_asked_for_once() -> None:
 def test_a_partition_that_is_not_there(partition: int) -> None:
     with pytest.raises(
         EncodingError,
-        match=f"Column 'partition' has {partition} in a row for topic 'orders', whose partitions are 0 to 3",
+        match=(
+            f"Column 'partition' has {partition} in a row for topic 'orders', whose partitions "
+            f"are 0 to 3"
+        ),
     ):
         encoded(rows(value=[b"a", b"b"], partition=pa.array([None, partition], pa.int32())))
 

@@ -220,5 +220,8 @@ def test_a_damaged_cache_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_nothing_of_numba_is_imported_before_it_is_worth_it() -> None:
-    script = "import sys; from spark_connector import numba_loops, reading; numba_loops.is_cached(); sys.exit('numba' in sys.modules)"
+    script = (
+        "import sys; from spark_connector import numba_loops, reading; "
+        "numba_loops.is_cached(); sys.exit('numba' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=600, check=True)

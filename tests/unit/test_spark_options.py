@@ -276,7 +276,8 @@ def test_open_transactions_and_filters() -> None:
     [
         (
             {"endingOffsets": "latest"},
-            r"option endingOffsets is for batch reads: a stream goes on; leave it out, or stop with .*availableNow",
+            r"option endingOffsets is for batch reads: a stream goes on; leave it out, or stop "
+            r"with .*availableNow",
         ),
         ({"endingTimestamp": "5"}, "option endingTimestamp is for batch reads"),
         ({"endingOffsetsByTimestamp": "{}"}, "option endingOffsetsByTimestamp is for batch reads"),

@@ -153,7 +153,10 @@ def test_plans(broker: FakeBroker) -> None:
     assert len(planned(broker, subscribe="t", minPartitions="4")) == 4
     with pytest.raises(
         OptionError,
-        match=r"option startingOffsets has to name every partition.*t-1 is missing, x-0 is not read",
+        match=(
+            r"option startingOffsets has to name every partition.*t-1 is missing, x-0 is not "
+            r"read"
+        ),
     ):
         planned(broker, subscribe="t", startingOffsets='{"t": {"0": 1}, "x": {"0": 1}}')
     with pytest.raises(OptionError, match="option assign names partitions that do not exist: t-7"):
@@ -175,7 +178,10 @@ def test_offsets_that_begin_behind_their_end(
     assert from_offset(13) == []
     with pytest.raises(
         DataLossError,
-        match=r"the log of t-0 ends at 13, before startingOffsets, 14: the topic was made anew.*failOnDataLoss",
+        match=(
+            r"the log of t-0 ends at 13, before startingOffsets, 14: the topic was made "
+            r"anew.*failOnDataLoss"
+        ),
     ):
         from_offset(14)
     assert from_offset(14, failOnDataLoss="false") == []

@@ -300,7 +300,10 @@ def test_time_is_up_and_what_was_begun_is_aborted(cluster: FakeCluster) -> None:
     cluster.disturb = always(ProduceRequest, Code.NOT_ENOUGH_REPLICAS)
     with pytest.raises(
         PublishError,
-        match=r"publishing batch 3 as 'query' failed \d+ times.*NOT_ENOUGH_REPLICAS.*publishing it again is safe",
+        match=(
+            r"publishing batch 3 as 'query' failed \d+ times.*NOT_ENOUGH_REPLICAS.*publishing "
+            r"it again is safe"
+        ),
     ):
         publish(cluster, 3, encoded(0, b"a"), delivery_timeout_ms=30)
     assert cluster.aborted == cluster.asked(ProduceRequest), "the last attempt's transaction, too"

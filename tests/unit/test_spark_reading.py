@@ -228,7 +228,10 @@ def test_records_that_were_deleted(broker: FakeBroker) -> None:
     broker.logs["t", 0].batches = broker.logs["t", 0].batches[0:]
     with pytest.raises(
         DataLossError,
-        match=r"the log of t-0 begins at 2 by now, not at 0, for the range \[0, 13\).*failOnDataLoss",
+        match=(
+            r"the log of t-0 begins at 2 by now, not at 0, for the range \[0, "
+            r"13\).*failOnDataLoss"
+        ),
     ):
         values(broker, 0, 13)
     assert values(broker, 0, 13, strict=False) == list("cdef")
@@ -356,7 +359,7 @@ def test_a_batch_that_says_it_is_larger_than_any_is_never_whole(broker: FakeBrok
 def test_a_broker_that_starts_and_does_not_know_its_topics_yet(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The patience with unknown topics begins when one is unknown, not when the broker went away."""
+    """Patience with unknown topics begins when one is unknown, not when the broker went away."""
     monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 60_000)
     now = [0.0]
     monkeypatch.setattr(
@@ -471,7 +474,10 @@ def test_in_the_end_the_failure_is_told(broker: FakeBroker) -> None:
 
 
 def test_nobody_listens() -> None:
-    says = r"no broker of kafka.bootstrap.servers can be reached .*Connection refused.*is one running there"
+    says = (
+        r"no broker of kafka.bootstrap.servers can be reached .*Connection refused.*is one "
+        r"running there"
+    )
     with refusing_port() as port, pytest.raises(ClientError, match=says):
         Client(
             ClientOptions((("127.0.0.1", port),), retry_timeout_ms=30, retry_backoff_ms=5)
@@ -492,7 +498,10 @@ def test_damage_is_told(broker: FakeBroker) -> None:
     broker.logs["t", 0] = FakeLog([bytes(bad)])
     with pytest.raises(
         DamageError,
-        match=r"t-0 cannot be read, for the range \[0, 1\): the checksum of the batch at offset 0 is wrong; .*startingOffsets",
+        match=(
+            r"t-0 cannot be read, for the range \[0, 1\): the checksum of the batch at offset "
+            r"0 is wrong; .*startingOffsets"
+        ),
     ):
         values(broker, 0, 1)
     codec = bytearray(batch(0, "a" * 100, codec=Codec.GZIP))

