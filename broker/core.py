@@ -52,14 +52,13 @@ from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOP
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transaction_coordinator import TransactionCoordinator, TxnSettings
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
-from barnabas.protocol.errors import Code, ProtocolViolation
+from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
 from barnabas.protocol.hot_responses import Piece
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.cleaner import CleanJob, CleanResult
 from barnabas.storage.disk import Syncable, may_have_lost_pages
-from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager, sync_one_by_one
 
 logger = logging.getLogger("barnabas.broker")
@@ -430,38 +429,6 @@ class Broker:
         response.write(out, context.api_version)
         _FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)
         return (out,)
-
-    # --- for what reaches the topics through the broker --------------------------------------------
-
-    def partition(self, topic: str, index: int) -> Log | None:
-        """As `TopicRegistry.partition`."""
-        return self.topics.partition(topic, index)
-
-    def partitions_of(self, topic: str) -> list[Log | None]:
-        """As `TopicRegistry.partitions_of`."""
-        return self.topics.partitions_of(topic)
-
-    def missing_code(self, topic: str, index: int) -> Code:
-        """As `TopicRegistry.missing_code`."""
-        return self.topics.missing_code(topic, index)
-
-    def ensure_internal_topic(self, name: str, now_ms: int) -> None:
-        """As `TopicRegistry.ensure_internal_topic`."""
-        self.topics.ensure_internal_topic(name, now_ms)
-
-    def internal_log(self, name: str, index: int, now_ms: int) -> Log:
-        """As `TopicRegistry.internal_log`."""
-        return self.topics.internal_log(name, index, now_ms)
-
-    def on_progress(self, log: Log, now_ms: int) -> None:
-        """As `LogProgress.on_appended`, of one log."""
-        self.progress.on_appended([log], now_ms)
-
-    def on_appended(self, logs: list[Log], now_ms: int) -> None:
-        """As `LogProgress.on_appended`."""
-        self.progress.on_appended(logs, now_ms)
-
-    # --- answers' address --------------------------------------------------------------------------
 
     def advertised(self, context: RequestContext) -> tuple[str, int]:
         """The address that a client is told to come back to: what advertised.listeners says, else

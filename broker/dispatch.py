@@ -8,9 +8,9 @@ Every request goes this way, in this order:
 | its body is read; one that cannot be read ends the connection | `read_body` |
 | (later: authorise it) | `answer`, before the handler |
 | its handler answers it | `answer` |
-| ...which parks it, and a coordinator's Result answers it, now or later | `to_groups`, `to_transactions` |
-| ...which ends the connection where the request was delayed on one that its producer has given up | `to_transactions`, `guard` |
-| ...which holds it back while the last transaction of its transactional id is ending | `to_transactions`, `hold_back` |
+| ...parks it, and a coordinator's Result answers it, now or later | `to_groups`, `to_transactions` |
+| ...ends the connection of a request that was delayed on one given up | `to_transactions`: guard |
+| ...holds it back while the id's last transaction is ending | `to_transactions`: hold_back |
 | (later: measure it, and throttle its client) | `answer`, after the handler |
 | its response is encoded and sent; a parked one's later | `Broker` |
 
@@ -44,7 +44,7 @@ Decide = Callable[[Request, RequestContext, int], Result]
 
 
 class Route(NamedTuple):
-    """One row: how a request is read, and who answers it. `route` makes it, and checks the types."""
+    """One row: how a request is read, and who answers it. `route` makes it and checks the types."""
 
     name: str
     read: Read[Any]

@@ -1,5 +1,7 @@
-"""The take-over of a data directory of Apache Kafka's: topics that only its directories tell of, and
-their settings and the producer ids given out, where Kafka's metadata log is there to tell them.
+"""The take-over of a data directory of Apache Kafka's.
+
+Topics that only directories tell of are journaled, with their settings where Kafka's metadata log
+is there to tell them; producer ids that it reserved are not given out again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The registry of topics: their partitions' logs, leader epochs and settings, and how they come, grow
-and go.
+"""The registry of topics: their partitions' logs, leader epochs and settings; creation and growth.
 
-What is journaled comes first, as `slices.py` has it: a topic that is made is in the metadata journal
-before its first log is, and `partition` knows it when all its logs are there; one that is deleted is
-out of the journal, and unknown here, before its first log goes. A start ends what was cut short.
+The metadata journal goes first, as `slices.py` has it. A topic that is made is journaled before its
+first log is, and `partition` gives its logs when all of them are there. One that is deleted leaves
+the journal and this registry before its first log goes. A start ends what was cut short.
 What else hangs on a topic that goes (waiting fetches, flushes, offsets of groups) is in
 `topic_deletion.py`.
 """

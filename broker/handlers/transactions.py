@@ -52,9 +52,9 @@ def on_txn_offset_commit(
     broker.transactions.check_connection(
         request.transactional_id, producer, context.connection_id, adds=True, offsets=True
     )
-    broker.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
-    index = partition_for(request.group_id, len(broker.partitions_of(OFFSETS_TOPIC)))
-    producers = broker.internal_log(OFFSETS_TOPIC, index, context.now_ms).producer_state
+    broker.topics.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
+    index = partition_for(request.group_id, len(broker.topics.partitions_of(OFFSETS_TOPIC)))
+    producers = broker.topics.internal_log(OFFSETS_TOPIC, index, context.now_ms).producer_state
     is_open = producers.has_ongoing_transaction_of(request.producer_id)
     code = broker.transactions.verify_offsets(
         request.transactional_id,
@@ -114,9 +114,9 @@ def _write_marker(
 ) -> Code:
     if marker.producer_epoch < 0 or marker.producer_id < 0:
         return Code.UNKNOWN_SERVER_ERROR
-    log = broker.partition(name, index)
+    log = broker.topics.partition(name, index)
     if log is None:
-        return broker.missing_code(name, index)
+        return broker.topics.missing_code(name, index)
     try:
         info = log.append_marker(
             producer_id=marker.producer_id,
@@ -136,7 +136,7 @@ def _write_marker(
             marker.producer_epoch,
             marker.transaction_result,
         )
-    broker.on_progress(log, now_ms)
+    broker.progress.on_appended([log], now_ms)
     return Code.NONE
 
 
@@ -148,8 +148,8 @@ def on_describe_producers(
     for topic in request.topics:
         rows = []
         for index in topic.partition_indexes:
-            log = broker.partition(topic.name, index)
-            code = broker.missing_code(topic.name, index) if log is None else Code.NONE
+            log = broker.topics.partition(topic.name, index)
+            code = broker.topics.missing_code(topic.name, index) if log is None else Code.NONE
             producers = (
                 []
                 if log is None
