@@ -1,7 +1,7 @@
-"""The join of a coordinator and its internal topic: appends what it decides, replays it, releases
-its answers, carries out its effects.
+"""The join of the coordinators and their internal topics.
 
-A decision on a transaction goes to transaction_end.py, which carries it out.
+What a coordinator decides is appended and replayed; then its answers leave, and its effects are
+carried out. A decision on a transaction goes to transaction_end.py, which carries it out.
 """
 
 from __future__ import annotations

@@ -133,8 +133,7 @@ class FlushQueue:
         self._begin(now_ms)
 
     def wait_for_frame(self, logs: Iterable[Log], then: FrameContinuation, now_ms: int) -> None:
-        """Run `then` when everything appended so far to `logs` is on the disk, or goes there with
-        the frame of the journal that is being made.
+        """Run `then` when what was appended to `logs` is on the disk, or goes there with a frame.
 
         Takes:  then(frame, now_ms), called once; it may add records to the frame. Without a journal
                 the frame is None, and the data are on the disk.
@@ -209,8 +208,9 @@ class FlushQueue:
     # --- a flush ---------------------------------------------------------------------------------
 
     def _begin(self, now_ms: int) -> None:
-        """Begin a flush, unless one is under way, or is being begun: whoever hears that a frame is
-        made may ask for another flush.
+        """Begin a flush, unless one is under way, or is being begun.
+
+        Whoever hears that a frame is made may ask for another flush.
         """
         if self._is_beginning:
             return

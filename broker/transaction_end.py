@@ -148,10 +148,13 @@ LAW: Mapping[tuple[Step, Event], Mapping[Durability, Row]] = {
 class Ending:
     """One transaction that is ending.
 
-    request, context: the EndTxn(commit) that began it; None where none did. transaction: as it was
-    then. decision: None until it is made. frame: of the journal, while it is made. prepare: the
-    record of the decision, once it is encoded. logs: those that got a marker. held_back: calls that are
-    made when it has ended, in the order in which they came.
+    request, context: the EndTxn(commit) that began it; None where none did.
+    transaction: as it was then.
+    decision: None until it is made.
+    frame: of the journal, while it is made.
+    prepare: the record of the decision, once it is encoded.
+    logs: those that got a marker.
+    held_back: calls that are made when it has ended, in the order in which they came.
     """
 
     __slots__ = (
@@ -575,8 +578,7 @@ class TransactionEnds:
         return log
 
     def flush_completions(self) -> None:
-        """Have it on the disk, at once, which transactions are complete: topics go that some of
-        them wrote to.
+        """Flush the Complete records, at once, before topics go that some transactions wrote to.
 
         A decision that a power loss brings back is carried out again. On another topic of the same
         name nothing would show that what is open there is of a later transaction: the marker went

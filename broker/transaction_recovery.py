@@ -101,9 +101,7 @@ class TransactionRecovery:
             )
 
     def complete_transactions(self, now_ms: int) -> None:
-        """End on all partitions what was decided before the start, and what nobody can decide any
-        more.
-        """
+        """End what was decided before the start, and what nobody can decide any more."""
         ends = self._ends
         ends.unwritten.remove(lambda marker: self._is_over(marker, now_ms))
         for journaled in self._journaled.values():
@@ -140,8 +138,10 @@ class TransactionRecovery:
         return True
 
     def _redo_markers(self, journaled: JournaledDecision, now_ms: int) -> None:
-        """The coordinator may think the commit complete, and have gone on; its markers may be gone
-        with the power nevertheless.
+        """Write the markers of a journal's decision where its transaction is still open.
+
+        The coordinator may have completed the commit and gone on; a power loss may have taken its
+        markers nevertheless.
         """
         decision = journaled.decision
         marker = Marker(*decision[1:5], decision.decided_ms)

@@ -1,5 +1,4 @@
-"""The transaction coordinator as a value: requests, ticks and written markers in; records, answers
-and decisions out.
+"""The transaction coordinator as a value: requests and ticks in; records, answers, decisions out.
 
 `on_*` decides from the hard state and leaves it alone; `replay` and `apply` are its only writers.
 Who waits for the end of a transaction is soft state, lost in a crash like the connection that it
@@ -186,8 +185,7 @@ class TransactionCoordinator:
         ]
 
     def on_power_loss(self, now_ms: int, *, forgets_epochs: bool = False) -> Result:
-        """After the log was replayed, where the machine and not only the broker went down: a new
-        epoch for every transactional id.
+        """A new epoch for every transactional id, at a start after a power loss.
 
         A producer on another machine goes on with its session, of which the broker may have lost
         what was not yet on the disk: a batch that was acknowledged, the record that a partition is
@@ -375,8 +373,9 @@ class TransactionCoordinator:
     def on_add_partitions_to_txn(
         self, request: AddPartitionsToTxnRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Partitions that the producer is about to write to; from version 4 on for many
-        transactions, which it may also only ask about.
+        """Partitions that the producer is about to write to.
+
+        From version 4 on a request is for many transactions, and may only verify.
 
         Gives:  an Ongoing record and the answer; no record where all of them are there already.
         Errors: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the
@@ -479,8 +478,9 @@ class TransactionCoordinator:
     def on_add_offsets_to_txn(
         self, request: AddOffsetsToTxnRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """The partition of __consumer_offsets that keeps the group, added like any other (and not
-        looked up: the group is kept there).
+        """Add the partition of __consumer_offsets that keeps the group, like any other.
+
+        It is not looked up: the group is kept there.
 
         Errors: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
         CONCURRENT_TRANSACTIONS.
@@ -508,8 +508,7 @@ class TransactionCoordinator:
         topic: str,
         partition: int,
     ) -> Code:
-        """Whether a transactional batch may be appended there: NONE, or the code that Produce
-        answers with.
+        """Whether a transactional batch may be appended there: NONE, or the code for Produce.
 
         Produce never answers with PRODUCER_FENCED, which its clients do not expect there, nor with
         CONCURRENT_TRANSACTIONS, which older ones do not try again: they are INVALID_PRODUCER_EPOCH
@@ -778,8 +777,9 @@ class TransactionCoordinator:
     def on_list_transactions(
         self, request: ListTransactionsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Those that pass all filters: states, producer ids, and from version 1 on how long they
-        have been open (KIP-994).
+        """The transactions that pass all filters.
+
+        By states and producer ids, and from version 1 on by how long they are open (KIP-994).
         """
         states = [STATE_BY_NAME[name] for name in request.state_filters if name in STATE_BY_NAME]
         longer_than_ms = request.duration_filter if context.api_version >= 1 else -1
@@ -826,8 +826,10 @@ class TransactionCoordinator:
     def _result_for(
         self, transactional_id: str, records: Iterable[TransactionMetadata], replies: list[Reply]
     ) -> Result:
-        """Without records it still names the partition: what the reply says may rest on a record
-        that is not flushed yet.
+        """The result for the partition of a transactional id.
+
+        Without records it still names the partition: what the reply says may rest on a record that
+        is not flushed yet.
         """
         return Result(
             partition=partition_for(transactional_id, self._partition_count)
@@ -843,8 +845,9 @@ class TransactionCoordinator:
         effects: list[Decision | SessionAtEnd],
         replies: list[Reply],
     ) -> Result:
-        """One result for each internal partition, in the order in which they first come up; the
-        replies and effects in the last of them.
+        """One result for each internal partition, in the order in which they first come up.
+
+        The replies and effects are in the last of them.
         """
         by_partition: dict[int, Result] = {}
         for metadata in moved:
@@ -859,8 +862,9 @@ class TransactionCoordinator:
 
 
 def _requester(request: InitProducerIdRequest) -> ProducerIdAndEpoch:
-    """Who the producer says it is; NOBODY from one that is new. Raises: KafkaError INVALID_REQUEST
-    where only one of the two is named.
+    """Who the producer says it is; NOBODY from one that is new.
+
+    Raises: KafkaError INVALID_REQUEST where only one of the two is named.
     """
     requester = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if (requester.producer_id == NO_PRODUCER_ID) != (requester.producer_epoch == NO_PRODUCER_EPOCH):

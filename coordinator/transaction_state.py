@@ -98,8 +98,9 @@ AT_REST = (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
 
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:
-    """Whether a further session needs a new producer id. The highest epoch is left to the
-    coordinator, for fencing.
+    """Whether a further session needs a new producer id.
+
+    The highest epoch is left to the coordinator, for fencing.
     """
     return producer_epoch >= MAX_PRODUCER_EPOCH - 1
 
@@ -142,8 +143,9 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_epoch_given_out(self) -> bool:
-        """Whether any producer has the current epoch: one that fences is the coordinator's own, and
-        so is always the highest.
+        """Whether any producer has the current epoch.
+
+        One that fences is the coordinator's own, and so is always the highest.
         """
         return not self.epoch_is_a_fence and self.producer_epoch < MAX_PRODUCER_EPOCH
 
@@ -208,15 +210,15 @@ class TransactionMetadata(NamedTuple):
         )
 
     def prepared(self, commit: bool, wall_ms: int) -> TransactionMetadata:
-        """The decision of the producer itself. Its time is the transaction's own: later than that
-        of any decision before.
+        """The decision of the producer itself.
+
+        Its time is the transaction's own: later than that of any decision before.
         """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         return self._moved(state, max(wall_ms, self.last_update_ms + 1))
 
     def fenced(self, requester: ProducerIdAndEpoch, wall_ms: int) -> TransactionMetadata:
-        """The decision to abort over the producer's head: its epoch is raised, so that it is
-        refused from here on.
+        """The decision to abort over the producer's head, which raises its epoch and so refuses it.
 
         The highest epoch stays: no producer has it, so there is none to fence. (Logs of before this
         was seen to may have a transaction that somebody began with it.)
@@ -235,8 +237,9 @@ class TransactionMetadata(NamedTuple):
         return raised._moved(TransactionState.PREPARE_ABORT, max(wall_ms, self.last_update_ms + 1))
 
     def completed(self, wall_ms: int) -> TransactionMetadata:
-        """All markers are written; start_ms stays, as what an operator sees of the last
-        transaction.
+        """The end, when all markers are written.
+
+        start_ms stays, as what an operator sees of the last transaction.
         """
         commit = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT

@@ -1,5 +1,6 @@
-"""What of transactions needs both a coordinator and the logs: TxnOffsetCommit, WriteTxnMarkers,
-DescribeProducers. (EndTxn: transaction_end.py.)
+"""TxnOffsetCommit, WriteTxnMarkers and DescribeProducers: they need a coordinator and the logs.
+
+EndTxn is in broker/transaction_end.py.
 """
 
 from __future__ import annotations
@@ -87,8 +88,7 @@ def _offset_commit_refused(request: TxnOffsetCommitRequest, code: Code) -> TxnOf
 def on_write_txn_markers(
     broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
-    """Markers written by an operator (KIP-664): what ends a transaction that its coordinator does
-    not know.
+    """Markers that an operator writes (KIP-664), where the coordinator knows no transaction.
 
     Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION; TRANSACTION_COORDINATOR_FENCED;
     UNKNOWN_SERVER_ERROR for a negative producer id or epoch, as Kafka has it;
