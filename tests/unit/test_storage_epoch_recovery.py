@@ -1,0 +1,64 @@
+"""Leader epochs at a start, of a log whose batches have the epochs 0 (Kafka's) and later ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.storage_kafka_log import TXN_END, kafka_log
+from helpers.storage_logs import NOW_MS, batch
+
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.epoch_recovery import load_epochs
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.partition_files import PartitionFiles
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Kafka's log, with one batch each of the epochs 3 and 7 after it; no manifest."""
+    log = kafka_log(tmp_path)
+    for epoch in (3, 7):
+        log.begin_leader_epoch(epoch)
+        log.append(batch(), now_ms=NOW_MS)
+    log.segments.active.write_indexes()
+    return tmp_path / "txn-0"
+
+
+EPOCHS = [(0, 0), (3, TXN_END), (7, TXN_END + 1)]
+
+
+def epochs_of(directory: Path, *, all_flushed: bool = False) -> list[tuple[int, int]]:
+    files = PartitionFiles(LogDirectory(OsDisk(), str(directory.parent)), "txn", 0)
+    files.open_segments(LogConfig(), 0, NOW_MS)
+    return load_epochs(files, TXN_END + 2, all_flushed=all_flushed).entries
+
+
+def test_the_file_is_believed_where_it_fits(directory: Path) -> None:
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 49\n7 50\n"
+    assert epochs_of(directory) == EPOCHS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0\n2\n0 0\n3 49\n",  # an older one is back: the last epoch is missing
+        "0\n3\n0 0\n3 49\n",  # cut off
+        "no file",
+    ],
+)
+def test_one_that_does_not_fit_is_built_anew_from_the_batches(directory: Path, text: str) -> None:
+    (directory / "leader-epoch-checkpoint").write_text(text)
+    assert epochs_of(directory) == EPOCHS
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 49\n7 50\n"
+
+
+def test_a_missing_one_is_built_anew(directory: Path) -> None:
+    (directory / "leader-epoch-checkpoint").unlink()
+    assert epochs_of(directory) == EPOCHS
+
+
+def test_after_a_clean_stop_an_epoch_without_a_batch_is_no_reason_to_look(directory: Path) -> None:
+    (directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 49\n")
+    assert epochs_of(directory, all_flushed=True) == [(0, 0), (3, 49)]

@@ -1,0 +1,97 @@
+"""What a partition's directory holds, as Apache Kafka names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.storage_kafka_log import TXN_BASES, kafka_directory, kafka_log
+from helpers.storage_logs import NOW_MS
+
+from barnabas.storage.checkpoints import MANIFEST_NAME, decode_topic_id
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.partition_files import PartitionFiles
+from barnabas.storage.segment import CorruptLog
+
+
+def files_of(path: Path) -> PartitionFiles:
+    return PartitionFiles(kafka_directory(path), "txn", 0)
+
+
+def test_names_are_sorted_by_kind(tmp_path: Path) -> None:
+    files = files_of(tmp_path)
+    assert files.bases == TXN_BASES and files.snapshots.offsets == [3, 28, 31, 49]
+    assert files.manifest is None, "Apache Kafka writes none"
+    assert files.partition.topic_id == decode_topic_id("S2X5t_aKTLaTgxgM1KEWlQ")
+
+
+def test_what_a_change_left_over_goes_and_indexes_without_a_log(tmp_path: Path) -> None:
+    directory = Path(kafka_directory(tmp_path).partition_path("txn", 0))
+    left = ["00000000000000000003.log.deleted", "leader-epoch-checkpoint.tmp", "x.cleaned"]
+    left.append("00000000000000000099.timeindex")
+    for name in left:
+        (directory / name).write_bytes(b"")
+    files_of(tmp_path)
+    assert not any((directory / name).exists() for name in left)
+
+
+def test_segments_have_the_sizes_of_their_files_and_nothing_is_believed(tmp_path: Path) -> None:
+    files = files_of(tmp_path)
+    files.open_segments(LogConfig(), 0, NOW_MS)
+    assert files.sizes() == {base: Path(files.log_path(base)).stat().st_size for base in TXN_BASES}
+    assert not files.is_as_noted() and not any(each.times_known for each in files.segments)
+
+
+def test_an_empty_directory_gets_a_segment_at_the_log_start(tmp_path: Path) -> None:
+    files = files_of(tmp_path)
+    files.bases = []
+    files.open_segments(LogConfig(), 7, NOW_MS)
+    assert [segment.base_offset for segment in files.segments] == [7]
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    log = kafka_log(tmp_path)
+    for segment in log.segments:
+        log.reader.txn_index(segment)
+    log.close()
+    return tmp_path / "txn-0"
+
+
+def reopened(directory: Path) -> PartitionFiles:
+    from barnabas.storage.disk import OsDisk
+    from barnabas.storage.log_directory import LogDirectory
+
+    return PartitionFiles(LogDirectory(OsDisk(), str(directory.parent)), "txn", 0)
+
+
+def test_a_manifest_that_fits_is_told_by_the_sizes(stopped: Path) -> None:
+    files = reopened(stopped)
+    files.open_segments(LogConfig(), 0, NOW_MS)
+    assert files.is_as_noted()
+    with (stopped / "00000000000000000031.log").open("ab") as file:
+        file.write(b"more")
+    files = reopened(stopped)
+    files.open_segments(LogConfig(), 0, NOW_MS)
+    assert not files.is_as_noted()
+
+
+def test_a_segment_that_the_manifest_has_is_missed_but_not_the_oldest(stopped: Path) -> None:
+    (stopped / "00000000000000000000.log").unlink()
+    reopened(stopped).open_segments(LogConfig(), 0, NOW_MS)
+    (stopped / "00000000000000000028.log").unlink()
+    with pytest.raises(CorruptLog, match=r"28\.log.*is missing"):
+        reopened(stopped).open_segments(LogConfig(), 0, NOW_MS)
+
+
+def test_segments_that_were_never_durable_are_not_missed_after_a_power_loss(stopped: Path) -> None:
+    (stopped / "00000000000000000031.log").unlink()
+    files = reopened(stopped)
+    files.drop_manifest_of_lost_segments(31)
+    assert files.manifest is None and not (stopped / MANIFEST_NAME).exists()
+
+
+def test_the_topic_id_comes_from_the_manifest_where_its_file_is_gone(stopped: Path) -> None:
+    (stopped / "partition.metadata").unlink()
+    assert reopened(stopped).partition.topic_id == decode_topic_id("S2X5t_aKTLaTgxgM1KEWlQ")
+    assert (stopped / "partition.metadata").exists()
