@@ -1,0 +1,51 @@
+"""The search for a time within one batch that Apache Kafka wrote, and when it is put off."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.storage_kafka_log import KAFKA
+
+from barnabas.protocol.records import HEADER_SIZE, read_header
+from barnabas.storage import time_search
+from barnabas.storage.time_search import BatchSearch, Searched, SearchTakesLong
+
+BATCH = (KAFKA / "plain-0" / "00000000000000000000.log").read_bytes()[:812]
+HEADER = read_header(BATCH)
+STEP_MS = 26  # of the records' times, in expected.json
+
+
+def search(least_time: int, least_delta: int = 0, most_bytes: int = 1 << 20) -> BatchSearch:
+    return BatchSearch(
+        0, HEADER.crc, least_time, least_delta, HEADER.codec, 10, most_bytes,
+        lambda: BATCH[HEADER_SIZE:],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("least_time", "least_delta", "found"),
+    [(0, 0, (0, 0)), (1, 0, (26, 1)), (3 * STEP_MS, 0, (78, 3)), (0, 9, (234, 9)), (235, 0, None)],
+)
+def test_time_and_offset_of_the_first(
+    least_time: int, least_delta: int, found: tuple[int, int] | None
+) -> None:
+    assert search(least_time, least_delta).result(None) == found
+
+
+def test_a_result_is_kept_by_the_batch_and_what_was_looked_for() -> None:
+    searched: Searched = {}
+    assert search(1).result(searched) == (26, 1)
+    searched[search(1).name] = (0, 0)
+    assert search(1).result(searched) == (0, 0) and search(2).result(searched) == (26, 1)
+
+
+def test_a_long_one_is_put_off_and_run_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_search, "MOST_RECORDS_AT_ONCE", 9)
+    with pytest.raises(SearchTakesLong) as long:
+        search(1).result({})
+    assert long.value.data_bytes == 812 - HEADER_SIZE and long.value.run() == (26, 1)
+    assert search(1).result(None) == (26, 1), "nobody can put it off"
+
+
+def test_records_that_cannot_be_read_are_an_error_and_not_a_failure() -> None:
+    broken = search(1)._replace(read=lambda: b"\xff")
+    assert isinstance(broken.result(None), Exception)
