@@ -52,7 +52,7 @@ from barnabas.storage.checkpoints import (
 )
 from barnabas.storage.disk import DirectorySync
 from barnabas.storage.durability import Durability
-from barnabas.storage.flush_journal import FlushJournal, Redo
+from barnabas.storage.flush_journal import OFFLINE_END, FlushJournal, Redo
 from barnabas.storage.last_run import RunNote
 from barnabas.storage.log import Log
 from barnabas.storage.log_loader import LogLoader
@@ -1294,10 +1294,12 @@ def decisions_do_not_keep() -> Iterator[None]:
     tweak=_with_outages_and_slow_flushes,
 )
 def off_line_partitions_have_no_end() -> Iterator[None]:
-    def no_ends(self: CoordinatorRuntime, effect: Any) -> tuple[()]:
-        return ()
+    partition_ends = TransactionEnds._partition_ends
 
-    with changed(CoordinatorRuntime, "_offline_ends", no_ends):
+    def ends_on_line(self: TransactionEnds, decision: Any) -> Any:
+        return tuple(end for end in partition_ends(self, decision) if end.offset != OFFLINE_END)
+
+    with changed(TransactionEnds, "_partition_ends", ends_on_line):
         yield
 
 
@@ -1352,7 +1354,7 @@ def damaged_frames_end_the_journal() -> Iterator[None]:
     def knows(data: bytes, position: int) -> int:
         return -1
 
-    with changed(flush_journal, "_frame_that_knows", knows):
+    with changed(flush_journal, "later_frame", knows):
         yield
 
 

@@ -30,6 +30,13 @@ def test_there_are_enough() -> None:
     assert len({defect.name for defect in DEFECTS}) == len(DEFECTS)
 
 
+def test_every_one_can_be_planted() -> None:
+    """What it changes is still there under its name."""
+    for defect in DEFECTS:
+        with defect.plant():
+            pass
+
+
 @pytest.mark.parametrize("defect", DEFECTS, ids=[defect.name for defect in DEFECTS])
 def test_a_planted_defect_is_found(defect: Defect) -> None:
     for seed in range(MOST_SEEDS):
