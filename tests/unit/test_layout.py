@@ -40,3 +40,83 @@ def test_no_tests_but_those_of_the_benchmarks_import_them() -> None:
         if "bench" in imported_by(path) and not path.name.startswith("test_bench_")
     }
     assert importing == set()
+
+
+# --- a test for each module ---------------------------------------------------------------------
+
+# How the tests of a package are called: `broker/core.py` has `test_broker_core.py`.
+PREFIXES = {
+    "barnabas": "",
+    "broker": "broker_",
+    "broker/control": "broker_control_",
+    "broker/handlers": "broker_handlers_",
+    "coordinator": "coordinator_",
+    "protocol": "protocol_",
+    "spark_connector": "spark_",
+    "storage": "storage_",
+}
+# Modules that are a part of something, which is tested as a whole, and where.
+TESTED_AS_A_PART = {
+    "barnabas/control.py": "e2e/test_local_broker.py",
+    "barnabas/spark.py": "unit/test_spark_query_lag.py",
+    "barnabas/version.py": "e2e/test_distributions.py",
+    "broker/config_entries.py": "unit/test_broker_handlers_configs.py",
+    "broker/control/endpoint.py": "e2e/test_local_broker.py",
+    "broker/control/observed.py": "e2e/test_local_broker.py",
+    "broker/control/refusals.py": "unit/test_broker_control_faults.py",
+    "broker/control/server.py": "e2e/test_local_broker.py",
+    "broker/coordinator_runtime.py": "unit/test_broker_core.py",
+    "broker/handlers/api_versions.py": "e2e/test_rough_clients.py",
+    "broker/handlers/coordinators.py": "unit/test_broker_handlers_topics.py",
+    "broker/handlers/delete_records.py": "e2e/test_admin.py",
+    "broker/handlers/log_dirs.py": "unit/test_broker_handlers_cluster.py",
+    "broker/handlers/metadata.py": "unit/test_broker_handlers_topics.py",
+    "broker/log_progress.py": "unit/test_broker_core.py",
+    "broker/outbox.py": "unit/test_broker_core.py",
+    "broker/take_over.py": "unit/test_broker_kafka_metadata.py",
+    "broker/topics.py": "unit/test_broker_handlers_topics.py",
+    "broker/transaction_recovery.py": "unit/test_broker_decisions.py",
+    "coordinator/internal_topics.py": "unit/test_broker_handlers_topics.py",
+    "coordinator/transaction_state.py": "unit/test_coordinator_transaction_coordinator.py",
+    "protocol/records.py": "property/test_storage_record_walk.py",
+    "storage/clean_plan.py": "unit/test_storage_cleaner.py",
+    "storage/disk.py": "sim/test_disk.py",
+    "storage/epoch_recovery.py": "unit/test_storage_recovery.py",
+    "storage/log_config.py": "unit/test_storage_log.py",
+    "storage/log_loader.py": "unit/test_storage_recovery.py",
+    "storage/log_upkeep.py": "unit/test_storage_log_manager.py",
+    "storage/partition_directories.py": "unit/test_storage_log_manager.py",
+    "storage/partition_files.py": "unit/test_storage_recovery.py",
+    "storage/segment.py": "unit/test_storage_log.py",
+    "storage/segment_swap.py": "unit/test_storage_cleaner.py",
+    "storage/time_lookup.py": "unit/test_broker_time_searches.py",
+    "storage/time_search.py": "unit/test_broker_time_searches.py",
+}
+
+
+def name_of_test(module: str) -> str:
+    """The name that a module's test has, or has with an "s" behind it."""
+    folder, _, name = module.removesuffix(".py").rpartition("/")
+    return f"test_{PREFIXES[folder]}{name}"
+
+
+def test_every_module_has_a_test_of_its_name_or_says_which_tests_it() -> None:
+    """`barnabas/cli` is tested by command instead: `test_cli_*.py`."""
+    modules = {
+        f"{folder}/{path.name}"
+        for folder in PREFIXES
+        for path in (ROOT / folder).glob("*.py")
+        if not path.name.startswith("__")
+    }
+    tests = {path.stem for path in (ROOT / "tests").glob("*/test_*.py")}
+    without = {
+        name for name in modules if not tests & {name_of_test(name), name_of_test(name) + "s"}
+    }
+    assert without - TESTED_AS_A_PART.keys() == set(), (
+        "add a test of this name, or say in TESTED_AS_A_PART which test has it as a part"
+    )
+    assert TESTED_AS_A_PART.keys() - without == set(), (
+        "these have a test of their name, or are gone"
+    )
+    missing = {test for test in TESTED_AS_A_PART.values() if not (ROOT / "tests" / test).is_file()}
+    assert missing == set()
