@@ -13,14 +13,8 @@ held back until the Complete record, so that the next transaction, which a clien
 EndTxn is answered, never meets CONCURRENT_TRANSACTIONS. An abort needs no waits: what a crash
 forgets of it is aborted again.
 
-Places that are kept:
-
-- Epochs that rise with each transaction (KIP-890, second part): the Prepare record bears the next
-  epoch, and ANSWER gives it to the producer. No row changes.
-- Prepared transactions (KIP-939): a step PREPARED behind FLUSH_DATA, reached by an event of its
-  own, which is left by COMMIT or ABORT.
-- A second node: WRITE_MARKERS sends WriteTxnMarkers to the leaders of other partitions, and a step
-  behind it waits for their answers; FLUSH_* wait for in-sync replicas as well as the disk.
+Comments in the table keep the places of what is to come: epochs that rise with each transaction
+(KIP-890, second part), prepared transactions (KIP-939), and a second node.
 """
 
 from __future__ import annotations
@@ -76,7 +70,7 @@ class Event(Enum):
     SENT = "the answer is sent, and nobody else was heard"
 
 
-class Durability(Enum):
+class CommitDurability(Enum):
     """By what a commit survives a power loss."""
 
     JOURNAL = "the flush journal: one frame takes the last data and the decision"
@@ -106,13 +100,17 @@ class Row(NamedTuple):
     actions: tuple[Action, ...]
 
 
-_S, _E, _D, _A = Step, Event, Durability, Action
+_S, _E, _D, _A = Step, Event, CommitDurability, Action
 _FLUSH_DATA = Row(_S.FLUSH_DATA, (_A.FLUSH_DATA,))
 _RESUME = Row(_S.FLUSH_MARKERS, (_A.WRITE_MARKERS, _A.FLUSH_MARKERS))
 _END_NOW = Row(_S.COMPLETE, (_A.WRITE_PREPARE, _A.WRITE_MARKERS, _A.WRITE_COMPLETE, _A.ANSWER))
 _RESUME_NOW = Row(_S.COMPLETE, (_A.WRITE_MARKERS, _A.WRITE_COMPLETE))
 
-LAW: Mapping[tuple[Step, Event], Mapping[Durability, Row]] = {
+# A commit that is to survive a power loss begins in the column JOURNAL; with DATA the flush queue
+# says whether there is a frame, else it goes on in FLUSH. An abort has the same row in each column.
+# A second node adds a column: what waits for the disk waits for in-sync replicas, too.
+LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
+    # KIP-939 adds (OPEN, PREPARE) -> FLUSH_DATA -> PREPARED, and rows (PREPARED, COMMIT | ABORT).
     (_S.OPEN, _E.COMMIT): {
         _D.JOURNAL: _FLUSH_DATA,
         _D.FLUSH: _FLUSH_DATA,
@@ -122,10 +120,12 @@ LAW: Mapping[tuple[Step, Event], Mapping[Durability, Row]] = {
         _D.JOURNAL: Row(_S.FLUSH_DECISION, (_A.FRAME_DECISION,)),
         _D.FLUSH: Row(_S.FLUSH_DECISION, (_A.WRITE_PREPARE, _A.FLUSH_PREPARE)),
     },
+    # KIP-890 adds no row: WRITE_PREPARE and FRAME_DECISION raise the epoch, ANSWER gives it away.
     (_S.FLUSH_DECISION, _E.FLUSHED): {
         _D.JOURNAL: Row(_S.ANSWER, (_A.WRITE_PREPARE, _A.ANSWER, _A.AFTER_ANSWER)),
         _D.FLUSH: Row(_S.ANSWER, (_A.ANSWER, _A.AFTER_ANSWER)),
     },
+    # A second node adds a step behind WRITE_MARKERS: the answers of other leaders to their markers.
     (_S.ANSWER, _E.SENT): {
         _D.JOURNAL: Row(_S.COMPLETE, (_A.WRITE_MARKERS, _A.FLUSH_MARKERS_LATER, _A.WRITE_COMPLETE)),
         _D.FLUSH: Row(_S.FLUSH_MARKERS, (_A.WRITE_MARKERS, _A.FLUSH_MARKERS)),
@@ -172,7 +172,7 @@ class Ending:
     )
 
     def __init__(
-        self, transactional_id: str, durability: Durability, decision: Decision | None = None
+        self, transactional_id: str, durability: CommitDurability, decision: Decision | None = None
     ) -> None:
         self.transactional_id = transactional_id
         self.step = Step.OPEN
@@ -249,7 +249,7 @@ class TransactionEnds:
         again when this has ended.
         """
         assert not (decision.commit and self.flushes_commits), "a commit's data come first"
-        ending = Ending(decision.transactional_id, Durability.OS, decision)
+        ending = Ending(decision.transactional_id, CommitDurability.OS, decision)
         overtaken = self._endings.get(decision.transactional_id)
         if overtaken is not None:
             ending.held_back = self._calls_of(overtaken)
@@ -258,7 +258,7 @@ class TransactionEnds:
 
     def resume(self, decision: Decision, now_ms: int) -> None:
         """At a start: carry a decision out whose Prepare record is in the log."""
-        durability = Durability.FLUSH if self.flushes_commits else Durability.OS
+        durability = CommitDurability.FLUSH if self.flushes_commits else CommitDurability.OS
         ending = Ending(decision.transactional_id, durability, decision)
         self._endings[decision.transactional_id] = ending
         self._on(ending, Event.RESUME_COMMIT if decision.commit else Event.RESUME_ABORT, now_ms)
@@ -315,7 +315,7 @@ class TransactionEnds:
                         lambda now_ms: self._end_again(request, context, now_ms)
                     )
                     return
-                ending = self._endings[name] = Ending(name, Durability.JOURNAL)
+                ending = self._endings[name] = Ending(name, CommitDurability.JOURNAL)
                 ending.request, ending.context = request, context
                 ending.transaction = transaction
                 self._on(ending, Event.COMMIT, now_ms)
@@ -361,7 +361,7 @@ class TransactionEnds:
                 self.hold_back(name, call, now_ms)
             return
         ending.decision, ending.frame = decision, frame
-        ending.durability = Durability.FLUSH if frame is None else Durability.JOURNAL
+        ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
         self._on(ending, Event.DATA, now_ms)
 
     # --- actions ---------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ class TransactionEnds:
                 ending.logs.append(log)
         if broker.logs.offline:
             self._note_offline(decision)
-        if ending.durability is Durability.JOURNAL:
+        if ending.durability is CommitDurability.JOURNAL:
             # what is before the markers is on the disk, and they are soon
             broker.progress.try_fetches(ending.logs, now_ms)
         else:

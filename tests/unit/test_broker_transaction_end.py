@@ -13,7 +13,7 @@ from helpers.disk_broker import DiskBroker, Producer
 from helpers.our_messages import request_frame
 
 import barnabas
-from barnabas.broker.transaction_end import LAW, Action, Durability, Ending, Event, Step
+from barnabas.broker.transaction_end import LAW, Action, CommitDurability, Ending, Event, Step
 from barnabas.broker.transaction_end import TransactionEnds as Ends
 from barnabas.coordinator.transaction_state import TransactionState
 
@@ -28,7 +28,7 @@ WAITS = {
 BEGINS = (Event.COMMIT, Event.ABORT, Event.RESUME_COMMIT, Event.RESUME_ABORT)
 
 
-def walks(durability: Durability) -> Iterator[tuple[Event, list[Action]]]:
+def walks(durability: CommitDurability) -> Iterator[tuple[Event, list[Action]]]:
     """Each way from an event that begins an end to COMPLETE: all its actions, in order."""
     for begins in BEGINS:
         row = LAW[Step.OPEN, begins].get(durability)
@@ -41,8 +41,10 @@ def walks(durability: Durability) -> Iterator[tuple[Event, list[Action]]]:
         yield begins, actions
 
 
-@pytest.mark.parametrize("durability", Durability)
-def test_each_way_ends_with_markers_before_the_complete_record(durability: Durability) -> None:
+@pytest.mark.parametrize("durability", CommitDurability)
+def test_each_way_ends_with_markers_before_the_complete_record(
+    durability: CommitDurability,
+) -> None:
     for begins, actions in walks(durability):
         assert actions.count(Action.WRITE_MARKERS) == actions.count(Action.WRITE_COMPLETE) == 1
         assert actions.index(Action.WRITE_MARKERS) < actions.index(Action.WRITE_COMPLETE)
@@ -51,14 +53,14 @@ def test_each_way_ends_with_markers_before_the_complete_record(durability: Durab
         assert actions.count(Action.ANSWER) == (0 if is_resumed else 1)
 
 
-@pytest.mark.parametrize("durability", [Durability.JOURNAL, Durability.FLUSH])
+@pytest.mark.parametrize("durability", [CommitDurability.JOURNAL, CommitDurability.FLUSH])
 def test_a_commit_that_survives_a_power_loss_is_answered_when_it_is_on_the_disk(
-    durability: Durability,
+    durability: CommitDurability,
 ) -> None:
     actions = dict(walks(durability))[Event.COMMIT]
     is_durable = {
-        Durability.JOURNAL: Action.FRAME_DECISION,
-        Durability.FLUSH: Action.FLUSH_PREPARE,
+        CommitDurability.JOURNAL: Action.FRAME_DECISION,
+        CommitDurability.FLUSH: Action.FLUSH_PREPARE,
     }[durability]
     order = [Action.FLUSH_DATA, is_durable, Action.ANSWER, Action.AFTER_ANSWER]
     assert [action for action in actions if action in order] == order
@@ -98,15 +100,15 @@ def ready(**settings: str) -> tuple[DiskBroker, Producer]:
 @pytest.mark.parametrize(
     ("commit", "durability", "settings"),
     [
-        (True, Durability.JOURNAL, {}),
-        (True, Durability.FLUSH, {"barnabas_flush_journal_logs": "0"}),
-        (True, Durability.OS, {"barnabas_transaction_durability": "os"}),
-        (False, Durability.OS, {}),
+        (True, CommitDurability.JOURNAL, {}),
+        (True, CommitDurability.FLUSH, {"barnabas_flush_journal_logs": "0"}),
+        (True, CommitDurability.OS, {"barnabas_transaction_durability": "os"}),
+        (False, CommitDurability.OS, {}),
     ],
 )
 def test_an_end_takes_the_steps_of_the_law(
     commit: bool,
-    durability: Durability,
+    durability: CommitDurability,
     settings: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
