@@ -577,6 +577,7 @@ def test_a_group_whose_static_members_are_all_away_is_empty_once_their_sessions_
     assert host.state("g") == "PreparingRebalance"
     host.pass_time(1)
     assert host.state("g") == "Empty"
+    assert last_record_of(host).state_timestamp_ms == host.now_ms, "empty since then"
 
 
 def test_choosing_a_protocol():
@@ -1170,9 +1171,12 @@ def test_a_member_that_waited_for_its_assignment_has_its_whole_session_from_then
         assert leader.heartbeat() == Code.NONE
     leader.sync({follower.id: b"mine"})
     host.pass_time(4_000)
-    leader.heartbeat()
+    assert leader.heartbeat() == Code.NONE
     host.pass_time(1_999)
-    assert follower.heartbeat() == Code.NONE
+    assert leader.heartbeat() == Code.NONE, "the follower is still there"
+    host.pass_time(1)
+    assert leader.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    assert follower.heartbeat() == Code.UNKNOWN_MEMBER_ID
 
 
 def test_assignments_of_a_generation_that_was_given_up_are_shown_no_more():
