@@ -161,7 +161,10 @@ def test_partitions_that_are_added_before_the_decision_are_committed_with_it() -
 
 
 def test_data_that_come_before_the_decision_are_flushed_before_it() -> None:
-    """By another client over an earlier connection, say: the commit is heard again."""
+    """By another client over an earlier connection, say: the commit is heard again.
+
+    It waits for the frame that is being made, and no second flush is begun meanwhile.
+    """
     b, p = ready()
     b.topic("u")
     earlier, p.connection = p.connection, b.connect()
