@@ -757,6 +757,12 @@ def check_told(history: History, index: _Index) -> Iterator[Finding]:
     sequence in it. Of a transactional id: its producer's epoch. Of a group: its stable offset; with
     a power loss that of transactions alone, since the others go back to where their log ends.
     """
+    yield from _check_told_logs(history)
+    yield from _check_told_producers(history)
+    yield from _check_told_offsets(history)
+
+
+def _check_told_logs(history: History) -> Iterator[Finding]:
     for name in ("log_start_offset", "last_stable_offset", "high_watermark"):
         rows = []
         for seen in history.watermarks:
@@ -799,6 +805,9 @@ def check_told(history: History, index: _Index) -> Iterator[Finding]:
                 f"{_log(after.key[0])}: {name} was told as {before.value} at {before.told_ms}, and "
                 f"is {after.value}",
             )
+
+
+def _check_told_producers(history: History) -> Iterator[Finding]:
     producers = [
         _Told(
             (
@@ -838,6 +847,9 @@ def check_told(history: History, index: _Index) -> Iterator[Finding]:
             "told",
             f"{after.key[0]} was told to have the epoch {before.value}, and has {after.value}",
         )
+
+
+def _check_told_offsets(history: History) -> Iterator[Finding]:
     offsets = [
         _Told(
             (told.group, told.partition),

@@ -133,6 +133,7 @@ def _with_compaction(scenario: Scenario) -> None:
 
 def _with_small_segments_and_power(scenario: Scenario) -> None:
     _with_power(scenario)
+    scenario.padding = 0.0  # such a batch has no place in one of them
     for configs in scenario.topic_configs.values():
         configs["segment.bytes"] = "400"
 
@@ -292,6 +293,7 @@ def _with_deletions_and_power(scenario: Scenario) -> None:
 
 def _with_retention_and_power(scenario: Scenario) -> None:
     _with_power(scenario)
+    scenario.padding = 0.0
     scenario.topic_configs["plain"] |= {"segment.bytes": "400", "retention.bytes": "0"}
     scenario.properties |= {
         "log.initial.task.delay.ms": "200",
@@ -389,6 +391,7 @@ def _with_deaths(scenario: Scenario) -> None:
 
 
 def _with_small_segments(scenario: Scenario) -> None:
+    scenario.padding = 0.0
     for configs in scenario.topic_configs.values():
         configs["segment.bytes"] = "400"
 

@@ -109,20 +109,7 @@ class Worker(TransactionalProducer):
 
     def join(self) -> Asking:
         """JoinGroup and SyncGroup; True with a share of the partitions, False: try again."""
-        call = wire.request(
-            JoinGroupRequest(
-                group_id=self.group,
-                session_timeout_ms=self.session_timeout_ms,
-                rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
-                member_id=self.member_id,
-                group_instance_id=self.instance_id,
-                protocol_type="consumer",
-                protocols=[
-                    JoinGroupRequestProtocol(name="range", metadata=subscription(self.topics))
-                ],
-            ),
-            5 if self.instance_id is None else STATIC_JOIN_VERSION,
-        )
+        call = self._join_call()
         answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
         if answer is LOST:
             yield self.rng.randint(5, 60)
@@ -140,18 +127,7 @@ class Worker(TransactionalProducer):
         self.member_id, self.generation = answer.member_id, answer.generation_id
         self.leads_for = -1
         assignments = self.lead(answer) if answer.leader == answer.member_id else []
-        call = wire.request(
-            SyncGroupRequest(
-                group_id=self.group,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                group_instance_id=self.instance_id,
-                protocol_type="consumer",
-                protocol_name="range",
-                assignments=assignments,
-            ),
-            3 if self.instance_id is None else STATIC_SYNC_VERSION,
-        )
+        call = self._sync_call(assignments)
         asked_ms = self.world.loop.now_ms
         answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
         if answer is LOST:
@@ -169,6 +145,36 @@ class Worker(TransactionalProducer):
         numbers = [int(number) for number in bytes(answer.assignment).decode().split(",") if number]
         mine = [self.inputs[number] for number in numbers if number < len(self.inputs)]
         return (yield from self.fetch_offsets(mine))
+
+    def _join_call(self) -> wire.Call:
+        return wire.request(
+            JoinGroupRequest(
+                group_id=self.group,
+                session_timeout_ms=self.session_timeout_ms,
+                rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                protocol_type="consumer",
+                protocols=[
+                    JoinGroupRequestProtocol(name="range", metadata=subscription(self.topics))
+                ],
+            ),
+            5 if self.instance_id is None else STATIC_JOIN_VERSION,
+        )
+
+    def _sync_call(self, assignments: list[Any]) -> wire.Call:
+        return wire.request(
+            SyncGroupRequest(
+                group_id=self.group,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                protocol_type="consumer",
+                protocol_name="range",
+                assignments=assignments,
+            ),
+            3 if self.instance_id is None else STATIC_SYNC_VERSION,
+        )
 
     def lead(self, answer: Any) -> list[Any]:
         """The assignments; none where the group goes on as it is, since its leader has only come
@@ -432,32 +438,7 @@ class Worker(TransactionalProducer):
         )
         answer = yield from self.insist(call, error_code)
         self.check(answer.error_code, "AddOffsetsToTxn")
-        topics: dict[str, list[Any]] = {}
-        for (name, index), offset in moved.items():
-            topics.setdefault(name, []).append(
-                TxnOffsetCommitRequestPartition(
-                    partition_index=index,
-                    committed_offset=offset,
-                    committed_leader_epoch=-1,
-                    committed_metadata="",
-                )
-            )
-        call = wire.request(
-            TxnOffsetCommitRequest(
-                transactional_id=self.transactional_id,
-                group_id=self.group,
-                producer_id=self.producer_id,
-                producer_epoch=self.epoch,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                group_instance_id=self.instance_id,
-                topics=[
-                    TxnOffsetCommitRequestTopic(name=name, partitions=partitions)
-                    for name, partitions in topics.items()
-                ],
-            ),
-            3,
-        )
+        call = self._offsets_call(moved)
         asked_ms = self.world.loop.now_ms
         answer = yield from self.insist(
             call, lambda found: max(p.error_code for t in found.topics for p in t.partitions)
@@ -474,6 +455,34 @@ class Worker(TransactionalProducer):
             return False
         self.check(code, "TxnOffsetCommit")
         return True
+
+    def _offsets_call(self, moved: dict[Partition, int]) -> wire.Call:
+        topics: dict[str, list[Any]] = {}
+        for (name, index), offset in moved.items():
+            topics.setdefault(name, []).append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=index,
+                    committed_offset=offset,
+                    committed_leader_epoch=-1,
+                    committed_metadata="",
+                )
+            )
+        return wire.request(
+            TxnOffsetCommitRequest(
+                transactional_id=self.transactional_id,
+                group_id=self.group,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                topics=[
+                    TxnOffsetCommitRequestTopic(name=name, partitions=partitions)
+                    for name, partitions in topics.items()
+                ],
+            ),
+            3,
+        )
 
 
 def committed_offsets(

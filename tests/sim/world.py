@@ -72,18 +72,7 @@ class World:
         self.loop = Loop(START_MS)
         self.wall_ahead_ms = 0
         self.wall_stands_ms: int | None = None
-        self.history = History(
-            compacted=frozenset(self.scenario.compacted_topics),
-            commits_are_durable=self.scenario.commits_are_durable,
-        )
-        self.history.flushed = frozenset(self.scenario.flushed_topics)
-        self.history.kept_topics = self.scenario.kept_topics
-        self.history.retention_ms = self.scenario.retention_ms
-        expires_ms = self.scenario.properties.get("producer.id.expiration.ms")
-        self.history.producer_expiration_ms = int(expires_ms) if expires_ms else None
-        self.history.offsets_retention_ms = self.scenario.offsets_retention_ms
-        if self.scenario.remade_topic:
-            self.history.lives[self.scenario.remade_topic] = [Life()]
+        self.history = _history_of(self.scenario)
         self.idempotent_partitions = self.scenario.idempotent_partitions
         self.transactional_partitions = self.scenario.transactional_partitions
         self.input_partitions, self.output_partitions = (
@@ -837,6 +826,23 @@ class World:
             committed,
             everything,
         )
+
+
+def _history_of(scenario: Scenario) -> History:
+    """An empty one, with what a scenario promises of its topics and groups."""
+    expires_ms = scenario.properties.get("producer.id.expiration.ms")
+    history = History(
+        compacted=frozenset(scenario.compacted_topics),
+        commits_are_durable=scenario.commits_are_durable,
+        flushed=frozenset(scenario.flushed_topics),
+        kept_topics=scenario.kept_topics,
+        retention_ms=scenario.retention_ms,
+        producer_expiration_ms=int(expires_ms) if expires_ms else None,
+        offsets_retention_ms=scenario.offsets_retention_ms,
+    )
+    if scenario.remade_topic:
+        history.lives[scenario.remade_topic] = [Life()]
+    return history
 
 
 def _shows_data(log: Any, below: int) -> bool:
