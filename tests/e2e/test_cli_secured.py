@@ -1,0 +1,49 @@
+"""Commands against a broker that asks for TLS: `--client-config`."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.cli_commands import CommandLine
+from helpers.guarded_listener import TLS_FILES, GuardedListener, server_context
+
+from barnabas.local_broker import LocalBroker
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def listener() -> Iterator[GuardedListener]:
+    """In front of a broker that sends all clients to it."""
+    with GuardedListener(tls=server_context("server.pem")) as listening:
+        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{listening.port}"}
+        with LocalBroker(settings=advertised, topics=["orders"]) as broker:
+            listening.broker_port = broker.port
+            yield listening
+
+
+def test_tls_and_a_certificate_that_is_not_trusted(
+    listener: GuardedListener,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    barnabas = CommandLine(monkeypatch, capsys).use(f"127.0.0.1:{listener.port}")
+    config = tmp_path / "client.properties"
+    secured = ("--client-config", str(config))
+    config.write_text(
+        f"security.protocol=SSL\nssl.truststore.location={TLS_FILES / 'ca.pem'}\n"
+        "ssl.truststore.type=PEM\n"
+    )
+    barnabas.ok("produce", "orders", *secured, stdin="coffee\n")
+    assert barnabas.ok("consume", "orders", *secured).out == "coffee\n"
+    assert barnabas.ok("check", "--json", *secured).data["healthy"] is True
+
+    config.write_text("security.protocol=SSL\n")
+    refused = barnabas("topics", "list", *secured, "--timeout", "3")
+    assert refused.code == 1
+    assert refused.err.count("\n") == 1, "one line, which names what is wrong"
+    gc.collect()  # sockets of a client that did not start warn here, where it is no error
