@@ -493,13 +493,14 @@ class Connections:
     def at(self, address: Address, purpose: str = "") -> Connection:
         """The connection to one broker address, opened if there is none."""
         assert self._pid == os.getpid(), "a client does not survive a fork"
-        found = self._open.get((address, purpose))
-        if found is not None and found.is_expired and not found.unanswered:
-            found.close()
-            found = None
-        if found is None:
-            found = self._open[address, purpose] = Connection(address, self.options, self._tls())
-        return found
+        connection = self._open.get((address, purpose))
+        if connection is not None and connection.is_expired and not connection.unanswered:
+            connection.close()
+            connection = None
+        if connection is None:
+            connection = Connection(address, self.options, self._tls())
+            self._open[address, purpose] = connection
+        return connection
 
     def _tls(self) -> ssl.SSLContext | None:
         if self._context is None and self.options.security.uses_tls:

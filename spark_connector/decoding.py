@@ -53,9 +53,8 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 LONGEST_VARINT = 10
-PART_BYTES = (
-    1 << 19
-)  # of records that are decoded at once: the arrays of their columns stay in a CPU's cache
+# Bytes of records that are decoded at once: the arrays of their columns stay in a CPU's cache.
+PART_BYTES = 1 << 19
 LARGEST_BODY = 2**31 - 1  # Arrow's positions in binary columns are int32
 
 LOG_APPEND_TIME = 1  # timestampType; 0 is the time that the producer gave
@@ -280,18 +279,18 @@ def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
     length: NDArray[Any] = data.take(zeros - 1)
     ends_varint = length < 0x80
     zeros, length = zeros[ends_varint], length[ends_varint]
-    found: list[tuple[Ints, Ints, Ints]] = []
+    by_size: list[tuple[Ints, Ints, Ints]] = []
     # The varint ends just before the zero byte. Read backwards: one byte of it, then as many as
     # have their top bit set.
     for size in range(1, LONGEST_LENGTH + 1):
         fits = ((length & 1) == 0) & (length >= SHORTEST_RECORD * 2)
         attributes = zeros[fits]
-        found.append((attributes - size, attributes, attributes + (length[fits] >> 1)))
+        by_size.append((attributes - size, attributes, attributes + (length[fits] >> 1)))
         zeros, length = _with_another_byte(data, zeros, length, size)
         if not len(zeros):
             break
     positions, attributes, links = _drop_unlinked(
-        body, *(np.concatenate(column) for column in zip(*found, strict=True))
+        body, *(np.concatenate(column) for column in zip(*by_size, strict=True))
     )
     if (positions[1:] <= positions[:-1]).any():
         order = np.argsort(positions, kind="stable")
@@ -549,8 +548,8 @@ def _headers(
     """The headers column; a record without headers has null, as with Spark's own Kafka source."""
     edges = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=edges[1:])
-    found = None if loops is None else _headers_by_loop(data, counts, positions, record_ends, loops)
-    keys, values = found or _headers_by_arrays(data, counts, positions, record_ends, edges)
+    blobs = None if loops is None else _headers_by_loop(data, counts, positions, record_ends, loops)
+    keys, values = blobs or _headers_by_arrays(data, counts, positions, record_ends, edges)
     structs = pa.StructArray.from_arrays(
         [
             _copy_strings(data, keys, pa.string(), loops),
@@ -589,8 +588,8 @@ def _headers_by_arrays(
     while len(which):  # the nth header of every record that has so many
         slots = edges[which] + nth
         for blobs in (keys, values):
-            found, position = _blobs(data, position)
-            blobs.positions[slots], blobs.lengths[slots], blobs.null[slots] = found
+            nth_blobs, position = _blobs(data, position)
+            blobs.positions[slots], blobs.lengths[slots], blobs.null[slots] = nth_blobs
         if (position > record_ends[which]).any():
             raise KafkaError(Code.INVALID_RECORD, "a record is not as long as it says")
         nth += 1

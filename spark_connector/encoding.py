@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     Unsigned = NDArray[Any]  # uint32 or uint64
 
 RECORD_BATCH_BYTES = 512 * 1024
-ROUND_BYTES = (
-    4 << 20
-)  # of full batches are encoded at once: enough that a round's fixed cost does not show
+# Bytes of full record batches that are encoded at once: enough that a round's fixed cost does not
+# show.
+ROUND_BYTES = 4 << 20
 LIMIT_BYTES = 64 << 20  # of rows are held at most, besides those that are being added
 PART_BYTES = 4 << 20  # of records are gathered at once
 SLICE_BYTES = 16 << 20  # of added rows are looked at once: Arrow's offsets are 32 bits wide

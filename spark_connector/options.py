@@ -27,10 +27,8 @@ from barnabas.spark_connector.security import (
 )
 
 MEBIBYTE = 1 << 20
-MAX_INT, MAX_LONG = (
-    (1 << 31) - 1,
-    (1 << 63) - 1,
-)  # what the protocol, and a Java client's settings, have room for
+# The largest numbers of the protocol and of a Java client's settings.
+MAX_INT, MAX_LONG = (1 << 31) - 1, (1 << 63) - 1
 UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -111,9 +109,8 @@ class SourceOptions:
     metadata_max_age_ms: int = 30_000  # after which a stream looks for new topics and partitions
 
 
-# As documented for Spark's source. Those with None mean nothing here (they tune the Java client and
-# Spark's cache of it) and are accepted.
-KNOWN = (
+# As documented for Spark's source, and those of our own.
+SOURCE_OPTIONS = (
     "subscribe",
     "subscribePattern",
     "assign",
@@ -133,16 +130,11 @@ KNOWN = (
     "pushDownFilters",
     "decoder",
 )
-BATCH_ONLY = (
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-)  # refused in a stream, as Spark does
-STREAM_ONLY = (
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-)  # passed over in a batch read, as Spark does
+# Refused in a stream, as Spark does.
+BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+# Passed over in a batch read, as Spark does.
+STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+# Accepted, and without meaning here.
 MEANINGLESS = (
     "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
@@ -166,7 +158,11 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
     """Check all options of a batch read, or of a stream. Raises OptionError."""
     values = OptionValues(options)
     refuse_unknown(
-        values, (*KNOWN, *STREAM_ONLY, *MEANINGLESS), ("kafkaconsumer.",), REFUSED_KAFKA, "source"
+        values,
+        (*SOURCE_OPTIONS, *STREAM_ONLY, *MEANINGLESS),
+        ("kafkaconsumer.",),
+        REFUSED_KAFKA,
+        "source",
     )
     if streaming:
         _refuse_batch_only(values)

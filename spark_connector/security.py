@@ -24,12 +24,10 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PLAIN = "PLAIN"
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = (PLAIN, *SCRAM_HASHES)
-LEAST_ITERATIONS, MOST_ITERATIONS = (
-    4096,
-    10_000_000,
-)  # fewer would be a server that fishes for passwords; more would only keep us busy
+# With fewer a server may be fishing for passwords; more would only keep us busy.
+LEAST_ITERATIONS, MOST_ITERATIONS = 4096, 10_000_000
 
-_UNSPOKEN = {
+_UNSUPPORTED = {
     "OAUTHBEARER": "tokens come from a Java class there; use SCRAM-SHA-512, or PLAIN over TLS",
     "GSSAPI": "Kerberos is not spoken here; use SCRAM-SHA-512, or PLAIN over TLS",
 }
@@ -187,8 +185,8 @@ def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
             f"{MECHANISMS[-1]}"
         )
     mechanism = name.upper()
-    if mechanism in _UNSPOKEN:
-        raise SecurityError(f"option kafka.sasl.mechanism={name!r}: {_UNSPOKEN[mechanism]}")
+    if mechanism in _UNSUPPORTED:
+        raise SecurityError(f"option kafka.sasl.mechanism={name!r}: {_UNSUPPORTED[mechanism]}")
     if mechanism not in MECHANISMS:
         raise SecurityError(
             f"option kafka.sasl.mechanism={name!r}: give {', '.join(MECHANISMS[:-1])} or "
@@ -223,14 +221,14 @@ def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
         "org.apache.kafka.common.security.scram.ScramLoginModule required "
         'username="..." password="...";'
     )
-    found = re.match(
+    parts = re.match(
         r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*$",
         config,
         re.DOTALL | re.IGNORECASE,
     )
-    if found is None:
+    if parts is None:
         raise SecurityError(f"option kafka.sasl.jaas.config is not of the form: {example}")
-    module = found.group(1).rsplit(".", 1)[-1]
+    module = parts.group(1).rsplit(".", 1)[-1]
     if module not in _MODULES:
         raise SecurityError(
             f"option kafka.sasl.jaas.config: {module} is not known here; PlainLoginModule and "
@@ -242,7 +240,7 @@ def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
             f"kafka.sasl.mechanism={mechanism}"
         )
     values: dict[str, str] = {}
-    position, rest = 0, found.group(2)
+    position, rest = 0, parts.group(2)
     for entry in _JAAS.finditer(rest):
         if rest[position : entry.start()].strip():
             break
@@ -425,12 +423,12 @@ class ScramExchange(Exchange):
             raise AuthenticationError("the broker's answer is not SCRAM") from error
 
     def _final(self, server_first: str) -> bytes:
-        given = _attributes(server_first)
-        if "e" in given:
-            raise AuthenticationError(f"the broker says {given['e']!r}")
-        if not {"r", "s", "i"} <= given.keys() or "m" in given:
+        attributes = _attributes(server_first)
+        if "e" in attributes:
+            raise AuthenticationError(f"the broker says {attributes['e']!r}")
+        if not {"r", "s", "i"} <= attributes.keys() or "m" in attributes:
             raise AuthenticationError("the broker's answer is not SCRAM")
-        nonce, iterations = given["r"], int(given["i"])
+        nonce, iterations = attributes["r"], int(attributes["i"])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise AuthenticationError("the broker's nonce does not continue ours")
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
@@ -439,7 +437,10 @@ class ScramExchange(Exchange):
                 f"{MOST_ITERATIONS} are done"
             )
         salted = hashlib.pbkdf2_hmac(
-            self._hash_name, self._password, base64.b64decode(given["s"], validate=True), iterations
+            self._hash_name,
+            self._password,
+            base64.b64decode(attributes["s"], validate=True),
+            iterations,
         )
         without_proof = f"c=biws,r={nonce}"  # biws is "n,," in base64
         message = f"{self._first_bare},{server_first},{without_proof}".encode()
@@ -450,12 +451,12 @@ class ScramExchange(Exchange):
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def _verify(self, server_final: str) -> None:
-        given = _attributes(server_final)
-        if "e" in given:
-            raise AuthenticationError(f"the broker says {given['e']!r}")
+        attributes = _attributes(server_final)
+        if "e" in attributes:
+            raise AuthenticationError(f"the broker says {attributes['e']!r}")
         assert self._server_signature is not None
         if not hmac.compare_digest(
-            base64.b64decode(given.get("v", ""), validate=True), self._server_signature
+            base64.b64decode(attributes.get("v", ""), validate=True), self._server_signature
         ):
             raise AuthenticationError(
                 "the broker does not know the password: it may be another one that takes its place"

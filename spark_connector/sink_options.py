@@ -25,7 +25,7 @@ from barnabas.spark_connector.publishing import PublishSettings
 
 KIBIBYTE = 1 << 10
 
-KNOWN = (
+SINK_OPTIONS = (
     "topic",
     "writeId",
     "batchId",
@@ -141,7 +141,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
 def _refuse(values: OptionValues, streaming: bool) -> None:
     refuse_unknown(
         values,
-        (*KNOWN, *MEANINGLESS, *REFUSED_MODES),
+        (*SINK_OPTIONS, *MEANINGLESS, *REFUSED_MODES),
         ("asyncprogresstracking",),
         REFUSED_KAFKA,
         "sink",
