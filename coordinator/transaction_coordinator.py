@@ -117,7 +117,7 @@ class TransactionCoordinator:
         partition_exists: PartitionExists,
         allocate_producer_id: Callable[[], int],
         group_partition: Callable[[str], int],
-        wall: WallClock | None = None,
+        wall: WallClock,
         coordinator_epoch: Callable[[int], int] = lambda _: 0,
         is_ending: Callable[[str], bool] = lambda _: False,
     ) -> None:
@@ -136,7 +136,7 @@ class TransactionCoordinator:
         self._allocate_producer_id = allocate_producer_id
         self._group_partition = group_partition
         self._coordinator_epoch = coordinator_epoch
-        self._wall = wall or WallClock()
+        self._wall = wall
         self._transactions: dict[str, TransactionMetadata] = {}
         self._timers: Timers[str] = Timers()
         self._is_decided = is_ending
@@ -164,8 +164,7 @@ class TransactionCoordinator:
         transactional_id = metadata.transactional_id
         before = self._transactions.get(transactional_id)
         self._transactions[transactional_id] = metadata
-        is_open = metadata.state is TransactionState.ONGOING
-        if is_open and before is not None and _is_same_open_transaction(before, metadata):
+        if before is not None and _is_same_open_transaction(before, metadata):
             return  # its deadline stands, wherever the wall clock has gone since it began
         deadline_ms = self._deadline_ms(metadata)
         if deadline_ms is None:
@@ -782,7 +781,7 @@ class TransactionCoordinator:
         By states and producer ids, and from version 1 on by how long they are open (KIP-994).
         """
         states = [STATE_BY_NAME[name] for name in request.state_filters if name in STATE_BY_NAME]
-        longer_than_ms = request.duration_filter if context.api_version >= 1 else -1
+        longer_than_ms = request.duration_filter
 
         def passes_filters(transaction: TransactionMetadata) -> bool:
             if request.state_filters and transaction.state not in states:

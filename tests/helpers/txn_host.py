@@ -77,6 +77,7 @@ class TxnHost:
         self.flushes = flushes
         self.now_ms, self.wall_ahead_ms = now_ms, 0
         self.wall = WallClock()
+        self.decided: set[str] = set()  # whose decision is made, and its record not there yet
         self.log: list[LogRow] = []
         self.flushed_count = 0
         self._held_back: list[Result] = []
@@ -104,6 +105,7 @@ class TxnHost:
             allocate_producer_id=self._ids.allocate,
             group_partition=lambda group_id: partition_for(group_id, 2),
             wall=self.wall,
+            is_ending=lambda transactional_id: transactional_id in self.decided,
         )
 
     def replayed(self) -> TransactionCoordinator:

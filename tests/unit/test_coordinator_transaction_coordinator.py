@@ -24,6 +24,8 @@ from barnabas.coordinator.transaction_state import (
 )
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import describe_transactions
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.request_context import RequestContext
 
 MAX_EPOCH = 32767
 T0 = {"t": [0]}
@@ -871,3 +873,113 @@ def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None
     assert host.state("txn") == "Ongoing"
     host.tick(1)
     assert host.state("txn") == "CompleteAbort"
+
+
+def test_records_of_a_later_version_of_the_key_are_skipped(host: TxnHost) -> None:
+    """Kafka's newer brokers may write some; they are about something else."""
+    key = b"\0\1" + encode_key("txn")[2:]
+    value = encode_value(TransactionMetadata("txn", 1, 0, 60_000, last_update_ms=host.now_ms))
+    host.coordinator.replay(0, 0, key, value)
+    host.coordinator.replay(0, 1, key, None)
+    assert host.coordinator.snapshot() == {}
+
+
+def test_an_id_that_expired_before_a_start_has_no_deadline_after_it() -> None:
+    host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=1_000))
+    host.init("txn")
+    host.tick(1_000)
+    assert host.coordinator.snapshot() == {}
+    host.crash()
+    assert host.coordinator.next_deadline_ms() is None
+    host.tick(10_000)
+
+
+@pytest.mark.parametrize("ahead_ms", [120_000, -120_000])
+def test_a_clock_that_is_set_moves_no_deadline_of_an_open_transaction(
+    host: TxnHost, ahead_ms: int
+) -> None:
+    pid, epoch = begun(host, timeout_ms=60_000)
+    host.tick(20_000)
+    host.wall_ahead_ms = ahead_ms
+    assert host.add("txn", pid, epoch, {"t": [1]}) == {("t", 1): Code.NONE}
+    host.tick(39_999)
+    assert host.coordinator.snapshot()["txn"].state is TransactionState.ONGOING
+    host.tick(1)
+    assert host.coordinator.snapshot()["txn"].state is TransactionState.COMPLETE_ABORT
+
+
+@pytest.mark.parametrize("forgets_epochs", [False, True])
+def test_after_a_power_loss_every_producer_is_fenced_once(
+    slow: TxnHost, forgets_epochs: bool
+) -> None:
+    """And gets its next epoch; another producer id, where epochs may have been forgotten."""
+    open_pid, _ = begun(slow, "open")
+    decided_pid, _ = begun(slow, "decided")
+    slow.end("decided", decided_pid, 0, commit=True, call=False)
+    idle_pid = slow.init("idle").producer_id
+    slow.crash()
+    slow.handle(slow.coordinator.on_power_loss(slow.event_ms(), forgets_epochs=forgets_epochs))
+    while slow.markers:
+        slow.write_markers()
+    assert sorted((one.transactional_id, one.commit) for one in slow.written) == [
+        ("decided", True),
+        ("open", False),
+    ]
+    fenced = Code.INVALID_PRODUCER_ID_MAPPING if forgets_epochs else Code.PRODUCER_FENCED
+    for name, pid in (("open", open_pid), ("decided", decided_pid), ("idle", idle_pid)):
+        assert slow.add(name, pid, 0, T0) == {("t", 0): fenced}
+        again = slow.init(name, pid=pid, epoch=0)
+        assert again.error_code == Code.NONE
+        assert (again.producer_id == pid) is not forgets_epochs
+        assert slow.add(name, again.producer_id, again.producer_epoch, T0) == {("t", 0): 0}
+
+
+@pytest.mark.parametrize(("timeout_ms", "code"), [(0, 50), (1, 0), (900_000, 0), (900_001, 50)])
+def test_the_timeout_of_a_transaction_has_bounds(host: TxnHost, timeout_ms: int, code: int) -> None:
+    answer = host.init("txn", timeout_ms=timeout_ms)
+    assert answer.error_code == code
+    if code:
+        assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+
+
+def test_a_decision_holds_before_its_record_is_there(host: TxnHost) -> None:
+    """The host may keep it in a flush journal until the data of the transaction are durable."""
+    pid, epoch = begun(host)
+    host.decided.add("txn")
+    assert host.add("txn", pid, epoch, {"t": [1]}) == {("t", 1): Code.CONCURRENT_TRANSACTIONS}
+    assert host.end("txn", pid, epoch, commit=False) == Code.CONCURRENT_TRANSACTIONS
+    assert host.init("txn").error_code == Code.CONCURRENT_TRANSACTIONS
+    assert host.add_offsets("txn", pid, epoch, "g") == Code.CONCURRENT_TRANSACTIONS
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0) is Code.NOT_ENOUGH_REPLICAS
+    host.tick(60_000)
+    assert host.coordinator.snapshot()["txn"].state is TransactionState.ONGOING, (
+        "the timeout comes too late"
+    )
+
+
+def test_listing_by_how_long_transactions_are_open(host: TxnHost) -> None:
+    """KIP-994: longer than so many ms; version 0 has no such field."""
+    begun(host)
+
+    def listed(open_ms: int, version: int = 1) -> list[str]:
+        answer = host.list(states=("Ongoing",), open_ms=open_ms, version=version)
+        return [one.transactional_id for one in answer.transaction_states]
+
+    assert (listed(-1), listed(0)) == (["txn"], [])
+    host.tick(1)
+    assert (listed(0), listed(1)) == (["txn"], [])
+    host.tick(100)
+    assert (listed(100), listed(101)) == (["txn"], [])
+    assert listed(-1, version=0) == ["txn"]
+
+
+def test_states_that_there_are_not_are_named(host: TxnHost) -> None:
+    answer = host.list(states=("Ongoing", "Nonsense"))
+    assert answer.unknown_state_filters == ["Nonsense"]
+
+
+def test_an_answer_about_no_transactional_id_waits_for_no_partition(host: TxnHost) -> None:
+    request = EndTxnRequest(transactional_id="", producer_id=1, producer_epoch=0, committed=True)
+    context = RequestContext(1, 3, "client", "host")
+    result = host.coordinator.on_end_txn(request, context, host.now_ms)
+    assert (result.partition, len(result.replies)) == (-1, 1)
