@@ -245,6 +245,14 @@ class Reader(Client):
                 answer.session_id,
                 (self.session_epoch + 1 if answer.session_id else 0),
             )
+        for partition in self._take_all(answer, asked_ms):
+            yield from self.reposition(partition)
+        return answer
+
+    def _take_all(self, answer: wire.FetchAnswer, asked_ms: int) -> list[Partition]:
+        """Note what all partitions gave. Gives those that are out of range: to ask where they begin
+        takes time, and what was read must be noted before.
+        """
         out_of_range: list[Partition] = []
         for found in answer.partitions:
             if self.lives and not self._is_of_this_life(found.topic, found.partition, asked_ms):
@@ -262,11 +270,7 @@ class Reader(Client):
                 )
             else:
                 self.take(found, asked_ms)
-        for (
-            partition
-        ) in out_of_range:  # these ask again, and what was read must be noted before time goes on
-            yield from self.reposition(partition)
-        return answer
+        return out_of_range
 
     def take(self, found: wire.Fetched, asked_ms: int) -> None:
         """Note what one partition gave."""
@@ -319,7 +323,8 @@ class Reader(Client):
         ):
             return
         position = self.positions[partition]
-        if position > end and self.follows_epochs:
+        has_read = self.read_epochs.get(partition, -1) >= 0
+        if position > end and self.follows_epochs and has_read:
             self.leader_epochs.pop(
                 partition, None
             )  # the power went since; it asks where the log was cut
@@ -330,7 +335,8 @@ class Reader(Client):
             )
         if position > end or position < start:
             self.close_span(partition)
-            self.begin_at(partition, start if position < start else end)
+            # who follows epochs has read nothing here yet: the log begins again, before it
+            self.begin_at(partition, start if position < start or self.follows_epochs else end)
 
     def follow_epochs(self) -> Asking:
         """Learn the leader epochs that are not known, and go back where the log ends before what

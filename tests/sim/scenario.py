@@ -494,16 +494,7 @@ class Scenario:
                 "retention.bytes": rng.choice(("0", "1000", "3000")),
                 "file.delete.delay.ms": "300",
             }
-        scenario.properties["log.initial.task.delay.ms"] = rng.choice(("200", "800", "30000"))
-        scenario.properties["log.retention.check.interval.ms"] = rng.choice(("500", "300000"))
-        scenario.properties["barnabas.producer.snapshot.interval.ms"] = rng.choice(
-            ("50", "400", "30000")
-        )
-        scenario.properties["log.flush.offset.checkpoint.interval.ms"] = rng.choice(
-            ("150", "700", "60000")
-        )
-        scenario.properties["transaction.state.log.segment.bytes"] = rng.choice(("2000", "1000000"))
-        scenario.properties["offsets.topic.segment.bytes"] = rng.choice(("1000", "1000000"))
+        scenario._draw_intervals(rng)
         readable = [
             partition for topic in scenario.topics for partition in scenario.partitions_of(topic)
         ]
@@ -512,3 +503,16 @@ class Scenario:
             for _ in range(rng.randint(1, 2))
         ]
         return scenario
+
+    def _draw_intervals(self, rng: random.Random) -> None:
+        """How often the broker checks and writes down, and how large internal segments become."""
+        self.properties["log.initial.task.delay.ms"] = rng.choice(("200", "800", "30000"))
+        self.properties["log.retention.check.interval.ms"] = rng.choice(("500", "300000"))
+        self.properties["barnabas.producer.snapshot.interval.ms"] = rng.choice(
+            ("50", "400", "30000")
+        )
+        self.properties["log.flush.offset.checkpoint.interval.ms"] = rng.choice(
+            ("150", "700", "60000")
+        )
+        self.properties["transaction.state.log.segment.bytes"] = rng.choice(("2000", "1000000"))
+        self.properties["offsets.topic.segment.bytes"] = rng.choice(("1000", "1000000"))

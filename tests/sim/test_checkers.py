@@ -437,3 +437,20 @@ def test_a_log_begins_where_it_may() -> None:
     assert found(history) == []
     history.writes[1].made_ms = 60
     assert found(history) == ["lost"]
+
+
+def test_offsets_go_only_where_nobody_was_there_for_their_retention() -> None:
+    history = plain()
+    history.offsets_retention_ms = 1000
+    history.accesses += [Access("g", "a", None, 1, at, at + 1) for at in (10, 500)]
+    history.told_offsets += [
+        ToldOffset("g", LOG, 2, False, 500, 501),
+        ToldOffset("g", LOG, -1, False, 1400, 1401),
+    ]
+    assert found(history) == ["told"], "900 ms are less than its retention"
+    history.told_offsets[-1] = ToldOffset("g", LOG, -1, False, 1600, 1601)
+    assert found(history) == []
+    history.accesses.append(Access("g", "a", None, 1, 1590, 1591))
+    assert found(history) == ["told"], "the member was there all the time"
+    history.accesses[-1] = Access("g", "b", None, 1, 1590, 1591)
+    assert found(history) == [], "another one came, when nothing was left of the group"
