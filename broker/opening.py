@@ -58,8 +58,9 @@ def open_broker(
 
     @functools.cache
     def metadata() -> ClusterMetadata:
-        """Read once the directory is ours: the log manager locks it before it asks for any topic's
-        settings.
+        """Read once the directory is ours.
+
+        The log manager locks it before it asks for any topic's settings.
         """
         opened = ClusterMetadata(disk, journal_path)
         config.set_dynamic(opened.broker_configs)

@@ -1,5 +1,4 @@
-"""Record batches (message format v2): a view over encoded ones, and encoding and decoding of
-records.
+"""Record batches (message format v2): their header by name, their records encoded and decoded.
 
 A batch, big-endian; the CRC-32C covers everything from `attributes` to the end:
 
@@ -255,8 +254,9 @@ def encode_varint(value: int, out: bytearray) -> None:
 
 
 def decode_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """The zigzag-encoded value at `position`, and the position after it. IndexError past the end;
-    at most ten bytes.
+    """The zigzag-encoded value at `position`, and the position after it.
+
+    IndexError past the end; at most ten bytes.
     """
     byte = data[position]
     if byte < 0x80:
@@ -387,7 +387,10 @@ def encode_batch(
     control: bool = False,
     log_append_time: bool = False,
 ) -> bytearray:
-    """One batch of `records`, in order, with offset deltas 0, 1, 2 …"""
+    """One batch of `records`, in order, with offset deltas 0, 1, 2 …
+
+    It has as many parameters as the header has fields that a caller chooses.
+    """
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
     body = b"".join(
@@ -428,7 +431,7 @@ def assemble_batch(
 ) -> bytearray:
     """A batch of its header's fields and its encoded (and compressed) records.
 
-    Length and CRC are computed.
+    Length and CRC are computed. It has a parameter for each other field of the header.
     """
     batch = bytearray(HEADER_SIZE)
     batch += body
@@ -460,8 +463,10 @@ def encode_marker(
 def _marker(
     commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
 ) -> bytes:
-    """The markers of one transaction differ in what the log patches alone: made once, they are half
-    the work where partitions are many.
+    """The bytes of a marker, of which the log patches the offset and the epoch.
+
+    The markers of one transaction differ in no more: made once, they are half the work where
+    partitions are many.
     """
     record = NewRecord(
         key=_CONTROL_KEY.pack(0, COMMIT if commit else ABORT),
@@ -480,8 +485,9 @@ def _marker(
 
 
 def decode_marker(batch: Buffer) -> EndTransactionMarker:
-    """What the control batch says. Raises KafkaError INVALID_RECORD where it is none of the two
-    known types.
+    """What the control batch says.
+
+    Raises KafkaError INVALID_RECORD where it is none of the two known types.
     """
     records = records_of(batch)
     key, value = records[0].key, records[0].value

@@ -1,5 +1,4 @@
-"""The small text files of a log directory and of its partitions, as Apache Kafka 3.9 writes them;
-and our manifest.
+"""The small text files of a data directory, as Apache Kafka 3.9 writes them; and our manifest.
 
 Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
 `replication-offset-checkpoint`, `cleaner-offset-checkpoint`) and a partition's
@@ -178,9 +177,7 @@ class Manifest:
         self._lines: bytes | None = None
 
     def part(self, base_offset: int, names: Iterable[str]) -> Manifest:
-        """What it says of one segment and these files of it: a manifest of its own, which does not
-        change any more.
-        """
+        """A manifest of one segment and these files of it, which does not change any more."""
         part = Manifest(self.topic_id, self.log_start_offset, self.log_end_offset)
         part.segments[base_offset] = self.segments[base_offset]
         part.files = {name: self.files[name] for name in names}
@@ -197,8 +194,9 @@ class Manifest:
         return self.files.get(name) == ((-1, 0) if data is None else (len(data), crc32c(data)))
 
     def prefix(self, name: str, data: bytes | None) -> bytes | None:
-        """The noted first bytes of a file that has grown since; None where it does not begin with
-        them.
+        """The noted first bytes of a file that has grown since.
+
+        None where it does not begin with them.
         """
         noted = self.files.get(name)
         if noted is None:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 
 class Dirt(NamedTuple):
-    """What could be cleaned of a log. end_offset: exclusive, the beginning of the first segment
-    that is left alone.
+    """What could be cleaned of a log.
+
+    end_offset: exclusive, the beginning of the first segment that is left alone.
     """
 
     first_dirty_offset: int
@@ -144,9 +145,7 @@ def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segm
 
 
 def _aborted(log: Log, end_offset: int) -> list[AbortedEntry]:
-    """The entries of all segments for transactions that begin below `end_offset`, in the order of
-    their markers.
-    """
+    """The aborted transactions that begin below `end_offset`, in the order of their markers."""
     return [
         entry
         for segment in log.segments

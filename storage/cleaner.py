@@ -1,5 +1,4 @@
-"""Compaction: of each key the latest committed value stays (KIP-98, KIP-534), in new segments
-beside the old.
+"""Compaction: the latest committed value of each key, in new segments (KIP-98, KIP-534).
 
 `clean` is a function over files: it reads the segments that a `CleanJob` names, which no longer
 change, and writes for each group of them one new segment in files that end in `.cleaned`. It knows
@@ -117,8 +116,10 @@ class CleanedSegment(NamedTuple):
 
 
 class CleanResult(NamedTuple):
-    """What came of a job. segments: in order; a segment that stays as it is, is not among them.
-    next_dirty_offset: all below is clean.
+    """What came of a job.
+
+    segments: in order; a segment that stays as it is, is not among them. next_dirty_offset: all
+    below is clean.
 
     unreadable: base offsets of batches whose records cannot be read, although their checksum is
     right: they were written so, and stay.
@@ -164,11 +165,12 @@ _Place = tuple[int, int, int, int, bytes | None, bool]
 
 
 def _places(body: bytes, count: int) -> list[_Place]:
-    """Where each record lies, with its key; neither times, value nor headers are opened. IndexError
-    where there are not so many.
+    """The place of each record, with its key; neither times, value nor headers are opened.
 
     Numbers of one or two bytes, which are nearly all, are read here: a call for each would double
     the time of a cleaning.
+
+    Raises: IndexError where there are not so many.
     """
     places: list[_Place] = []
     position = 0
@@ -269,9 +271,7 @@ def _assembled(
 
 
 class _Transactions:
-    """Which data are aborted, and which markers still have data before them, while the log is read
-    from its start on.
-    """
+    """The fate of transactions, and which markers still have data, while the log is read."""
 
     __slots__ = ("_aborted", "_seen", "by_marker")
 
@@ -295,8 +295,9 @@ class _Transactions:
         return aborted
 
     def end(self, producer_id: int, commit: bool) -> bool:
-        """A marker: whether a batch of its transaction was read. Raises ValueError where that has
-        the other fate.
+        """Take in a marker; gives whether a batch of its transaction was read.
+
+        Raises: ValueError where the transaction has the other fate.
         """
         aborted = self._seen.pop(producer_id, None)
         if aborted is None:
@@ -313,8 +314,9 @@ class _Transactions:
 
 
 class _Output:
-    """One new segment while it is written: `.log.cleaned`, and its indexes, each of which is there
-    even if it is empty.
+    """The files of one new segment while it is written.
+
+    `.log.cleaned`, and its indexes, each of which is there even if it is empty.
     """
 
     def __init__(
@@ -369,8 +371,10 @@ class _Output:
 
 
 class _Cleaner:
-    """One run. The keys are read first, from the dirty part; then every segment is read once, from
-    the log's start on.
+    """One run of a job.
+
+    The keys are read first, from the dirty part; then every segment is read once, from the log's
+    start on.
     """
 
     def __init__(self, disk: Disk, job: CleanJob) -> None:
@@ -436,8 +440,9 @@ class _Cleaner:
                 latest[key if len(key) <= _LONGEST_KEY else _map_key(key)] = base_offset + delta
 
     def _places(self, header: BatchHeader, batch: memoryview) -> tuple[bytes, list[_Place]]:
-        """The records, decompressed, and the place of each; none where they cannot be read, or have
-        offsets that are not the batch's.
+        """The records, decompressed, and the place of each.
+
+        No places where they cannot be read, or have offsets that are not the batch's.
         """
         try:
             body = decompress(header.codec, batch[HEADER_SIZE:], self.job.max_decompressed_bytes)
@@ -579,8 +584,9 @@ class _Cleaner:
         return batch if horizon > self.job.wall_ms or is_needed else None
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether the batch is what a remembered producer is known by: its last data or, where
-        there are none, a marker of its epoch.
+        """Whether the batch is what a remembered producer is known by.
+
+        That is its last data or, where there are none, a marker of its epoch.
         """
         last = self.job.last_batches.get(header.producer_id)
         if last is None or header.producer_id < 0:

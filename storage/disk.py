@@ -1,5 +1,6 @@
-"""The seam between the storage engine and the machine: everything that touches a file system goes
-through `Disk` and `File`.
+"""The seam between the storage engine and the machine.
+
+Everything that touches a file system goes through `Disk` and `File`.
 
 `OsDisk` is the real one. A simulated one implements the same two protocols, and with it the whole
 engine runs in a seeded simulation. Paths are plain strings with `/`; a file is written at its end
@@ -30,15 +31,17 @@ _WANT_OF_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFIL
 
 
 def is_want_of_room(error: OSError) -> bool:
-    """Whether what failed may succeed later: space, inodes, a quota or descriptors are used up. Any
-    other error is of a disk that fails.
+    """Whether what failed may succeed later: space, inodes, a quota or descriptors are used up.
+
+    Any other error is of a disk that fails.
     """
     return error.errno in _WANT_OF_ROOM
 
 
 def may_have_lost_pages(error: OSError) -> bool:
-    """Whether pages that were written may be gone with it, as after a failed fsync: not where a
-    file, a right or a descriptor was wanting.
+    """Whether pages that were written may be gone with it, as after a failed fsync.
+
+    That is not so where a file, a right or a descriptor was wanting.
     """
     return error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
 
@@ -56,8 +59,9 @@ class File(Protocol):
     size: int
 
     def append(self, data: Data) -> int:
-        """Write all of `data` at the end; gives the position at which it begins. OSError is fatal
-        to the log.
+        """Write all of `data` at the end; gives the position at which it begins.
+
+        OSError is fatal to the log.
         """
 
     def pread(self, size: int, position: int) -> bytes:
@@ -110,8 +114,9 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
-        """Replace the whole file or nothing. Without `sync` a power failure may lose it (then it
-        must be checksummed).
+        """Replace the whole file or nothing.
+
+        Without `sync` a power failure may lose it (then it must be checksummed).
         """
 
     def fsync_dir(self, path: str) -> None: ...
@@ -131,14 +136,16 @@ class Disk(Protocol):
         """Another one each time the machine starts; None where the system does not tell."""
 
     def mount_id(self, path: str) -> str:
-        """What tells the directory from a copy of it: another text where its file system was
-        mounted anew, as far as the system tells.
+        """A text that tells the directory from a copy of it, as far as the system knows.
+
+        It is another one where its file system was mounted anew.
         """
 
 
 class DirectorySync:
-    """The directory itself as a part of a flush: new files are durable once their names are. Two of
-    the same directory are equal.
+    """The directory itself as a part of a flush: new files are durable once their names are.
+
+    Two of the same directory are equal.
     """
 
     __slots__ = ("directory", "disk")
@@ -159,8 +166,9 @@ class DirectorySync:
 
 
 class OsFile:
-    """A File over a descriptor. The descriptor is closed with the last reference, so a slice being
-    sent keeps a deleted file readable.
+    """A file over a descriptor, which is closed with the last reference.
+
+    So a slice that is being sent keeps a deleted file readable.
     """
 
     __slots__ = ("_fd", "path", "size")
@@ -322,8 +330,9 @@ class OsDisk:
             return None
 
     def mount_id(self, path: str) -> str:
-        """The kernel's number of the mount, which is never given again (Linux 6.8; else 0), the
-        device and the inode.
+        """The kernel's number of the mount, the device and the inode.
+
+        The number is never given again (Linux 6.8; else 0).
         """
         status = os.stat(path)
         return f"{_unique_mount(path)}-{status.st_dev}-{status.st_ino}"

@@ -91,8 +91,9 @@ OFFLINE_END = (1 << 63) - 1
 
 
 class PartitionEnd(NamedTuple):
-    """Where a partition ended when a decision was made: what the transaction wrote there has lower
-    offsets, what comes later has not.
+    """Where a partition ended when a decision was made.
+
+    What the transaction wrote there has lower offsets, what comes later has not.
 
     offset: OFFLINE_END where the partition was off line, so that nobody knew.
     """
@@ -104,8 +105,9 @@ class PartitionEnd(NamedTuple):
 
 
 class JournalDecision(NamedTuple):
-    """A record of __transaction_state, not appended yet when it was written, and the ends of the
-    transaction's partitions.
+    """A record of __transaction_state that was not appended yet when it was written here.
+
+    ends: those of the transaction's partitions.
     """
 
     key: bytes
@@ -129,9 +131,7 @@ class _Run(NamedTuple):
 
 
 class Redo:
-    """What the journals hold of each segment, and the decisions in the order in which they were
-    written.
-    """
+    """What the journals hold of each segment, and the decisions, in the order of writing."""
 
     def __init__(self) -> None:
         self.decisions: list[JournalDecision] = []
@@ -139,8 +139,9 @@ class Redo:
         self._ends: dict[tuple[str, int, uuid.UUID, int], int] = {}
 
     def add(self, entry: JournalEntry) -> None:
-        """Entries come in the order in which they were written; where two overlap, the later one is
-        right.
+        """Take in an entry; of two that overlap the later one is right.
+
+        Entries come in the order in which they were written.
         """
         key = entry.topic, entry.partition, entry.topic_id, entry.base_offset
         runs = self._runs.setdefault(key, [])
@@ -151,12 +152,11 @@ class Redo:
         self._ends[key] = entry.position + len(entry.data)
 
     def lacking(self, disk: Disk, data_dir: str, points: Mapping[tuple[str, int], int]) -> str:
-        """The path of a log file that does not hold what the journals say it held; empty where none
-        lacks anything.
+        """The path of a log file that lacks what the journals say it held; empty: there is none.
 
         A kill takes nothing, so such a file is of a copy of the disk, or came from elsewhere. Of
-        topics that are gone, or of the same name, and of segments that retention let go, nothing is
-        said; nor of what is below the recovery points, which may have been cleaned.
+        topics that are gone, or of the same name, and of segments that retention deleted, nothing
+        is said; nor of what is below the recovery points, which may have been cleaned.
         """
         for (topic, partition, topic_id, base_offset), runs in self._runs.items():
             directory = f"{data_dir}/{topic}-{partition}"
@@ -184,8 +184,9 @@ class Redo:
     def tail(
         self, topic: str, partition: int, topic_id: uuid.UUID, base_offset: int, position: int
     ) -> bytes:
-        """The bytes of a segment's file from `position` on, as far as the latest run that holds it
-        goes; empty where none does.
+        """The bytes of a segment's file from `position` on; empty where no journal has them.
+
+        They go as far as the latest run of entries that holds the position.
         """
         for run in reversed(self._runs.get((topic, partition, topic_id, base_offset), ())):
             if run.position <= position < run.end:
@@ -194,8 +195,9 @@ class Redo:
 
 
 class _Frame(NamedTuple):
-    """A whole frame: the position after it, how much of the file was durable before it, and its
-    payload.
+    """A whole frame of a journal.
+
+    The position after it, how much of the file was durable before it, and its payload.
     """
 
     end: int
@@ -204,8 +206,9 @@ class _Frame(NamedTuple):
 
 
 class FlushJournal:
-    """The journals of one data directory: one that grows, and older ones whose logs are not all
-    flushed yet.
+    """The journals of one data directory.
+
+    One that grows, and older ones whose logs are not all flushed yet.
 
     Order of effects: an entry is written -> the journal is flushed -> what it holds counts as
     durable -> `begin_next` -> the logs' own files are flushed -> `forget_older`. At a start, what
@@ -258,8 +261,9 @@ class FlushJournal:
         self._durable_bytes = self.size_bytes
 
     def begin_next(self) -> None:
-        """What is appended from now on goes to a new journal. All of this one has to be durable
-        before anything is.
+        """Begin a new journal with what is appended next.
+
+        All of this one has to be durable before anything of that is.
         """
         if self._file is not None:
             self._file = None  # closed with the last reference: a flush may still hold it
@@ -434,8 +438,9 @@ def _old_frame_at(data: bytes, position: int) -> _Frame | None:
 
 
 def later_frame(data: bytes, position: int) -> int:
-    """Where a later frame begins that was written when the one at `position` was durable; -1 where
-    there is none.
+    """Where a later frame begins that was written when the one at `position` was durable.
+
+    -1 where there is none.
     """
     at = data.find(_MAGIC, position + 1)
     while at >= 0:

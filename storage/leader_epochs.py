@@ -74,8 +74,7 @@ class LeaderEpochs:
         return self.entries[at - 1][0] if at else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(the largest epoch not above the one asked for, the offset after its last), UNDEFINED
-        where that cannot be said.
+        """(the largest epoch not above that one, the offset after its last); UNDEFINED: not known.
 
         Source: KIP-320; an epoch before all known ones ends where the first known begins.
         """
@@ -90,9 +89,7 @@ class LeaderEpochs:
         return floor, end
 
     def truncate_from_start(self, log_start_offset: int) -> None:
-        """Offsets below are gone: epochs that ended there are dropped, the one it lies in begins
-        there.
-        """
+        """Forget epochs that ended below the log's start; the one it lies in begins there."""
         kept = [entry for entry in self.entries if entry[1] > log_start_offset]
         below = [entry for entry in self.entries if entry[1] <= log_start_offset]
         if below and (len(below) > 1 or below[-1][1] != log_start_offset):

@@ -12,8 +12,9 @@ DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Immutable: a changed setting is another LogConfig, and takes hold with the next operation on
-    the log.
+    """The settings of one log; a changed setting is another LogConfig.
+
+    It takes hold with the next operation on the log.
     """
 
     segment_bytes: int = 1 << 30
@@ -43,8 +44,9 @@ class LogConfig:
 
     @property
     def roll_ms(self) -> int:
-        """How long a segment stays the active one, which is never compacted: not longer than a
-        record may stay uncompacted.
+        """How long a segment stays the active one, which is never compacted.
+
+        So no longer than a record may stay uncompacted.
         """
         return (
             min(self.segment_ms, self.max_compaction_lag_ms)

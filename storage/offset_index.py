@@ -1,5 +1,4 @@
-"""The offset index of one segment: sparse (offset, position) pairs, by which a batch is found
-without reading the segment from its start.
+"""The offset index of one segment: sparse (offset, position) pairs, by which a batch is found.
 
 An entry of `.index`, big-endian:
 
@@ -51,8 +50,9 @@ class OffsetIndex:
         self.positions.append(position)
 
     def lookup(self, relative_offset: int) -> IndexEntry:
-        """The entry with the largest offset that is not above the given one, or NO_ENTRY: from its
-        position on the offset is found.
+        """The entry with the largest offset that is not above the given one, or NO_ENTRY.
+
+        From its position on the offset is found.
         """
         slot = bisect_right(self.offsets, relative_offset) - 1
         return IndexEntry(self.offsets[slot], self.positions[slot]) if slot >= 0 else NO_ENTRY
@@ -77,8 +77,9 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, data: bytes, segment_size: int) -> OffsetIndex:
-        """The entries of a file, up to the first that cannot be one: not increasing, or beyond the
-        segment's end.
+        """The entries of a file, up to the first that cannot be one.
+
+        One cannot be that does not rise, or is beyond the segment's end.
         """
         flat = array("I", data[: len(data) - len(data) % ENTRY_SIZE])
         if sys.byteorder == "little":

@@ -203,7 +203,7 @@ class ProducerStateManager:
         transactional: bool,
         restore_window: Callable[[ProducerEntry], None],
     ) -> BatchMeta | None:
-        """Whether a client's batch comes next.
+        """Whether a client's batch comes next. One function, since a call more for each is felt.
 
         Takes:  restore_window, called where the entry's earlier batches are needed and may be in
                 the log alone: it fills them in.
@@ -309,7 +309,11 @@ class ProducerStateManager:
         transactional: bool,
         now_ms: int,
     ) -> None:
-        """A batch of a producer was written."""
+        """Take in a batch that was written.
+
+        It has a parameter for each field: this is called with every append, and one object more
+        for each of them would be felt.
+        """
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch, now_ms)
@@ -341,8 +345,9 @@ class ProducerStateManager:
         timestamp: int,
         now_ms: int,
     ) -> CompletedTxn | None:
-        """A marker was written. Gives the transaction that it ended; none where that had no data
-        here.
+        """Take in a marker that was written.
+
+        Gives: the transaction that it ended; None where that had no data here.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -370,8 +375,9 @@ class ProducerStateManager:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that wrote nothing for that long and have no transaction open. Gives how
-        many.
+        """Forget producers that wrote nothing for that long and have no transaction open.
+
+        Gives how many.
         """
         expired = [
             producer_id

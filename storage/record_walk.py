@@ -14,6 +14,9 @@ batch itself (`_run`). Of records that differ in the sizes of their values, or o
 beginnings are brought together first (`_gather`), by the width of their lengths (`_check_heads`).
 The others are walked.
 
+`_walk`, `_first_of_shape`, `_gather` and `_check_heads` are long, and have many parameters, because
+they run for every record or block of records: a call more for each would double what they cost.
+
 Source: Kafka's message format; what is refused is what DefaultRecord.readFrom and LogValidator
 refuse, and offset deltas that do not count from 0, which Apache Kafka looks at in compressed
 batches alone. Attributes of a record other than 0, which nobody has defined, are refused:
@@ -67,8 +70,9 @@ _IS_LOW = b"\1" * 128 + bytes(128)
 
 
 class _Shape(NamedTuple):
-    """Where the fields of a record lie, counted from its beginning; its offset delta is as wide as
-    that of the deltas around it.
+    """Where the fields of a record lie, counted from its beginning.
+
+    Its offset delta is as wide as that of the deltas around it.
     """
 
     length_width: int
@@ -109,8 +113,9 @@ def highest_time_delta(body: Body, position: int, count: int) -> int:
 
 
 def _is_plain_record(body: Body, position: int) -> bool:
-    """Whether one record fills the body from there, as most that come alone do: its deltas are 0,
-    and it has no headers.
+    """Whether one record fills the body from there, as most that come alone do.
+
+    Its deltas are 0, and it has no headers.
     """
     try:
         size = body[position]
@@ -187,8 +192,9 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
 
 
 def _open_record(body: Body, position: int, delta: int) -> tuple[int, int]:
-    """The position after the record that begins there, and its timestamp delta. Raises KafkaError
-    or IndexError where it is none.
+    """The position after the record that begins there, and its timestamp delta.
+
+    Raises KafkaError or IndexError where it is none.
     """
     length, at = _decode_int(body, position)
     following = at + length
@@ -245,8 +251,9 @@ def _wrong(delta: int, what: str) -> KafkaError:
 
 
 class RecordRefused(KafkaError):
-    """A record that is one, but not in its place. Apache Kafka names it in record_errors, and none
-    whose bytes are no record.
+    """A record that is not in its place.
+
+    Apache Kafka names it in record_errors, and none whose bytes are no record.
     """
 
     def __init__(self, index: int, message: str) -> None:
@@ -255,8 +262,9 @@ class RecordRefused(KafkaError):
 
 
 def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tuple[int, int]:
-    """Check the records of the offset deltas `first` up to `stop`. Gives the position after them,
-    and the highest timestamp delta so far.
+    """Check the records of the offset deltas `first` up to `stop`.
+
+    Gives the position after them, and the highest timestamp delta so far.
 
     A number of two bytes has bit 14 set here where a third byte belongs to it, one of three bytes
     bit 21: then, and where anything else is not as it mostly is, the record is opened by itself.
@@ -332,8 +340,9 @@ def _next_width(delta: int) -> int:
 
 
 def _offset_columns(delta: int, count: int) -> tuple[bytes, ...]:
-    """The bytes of `count` offset deltas from `delta` on, none of which reaches `_next_width`: all
-    the first bytes, all the second …
+    """The bytes of `count` offset deltas from `delta` on, column by column.
+
+    All the first bytes, all the second …; none of the deltas reaches `_next_width`.
     """
     if delta < 64:
         return (_ONE[delta : delta + count],)
@@ -352,8 +361,9 @@ def _offset_columns(delta: int, count: int) -> tuple[bytes, ...]:
 def _first_of_shape(
     body: Body, start: int, delta: int, highest: int
 ) -> tuple[int, int, _Shape | None]:
-    """Check the record that begins there. Gives the position after it, the highest timestamp delta
-    so far, and its shape.
+    """Check the record that begins there.
+
+    Gives the position after it, the highest timestamp delta so far, and its shape.
 
     None where it has none that others could be compared with: it has headers, or a field that is as
     long as few are.
@@ -482,8 +492,9 @@ def _check_columns(
     fixed: tuple[int, ...],
     highest: int,
 ) -> int | None:
-    """Whether `count` records are as the one before; gives the highest timestamp delta so far, or
-    None.
+    """Whether `count` records are as the one before.
+
+    Gives the highest timestamp delta so far, or None.
     """
     before, stop = position - stride, position + count * stride
     for at in fixed:
@@ -508,8 +519,9 @@ def _check_columns(
 
 
 def _highest_of(columns: list[bytes], highest: int) -> int | None:
-    """The highest of the timestamp deltas in these columns and `highest`; None where they are not
-    of one width, or of more than two bytes.
+    """The highest of the timestamp deltas in these columns and `highest`.
+
+    None where they are not of one width, or of more than two bytes.
     """
     if len(columns) == 1:
         (column,) = columns
@@ -649,8 +661,9 @@ def _check_heads(
     starts: list[int] | None,
     highest: int,
 ) -> int | None:
-    """Check the beginnings of records whose lengths have one width; gives the highest timestamp
-    delta so far, or None.
+    """Check the beginnings of records whose lengths have one width.
+
+    Gives the highest timestamp delta so far, or None.
 
     Takes:  heads, of `stride` bytes each, the first of which belongs to the record before. key, the
             size of the key of the record before; starts, where each record begins, or None where
@@ -713,8 +726,9 @@ def _check_heads(
 def first_at_time(
     body: bytes | bytearray, count: int, time_delta: int, offset_delta: int
 ) -> tuple[int, int] | None:
-    """Timestamp delta and offset delta of the first record whose deltas are not below these; None
-    where there is none.
+    """Timestamp delta and offset delta of the first record whose deltas are not below these.
+
+    None where there is none.
 
     Of the others their length and time are read, no more. Raises: KafkaError or IndexError where
     the bytes are no records.

@@ -37,7 +37,7 @@ def load_log(
     recovery_point: int | None,
     log_start_offset: int | None,
 ) -> Log:
-    """Open the log of one partition.
+    """Open the log of one partition. One function of some length: it is the order of the steps.
 
     Takes:  recovery_point and log_start_offset as the checkpoints of the data directory have them;
             None where they do not. The manifest, which has a checksum, goes before them where it is

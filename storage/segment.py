@@ -67,8 +67,7 @@ logger = logging.getLogger(__name__)
 
 
 class CorruptLog(Exception):
-    """A file of a partition cannot be read on, and what it holds beyond that point must not be
-    dropped unasked.
+    """A file of a partition that cannot be read on; what is beyond must not be dropped unasked.
 
     The text names the file, the position, and what can be done.
     """
@@ -94,8 +93,9 @@ class Place(NamedTuple):
 
 
 class IndexCache:
-    """Which closed segments have their indexes in memory; the least recently used lose theirs
-    beyond `max_bytes`.
+    """The closed segments that have their indexes in memory, up to a bound on their bytes.
+
+    Beyond `max_bytes` the least recently used lose theirs.
     """
 
     __slots__ = ("_entries", "bytes", "max_bytes")
@@ -126,8 +126,7 @@ class IndexCache:
 
 
 class Segment:
-    """One segment. `size` is that of its log file; `end_offset` is that of the last batch plus one,
-    or the base offset while empty.
+    """One segment; `size` is that of its log file.
 
     max_timestamp and max_timestamp_offset: of all batches (-1 while unknown in a segment that was
     closed before this process began: see `load_times`). first_timestamp: of the first batch, for
@@ -210,8 +209,9 @@ class Segment:
         cache: IndexCache,
         index_interval_bytes: int,
     ) -> Segment:
-        """A new, empty segment, open for appends. Where one of its files cannot be made none of
-        them is there after the OSError.
+        """A new, empty segment, open for appends.
+
+        Where one of its files cannot be made none of them is there after the OSError.
         """
         segment = cls(
             disk,
@@ -234,16 +234,18 @@ class Segment:
         return segment
 
     def remove_files(self) -> None:
-        """The segment does not come to be: its files would lie in the midst of another one when
-        that grows.
+        """Remove the files of a segment that does not come to be.
+
+        They would lie in the midst of another one when that grows.
         """
         self._file = None
         for suffix in SEGMENT_SUFFIXES:
             self.disk.unlink(self.path(suffix))
 
     def start_empty(self) -> None:
-        """Begin with empty indexes that are known to be right; for an open segment they stay in
-        memory.
+        """Begin with empty indexes that are known to be right.
+
+        For an open segment they stay in memory.
         """
         self._offset_index, self._time_index, self._txn_index = (
             OffsetIndex(),
@@ -276,8 +278,10 @@ class Segment:
     def append(
         self, data: bytes | bytearray | memoryview, size: int, last_offset: int, max_timestamp: int
     ) -> int:
-        """Write one batch at the end. Gives its position. What an OSError left of it is cut off: it
-        would be in the way of what comes next.
+        """Write one batch at the end.
+
+        Gives its position. What an OSError left of it is cut off: it would be in the way of what
+        comes next.
         """
         try:
             position = (self._file or self.file).append(data)
@@ -289,7 +293,8 @@ class Segment:
         return position
 
     def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Note one batch, the one after those noted before, in the offset and time indexes;
+        """Note one batch, the one after those noted before, in the offset and time indexes.
+
         max_timestamp -1 where it has no records.
         """
         if max_timestamp > self.max_timestamp:
@@ -316,8 +321,9 @@ class Segment:
             file.close()
 
     def is_full(self, index_bytes: int) -> bool:
-        """Whether one of the indexes has no room for another entry (the time index keeps one for
-        the closing).
+        """Whether one of the indexes can take no more entries.
+
+        The time index keeps one for the closing.
         """
         assert self._offset_index is not None and self._time_index is not None
         return (
@@ -328,8 +334,9 @@ class Segment:
     # --- opening again what another process left -------------------------------------------------
 
     def reopen(self, note: SegmentNote) -> bool:
-        """Open for appends, with the indexes as the manifest notes them for the first `note.size`
-        bytes; False: they are not so.
+        """Open for appends with the indexes as the manifest notes them; False: they are not so.
+
+        They are those of the first `note.size` bytes.
 
         After: size is the noted one; what the file holds beyond that is to be checked and given to
                `index_batch`.
@@ -433,17 +440,16 @@ class Segment:
             self._sums[suffix] = file.size, crc32c(data, crc)
 
     def add_last_time(self) -> None:
-        """Note the highest timestamp as the last entry of the time index, as a closed segment has
-        it.
-        """
+        """Note the highest timestamp last in the time index, as a closed segment has it."""
         if self._time_index is not None:
             self._time_index.maybe_append(
                 self.max_timestamp, self.max_timestamp_offset - self.base_offset
             )
 
     def close_for_appends(self) -> None:
-        """The segment takes no more batches: its indexes are complete and written; they may be
-        dropped from memory.
+        """Complete and write the indexes: no batch comes any more.
+
+        They may be dropped from memory then.
         """
         self.complete_indexes()
         self.seal()
@@ -501,8 +507,9 @@ class Segment:
             )
 
     def trusted_offset_index(self) -> OffsetIndex:
-        """The offset index, built anew where the file is not known to be right: for what cannot
-        check an entry as it uses it.
+        """The offset index, built anew where the file is not known to be right.
+
+        It is for what cannot check an entry as it uses it.
         """
         index = self.offset_index()
         if not self.index_trusted:
@@ -537,8 +544,9 @@ class Segment:
             self.time_index()
 
     def txn_index(self) -> TxnIndex:
-        """The aborted index as far as it is in memory; `Log` loads it (building one anew takes the
-        producers' state).
+        """The aborted index as far as it is in memory.
+
+        `Log` loads it (building one anew takes the producers' state).
         """
         assert self._txn_index is not None, (
             f"the aborted index of {self.path(TXN_SUFFIX)} is used before it is loaded"
@@ -549,8 +557,9 @@ class Segment:
         return self._txn_index is not None
 
     def try_load_txn_index(self) -> bool:
-        """Load the aborted index if what is on disk is known to be right; False: it is to be built
-        anew.
+        """Load the aborted index if what is on disk is known to be right.
+
+        False: it is to be built anew.
         """
         data = self._read_or_none(TXN_SUFFIX)
         if not self.txn_trusted and not self._is_known(TXN_SUFFIX, data):
@@ -586,9 +595,7 @@ class Segment:
         self.txn_trusted = True
 
     def _is_known(self, suffix: str, data: bytes | None) -> bool:
-        """Whether the manifest notes a file of just this content (or, for None, that there was
-        none).
-        """
+        """Whether the manifest notes a file of just this content; None: that there was none."""
         return self.manifest is not None and self.manifest.knows(
             offset_name(self.base_offset) + suffix, data
         )
@@ -632,8 +639,9 @@ class Segment:
     def headers(
         self, position: int = 0, end: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from `position` (of a batch) to `end`. Raises
-        CorruptLog where no batch is.
+        """Position and header of each batch from `position` (of a batch) to `end`.
+
+        Raises CorruptLog where no batch is.
         """
         file = self.file
         end = self.size if end is None else end
@@ -688,8 +696,11 @@ class Segment:
         return self._scan(entry.position, entry.relative_offset, offset)
 
     def _scan(self, position: int, entry_offset: int, offset: int) -> Place | None:
-        """The first batch from `position` on whose last offset is not below `offset`; entry_offset:
-        of the index entry that led there.
+        """The first batch from `position` on whose last offset is not below `offset`.
+
+        One loop of some length, since it runs for each batch that a look-up passes.
+
+        Takes: entry_offset, of the index entry that led there.
         """
         file = self.file
         end = self.size
@@ -743,8 +754,9 @@ class Segment:
         return None
 
     def upper_bound_offset(self, position: int) -> int | None:
-        """An offset that the data before `position` does not reach beyond, from the index; None
-        where the index has none.
+        """An offset that the data before `position` does not reach beyond, from the index.
+
+        None where the index has none.
         """
         entry = self.trusted_offset_index().first_at_or_after(position)
         return None if entry is None else self.base_offset + entry.relative_offset
@@ -765,8 +777,9 @@ class Segment:
         return self.disk.modified_ms(self.path(LOG_SUFFIX))
 
     def checksums(self) -> list[tuple[str, int, int]]:
-        """(name, size, CRC-32C) of each index file, as it was written, else as it is on disk; size
-        -1 of one that is not there.
+        """(name, size, CRC-32C) of each index file, as it was written, else as it is on disk.
+
+        Size -1 of one that is not there.
         """
         rows = []
         for suffix in INDEX_SUFFIXES:

@@ -162,8 +162,9 @@ def _take_names(disk: Disk, directory: str, base_offset: int) -> None:
 def _note(
     disk: Disk, directory: str, manifest: Manifest, base_offset: int, end_offset: int
 ) -> None:
-    """Have the manifest say what will be when the swap file of that offset stands for all segments
-    up to `end_offset`.
+    """Have the manifest say what will be when a swap file has taken its place.
+
+    It stands for all segments up to `end_offset`.
     """
     for replaced in [base for base in manifest.segments if base_offset <= base < end_offset]:
         del manifest.segments[replaced]
@@ -190,8 +191,9 @@ def _note(
 
 
 def complete_swaps(disk: Disk, directory: str) -> None:
-    """Before anything else is read: finish step 4 where step 1 was done, and remove what step 1
-    left half-done.
+    """Finish step 4 where step 1 was done, and remove what step 1 left half-done.
+
+    It comes at a start, before anything else is read.
     """
     names = disk.list(directory)
     bases = [

@@ -65,8 +65,9 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex:
-        """The entries of a file, up to the first that cannot be one (zeros behind an open index of
-        Apache Kafka, a torn end).
+        """The entries of a file, up to the first that cannot be one.
+
+        That is zeros behind an open index of Apache Kafka, or a torn end.
         """
         index = cls()
         last_timestamp, last_offset = -1, 0

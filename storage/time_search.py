@@ -29,8 +29,9 @@ Searched = dict[SearchName, SearchResult]
 
 
 class BatchSearch(NamedTuple):
-    """What is looked for in one batch: the first record whose deltas are not below these. read: its
-    records' bytes as they are stored.
+    """What is looked for in one batch: the first record whose deltas are not below these.
+
+    read: its records' bytes as they are stored.
     """
 
     base_offset: int
@@ -75,8 +76,9 @@ class BatchSearch(NamedTuple):
 
 
 class SearchTakesLong(Exception):
-    """A look-up needs a search that would hold up everybody else. `run` does it, and touches
-    nothing but what is here.
+    """A look-up needs a search that would hold up everybody else.
+
+    `run` does it, and touches nothing but what is here.
     """
 
     def __init__(self, search: BatchSearch, data: bytes) -> None:

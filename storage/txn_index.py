@@ -1,5 +1,4 @@
-"""The aborted transactions that end in one segment: what a read_committed consumer must be told to
-leave out.
+"""The aborted transactions that end in one segment, which read_committed consumers leave out.
 
 An entry of `.txnindex`, big-endian:
 
@@ -25,8 +24,9 @@ _ENTRY = struct.Struct(">hqqqq")
 
 
 class AbortedTxn(NamedTuple):
-    """What a fetch tells a consumer: from first_offset on, drop the producer's batches up to its
-    abort marker.
+    """An aborted transaction as a fetch tells of it.
+
+    From first_offset on, the consumer drops the producer's batches up to its abort marker.
     """
 
     producer_id: int

@@ -83,8 +83,9 @@ class AppendRefused(KafkaError):
 
 
 class TakesLongError(Exception):
-    """A batch whose check would hold up everybody else: it is done elsewhere, and the batch
-    appended afterwards.
+    """A batch whose check would hold up everybody else.
+
+    It is done elsewhere, and the batch appended afterwards.
     """
 
 
@@ -141,6 +142,8 @@ def check_client_batch(
             who is not concerned.
     Raises: AppendRefused, see the module's table; TakesLongError, only where at_once: nothing was
             changed then.
+
+    One long function: it is the module's table in order, and runs for each batch.
     """
     size = len(view)
     if size < HEADER_SIZE:
@@ -251,8 +254,9 @@ def _decompressed(
 
 
 def _next_batch_size(view: memoryview) -> int:
-    """Of the batch at the view's start; 0 where no whole one is there. Raises AppendRefused where
-    it cannot be a batch.
+    """The size of the batch at the view's start; 0 where no whole one is there.
+
+    Raises: AppendRefused where it cannot be a batch.
     """
     if len(view) < LENGTH_END:
         return 0
@@ -272,9 +276,7 @@ def _next_batch_size(view: memoryview) -> int:
 
 
 def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
-    """The one batch of a field that is not as long as its batch, or that is wrong in its first
-    bytes.
-    """
+    """The one batch of a field that has more bytes than its batch, or wrong first ones."""
     size = _next_batch_size(view)
     if not size:
         raise AppendRefused(Code.INVALID_RECORD, "no whole batch", knows_log_start=False)
@@ -313,8 +315,9 @@ def _look_into_records(
     rules: Rules,
     now_ms: int,
 ) -> None:
-    """Look into each record, which was checked: its key, where the topic needs one, and its time,
-    where the topic bounds it.
+    """Check the key of each record, where the topic needs one, and its time, where that is bounded.
+
+    The records as such were checked.
     """
     keyless, untimely = [], []
     position = start
