@@ -25,6 +25,7 @@ from barnabas.coordinator.transaction_state import (
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import describe_transactions
 from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.request_context import RequestContext
 
 MAX_EPOCH = 32767
@@ -983,3 +984,28 @@ def test_an_answer_about_no_transactional_id_waits_for_no_partition(host: TxnHos
     context = RequestContext(1, 3, "client", "host")
     result = host.coordinator.on_end_txn(request, context, host.now_ms)
     assert (result.partition, len(result.replies)) == (-1, 1)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_other_codes_are_the_same_in_every_version(host: TxnHost, version: int) -> None:
+    pid, epoch = begun(host)
+    stranger = {("t", 0): Code.INVALID_PRODUCER_ID_MAPPING}
+    assert host.add("txn", pid + 1, epoch, T0, version=version) == stranger
+    assert host.add_offsets("txn", pid + 1, epoch, "g", version=version) == (
+        Code.INVALID_PRODUCER_ID_MAPPING
+    )
+    assert host.end("txn", pid + 1, epoch, commit=True, version=version) == (
+        Code.INVALID_PRODUCER_ID_MAPPING
+    )
+
+
+def test_an_epoch_is_told_once_it_is_durable(host: TxnHost) -> None:
+    """Else a power loss might give it to somebody else."""
+    context = RequestContext(1, 4, "client", "host")
+    for _ in range(2):
+        request = InitProducerIdRequest(
+            transactional_id="txn", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        )
+        result = host.coordinator.on_init_producer_id(request, context, host.event_ms())
+        assert result.durable and len(result.records) == len(result.replies) == 1
+        host.init("txn")

@@ -182,3 +182,10 @@ def test_an_unknown_state_is_refused() -> None:
     value[16] = 8
     with pytest.raises(ValueError, match="unknown state 8"):
         decode_value("id", bytes(value))
+
+
+@pytest.mark.parametrize("key", [b"\0\0\0\3txnn", b"\0\0\0\5txn"])
+def test_a_key_that_is_not_as_long_as_it_says_is_refused(key: bytes) -> None:
+    with pytest.raises(ValueError, match="not as long as it says"):
+        decode_key(key)
+    assert decode_key(b"\0\0\0\3txn") == "txn"
