@@ -55,7 +55,7 @@ _ROW_12 = struct.Struct(">iiqiqix")
 
 
 def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
-    """As `FetchRequest.read`."""
+    """As `FetchRequest.read`; field by field in the order of the wire, and so in one piece."""
     data = bytes(
         data
     )  # of which a number is read quicker than of a view; nothing in a Fetch is large

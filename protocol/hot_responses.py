@@ -154,7 +154,10 @@ def encode_fetch(
     session_id: int = 0,
     throttle_time_ms: int = 0,
 ) -> list[Piece]:
-    """The whole frame of the answer to a Fetch of versions 4-17, as bytes and file slices in order."""
+    """The whole frame of the answer to a Fetch of versions 4-17, as bytes and file slices in order.
+
+    In one piece: a call for each of a thousand partitions would be a third of its cost.
+    """
     flexible = version >= FETCH_FLEXIBLE
     no_replica = b"\xff\xff\xff\xff" if version >= 11 else b""
     null_aborted, none_aborted = (

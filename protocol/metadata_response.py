@@ -66,7 +66,7 @@ def encode_metadata(
     cluster_operations: int = OPERATIONS_NOT_ASKED,
 ) -> bytes:
     """The whole frame of the answer of a cluster of one broker, which leads every partition that is
-    on line.
+    on line. Its parameters are the fields of the message.
     """
     tags = b"\0" if version >= FLEXIBLE else b""
     out = [tags]

@@ -43,7 +43,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 UNSET = -1
 NO_ID = uuid.UUID(int=0)
-NO_ROOM = "The broker has no room for so many partitions: free some space, inodes or descriptors (ulimit -n), or ask for fewer."
+NO_DISK_SPACE = "The broker has no room for so many partitions: free some space, inodes or descriptors (ulimit -n), or ask for fewer."
 MOST_TOPICS_DELETED_AT_ONCE = 10_000
 CHECKED_AT_ONCE = 50
 CREATION_IS_THROTTLED_SINCE, CREATION_IS_FLEXIBLE_SINCE = 2, 5
@@ -102,29 +102,10 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
             key = tuple(topic.configs.items())
             if key not in config_rows:
                 config_rows[key] = _config_rows(broker, topic.configs)
-            rows.append(
-                CreatableTopicResult(
-                    name=topic.name,
-                    topic_id=NO_ID if request.validate_only else topic.topic_id,
-                    error_code=Code.NONE,
-                    error_message=None,
-                    num_partitions=topic.partition_count,
-                    replication_factor=1,
-                    configs=config_rows[key],
-                )
-            )
+            topic_id = NO_ID if request.validate_only else topic.topic_id
+            rows.append(_created(topic, topic_id, config_rows[key]))
         except KafkaError as error:
-            rows.append(
-                CreatableTopicResult(
-                    name=topic_request.name,
-                    topic_id=NO_ID,
-                    error_code=error.code,
-                    error_message=error.message,
-                    num_partitions=UNSET,
-                    replication_factor=UNSET,
-                    configs=[],
-                )
-            )
+            rows.append(_not_created(topic_request.name, error))
     if wanted:
         lacking = set((yield from broker.topics.create_topics(wanted, now_ms)))
         for row in rows:
@@ -132,12 +113,38 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
                 row.topic_id, row.error_code, row.error_message = (
                     NO_ID,
                     int(Code.KAFKA_STORAGE_ERROR),
-                    NO_ROOM,
+                    NO_DISK_SPACE,
                 )
                 row.num_partitions, row.replication_factor, row.configs = UNSET, UNSET, []
     if len(rows) <= CHECKED_AT_ONCE:
         return CreateTopicsResponse(topics=rows)
     return (yield from _encoded_in_slices(rows, context))
+
+
+def _created(
+    topic: Topic, topic_id: uuid.UUID, configs: list[CreatableTopicConfigs]
+) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        error_code=Code.NONE,
+        error_message=None,
+        num_partitions=topic.partition_count,
+        replication_factor=1,
+        configs=configs,
+    )
+
+
+def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name,
+        topic_id=NO_ID,
+        error_code=error.code,
+        error_message=error.message,
+        num_partitions=UNSET,
+        replication_factor=UNSET,
+        configs=[],
+    )
 
 
 def _encoded_in_slices(rows: list[CreatableTopicResult], context: RequestContext) -> Slices:
@@ -431,7 +438,7 @@ def _create_partitions(broker: Broker, request: CreatePartitionsRequest) -> Slic
         lacking = set((yield from broker.topics.add_partitions(wanted, now_ms)))
         for row in rows:
             if row.name in lacking:
-                row.error_code, row.error_message = int(Code.KAFKA_STORAGE_ERROR), NO_ROOM
+                row.error_code, row.error_message = int(Code.KAFKA_STORAGE_ERROR), NO_DISK_SPACE
     return CreatePartitionsResponse(results=rows)
 
 

@@ -1,0 +1,41 @@
+"""ApiVersions (KIP-511)."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.handlers.api_versions import on_api_versions, unsupported_version_response
+from barnabas.broker.outbox import ConnectionState
+from barnabas.protocol.api_table import APIS
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.request_context import RequestContext
+
+
+def ask(name: str, version: str, *, api_version: int = 3) -> tuple[ApiVersionsResponse, str]:
+    connection = ConnectionState(1, "/10.0.0.1", "10.0.0.2", 9092)
+    context = RequestContext(1, api_version, "", "/10.0.0.1", connection_id=1)
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    return on_api_versions({1: connection}, request, context), connection.client_software
+
+
+def test_every_api_is_told_with_its_versions() -> None:
+    answer, software = ask("librdkafka", "2.6.0")
+    assert answer.error_code == Code.NONE
+    assert {(row.api_key, row.max_version) for row in answer.api_keys} == {
+        (api.key, api.max_version) for api in APIS
+    }
+    assert software == "librdkafka 2.6.0"
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("a b", "1"), ("a", "-1"), ("ä", "1")])
+def test_software_that_is_not_named_as_kip_511_has_it(name: str, version: str) -> None:
+    answer, software = ask(name, version)
+    assert (answer.error_code, answer.api_keys, software) == (Code.INVALID_REQUEST, [], "")
+    assert ask(name, version, api_version=2)[0].error_code == Code.NONE
+
+
+def test_the_answer_to_a_version_that_is_not_spoken() -> None:
+    answer = unsupported_version_response()
+    assert answer.error_code == Code.UNSUPPORTED_VERSION
+    assert [row.api_key for row in answer.api_keys] == [18]

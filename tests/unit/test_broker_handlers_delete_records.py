@@ -1,0 +1,53 @@
+"""DeleteRecords (KIP-107): the codes are Apache Kafka's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.core_host import CoreHost, produce
+
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[CoreHost]:
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    yield host
+    host.close()
+
+
+def delete(host: CoreHost, topic: str, offset: int, index: int = 0) -> tuple[int, int]:
+    rows = [DeleteRecordsTopic(topic, [DeleteRecordsPartition(index, offset)])]
+    answer = host.call(1, DeleteRecordsRequest(topics=rows, timeout_ms=1000), 2)
+    row = answer.topics[0].partitions[0]
+    return row.error_code, row.low_watermark
+
+
+def test_the_start_is_raised_and_never_lowered(host: CoreHost) -> None:
+    (log,) = host.create("t")
+    for _ in range(4):
+        host.call(1, produce("t"), 9)
+    assert log.log_end_offset == 4
+    assert delete(host, "t", 2) == (Code.NONE, 2)
+    assert delete(host, "t", 1) == (Code.NONE, 2)
+    assert delete(host, "t", -1) == (Code.NONE, 4)
+
+
+def test_what_is_refused(host: CoreHost) -> None:
+    host.create("t")
+    host.create("compacted", cleanup_policy="compact")
+    assert delete(host, "t", 1) == (Code.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(host, "t", -2) == (Code.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(host, "t", 0, 1) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert delete(host, "u", 0) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert delete(host, "compacted", 0) == (Code.POLICY_VIOLATION, -1)
+    assert delete(host, OFFSETS_TOPIC, 0) == (Code.INVALID_TOPIC_EXCEPTION, -1)

@@ -1,0 +1,24 @@
+"""Directories that another broker wrote become topics; what Kafka's metadata log says of them is in
+test_broker_kafka_metadata.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from helpers.admin_host import NOW_MS, AdminHost, creatable
+
+
+def test_directories_that_the_journal_does_not_have_are_topics(tmp_path: Path) -> None:
+    host = AdminHost(tmp_path)
+    host.create(creatable("t", 3))
+    topic_id = host.broker.metadata.topics["t"].topic_id
+    host.broker.close_logs(NOW_MS)
+    (tmp_path / "data" / "barnabas-metadata.journal").unlink()
+    shutil.rmtree(tmp_path / "data" / "t-1")
+    again = AdminHost(tmp_path)
+    topic = again.broker.metadata.topics["t"]
+    assert (topic.partition_count, topic.topic_id) == (3, topic_id)
+    assert len(again.broker.topics.logs_of("t")) == 3
+    again.close()

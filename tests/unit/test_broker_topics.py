@@ -1,0 +1,92 @@
+"""The registry of topics: partitions, leader epochs, internal topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.admin_host import NOW_MS, AdminHost
+
+from barnabas.broker.topics import TopicRegistry
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.protocol.errors import Code, KafkaError
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[TopicRegistry]:
+    host = AdminHost(tmp_path, offsets_topic_num_partitions="3")
+    yield host.broker.topics
+    host.close()
+
+
+def test_partitions_of_a_topic_and_of_none(registry: TopicRegistry) -> None:
+    registry.create_topic("t", 2, {}, now_ms=NOW_MS)
+    log = registry.partition("t", 1)
+    assert log is not None
+    assert (log.topic, log.partition) == ("t", 1)
+    assert [registry.partition("t", index) for index in (-1, 2)] == [None, None]
+    assert registry.partition("u", 0) is None
+    assert registry.logs_of("t") == registry.partitions_of("t")
+    assert [registry.partition_exists("t", index) for index in (0, 1, 2)] == [True, True, False]
+
+
+def test_a_partition_that_is_missing_or_off_line_is_refused_by_its_code(
+    registry: TopicRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KafkaError) as refused:
+        registry.require_partition("t", 0)
+    assert refused.value.code is Code.UNKNOWN_TOPIC_OR_PARTITION
+    monkeypatch.setitem(registry.logs.offline, ("t", 0), object())
+    assert registry.missing_code("t", 0) is Code.KAFKA_STORAGE_ERROR
+    assert registry.partition_exists("t", 0)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [
+        (-1, Code.NONE),
+        (0, Code.NONE),
+        (1, Code.UNKNOWN_LEADER_EPOCH),
+        (-2, Code.FENCED_LEADER_EPOCH),
+    ],
+)
+def test_leader_epochs_fence(registry: TopicRegistry, epoch: int, code: Code) -> None:
+    """KIP-320: behind the leader FENCED_LEADER_EPOCH, ahead of it UNKNOWN_LEADER_EPOCH, -1: none."""
+    registry.create_topic("t", 1, {}, now_ms=NOW_MS)
+    try:
+        registry.fenced_partition("t", 0, epoch)
+        seen = Code.NONE
+    except KafkaError as error:
+        seen = error.code
+    assert seen is code
+
+
+def test_internal_topics_come_when_they_are_needed(registry: TopicRegistry) -> None:
+    assert OFFSETS_TOPIC not in registry
+    assert registry.internal_partition_count(OFFSETS_TOPIC) == 3
+    assert 0 <= registry.group_partition("g") < 3
+    log = registry.internal_log(OFFSETS_TOPIC, 2, NOW_MS)
+    assert log.config.is_compacted
+    assert len(registry.partitions_of(OFFSETS_TOPIC)) == 3
+    assert TRANSACTIONS_TOPIC not in registry
+
+
+def test_a_topic_forgotten_is_unknown_at_once(registry: TopicRegistry) -> None:
+    registry.create_topic("t", 2, {}, now_ms=NOW_MS)
+    assert registry.leader_epochs("t") == (0, 0)
+    rows = registry.forget(["t"])
+    assert [(name, index) for name, index, _ in rows] == [("t", 0), ("t", 1)]
+    assert "t" not in registry
+    assert registry.leader_epochs("t") == ()
+
+
+def test_settings_reach_the_logs(registry: TopicRegistry) -> None:
+    registry.create_topic("t", 1, {}, now_ms=NOW_MS)
+    (log,) = registry.logs_of("t")
+    registry.set_broker_default_configs({"log.segment.bytes": "3000"})
+    assert log.config.segment_bytes == 3000
+    registry.set_broker_configs({"log.segment.bytes": "4000"})
+    assert log.config.segment_bytes == 4000
+    registry.set_topic_configs("t", {"segment.bytes": "5000"})
+    assert log.config.segment_bytes == 5000
