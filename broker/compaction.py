@@ -24,7 +24,7 @@ from barnabas.storage.checkpoints import (
 )
 from barnabas.storage.clean_plan import Dirt, assess, is_due, plan
 from barnabas.storage.cleaner import CleanedSegment, CleanJob, CleanResult
-from barnabas.storage.disk import is_want_of_room
+from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.segment import CorruptLog
 from barnabas.storage.segment_swap import discard_result, swap_in
 
@@ -123,7 +123,7 @@ class Compaction:
         try:
             self._logs.write_recovery_point(log, job.end_offset)
         except OSError as error:
-            if not is_want_of_room(error):
+            if not is_out_of_resources(error):
                 raise
             discard_result(log, self._rest)  # what was cleaned takes the room that is wanted
             self._note_failure(TopicPartition(log.topic, log.partition), str(error), now_ms)
@@ -226,9 +226,9 @@ class Compaction:
         try:
             self._write()
         except OSError as error:
-            if not is_want_of_room(error):
+            if not is_out_of_resources(error):
                 raise
-            logger.warning("%s waits for room: %s", self._path(), error)
+            logger.warning("%s waits for space: %s", self._path(), error)
 
     def _path(self) -> str:
         return f"{self._logs.data_dir}/{CLEANER_NAME}"

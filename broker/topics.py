@@ -21,7 +21,7 @@ from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOP
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NO_LEADER_EPOCH, NewRecord, encode_batch
-from barnabas.storage.disk import is_want_of_room
+from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log import AppendOrigin
 from barnabas.storage.log_directory import LogDirectoryError
 
@@ -299,7 +299,7 @@ class TopicRegistry:
         try:
             yield from self._make_logs(topics, now_ms)
         except OSError as error:
-            if not is_want_of_room(error):
+            if not is_out_of_resources(error):
                 raise
             logger.warning(
                 "topics that a client asks for are not made: %s (%s)",

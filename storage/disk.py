@@ -27,15 +27,15 @@ OPEN_FILES_PATH, OTHER_OPEN_FILES_PATH = (
     "/dev/fd",
 )  # of Linux, and of other systems
 _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MOUNT_AT = -100, 0x4000, 256, 144  # linux/stat.h
-_WANT_OF_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+_OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
-def is_want_of_room(error: OSError) -> bool:
+def is_out_of_resources(error: OSError) -> bool:
     """Whether what failed may succeed later: space, inodes, a quota or descriptors are used up.
 
     Any other error is of a disk that fails.
     """
-    return error.errno in _WANT_OF_ROOM
+    return error.errno in _OUT_OF_RESOURCES
 
 
 def may_have_lost_pages(error: OSError) -> bool:

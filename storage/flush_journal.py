@@ -396,11 +396,11 @@ def _items_of(payload: bytes) -> Iterator[JournalEntry | JournalDecision]:
             )
 
 
-def _damaged(path: str, position: int, how_it_is_known: str) -> CorruptLog:
+def _damaged(path: str, position: int, evidence: str) -> CorruptLog:
     return CorruptLog(
         path,
         position,
-        f"a frame of the flush journal is damaged, and {how_it_is_known}",
+        f"a frame of the flush journal is damaged, and {evidence}",
         "It may hold the last of commits that were answered. Restore the file from a copy; or, to "
         "give up what it alone holds, remove it",
     )

@@ -42,7 +42,7 @@ from barnabas.protocol.records import (
     read_header,
     set_offset_and_epoch,
 )
-from barnabas.storage.disk import Syncable, is_want_of_room
+from barnabas.storage.disk import Syncable, is_out_of_resources
 from barnabas.storage.durability import Durability, FlushToken
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_checkpoint import LogCheckpoint
@@ -512,7 +512,7 @@ class Log:
 
         Raises: OSError; the log is as it was then, and may be rolled another time.
         Order:  all files that can fail to be written, then the change of state; the manifest of
-                before is right, too, and waits for room.
+                before is right, too, and waits for space.
         """
         closed = self.segments.active
         self._checkpoint.write_snapshot()
@@ -532,20 +532,20 @@ class Log:
         try:
             self._checkpoint.write_manifest(self.log_start_offset)
         except OSError as error:
-            if not is_want_of_room(error):
+            if not is_out_of_resources(error):
                 raise
-            logger.warning("%r: its checkpoint waits for room: %s", self, error)
+            logger.warning("%r: its checkpoint waits for space: %s", self, error)
         else:
             self._set_checkpointed()
 
     def _try_roll(self, now_ms: int) -> bool:
-        """Roll; False where the disk has no room for a new segment."""
+        """Roll; False where the disk has no space for a new segment."""
         try:
             self._roll(now_ms)
         except OSError as error:
-            if not is_want_of_room(error):
+            if not is_out_of_resources(error):
                 raise
-            logger.warning("%r: there is no room for a new segment: %s", self, error)
+            logger.warning("%r: there is no space for a new segment: %s", self, error)
             return False
         return True
 
@@ -661,10 +661,10 @@ class Log:
             try:
                 self.epochs.truncate_from_start(offset)
             except OSError as error:
-                if not is_want_of_room(error):
+                if not is_out_of_resources(error):
                     raise
                 # What the file has too many does no harm.
-                logger.warning("%r: the file of its leader epochs waits for room: %s", self, error)
+                logger.warning("%r: the file of its leader epochs waits for space: %s", self, error)
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Delete the segments that retention no longer keeps; gives how many."""
@@ -680,7 +680,7 @@ class Log:
     def _delete_oldest(self, count: int, now_ms: int) -> int:
         """Delete the oldest segments; gives how many.
 
-        The active one stays where the disk has no room for another in its place.
+        The active one stays where the disk has no space for another in its place.
         """
         if count == len(self.segments) and not self._try_roll(now_ms):
             count -= 1

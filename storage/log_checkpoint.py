@@ -140,7 +140,7 @@ class LogCheckpoint:
             segment.manifest = earlier.part(base_offset, names)
             return segment.manifest
         end_offset = self._segments.end_of(segment)
-        if not (segment.times_known and segment.txn_trusted):
+        if not (segment.has_times and segment.txn_trusted):
             manifest.segments[base_offset] = SegmentNote(
                 base_offset, segment.size, -1, base_offset, end_offset
             )

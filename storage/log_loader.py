@@ -393,7 +393,7 @@ class LogLoader:
         for following in later:
             if following.base_offset < end_offset:
                 logger.info(
-                    "%s is empty, of a segment that found no room: it is removed",
+                    "%s is empty, of a segment that found no space: it is removed",
                     following.path(LOG_SUFFIX),
                 )
                 following.remove_files()

@@ -36,7 +36,7 @@ from barnabas.storage.checkpoints import (
     Offsets,
     encode_partition_metadata,
 )
-from barnabas.storage.disk import Disk, Lock, Syncable, is_want_of_room
+from barnabas.storage.disk import Disk, Lock, Syncable, is_out_of_resources
 from barnabas.storage.flush_journal import FlushJournal, JournalDecision, Redo
 from barnabas.storage.last_run import LastRun, RunNote
 from barnabas.storage.leader_epochs import HighestEpoch, LeaderEpochs
@@ -390,7 +390,7 @@ class LogManager:
             try:
                 self.write_checkpoints()
             except OSError as error:
-                if not is_want_of_room(error):
+                if not is_out_of_resources(error):
                     raise
                 logger.warning("the checkpoint of %s waits for space: %s", self.data_dir, error)
         self._upkeep.expire(now_ms)
@@ -445,11 +445,11 @@ class LogManager:
         try:
             self.write_starts()
         except OSError as error:
-            if not is_want_of_room(error) or any(
+            if not is_out_of_resources(error) or any(
                 log.log_start_offset != log.segments[0].base_offset for log in changed
             ):
                 raise
-            logger.warning("the starts of %s wait for room: %s", changed, error)
+            logger.warning("the starts of %s wait for space: %s", changed, error)
             self.log_dir.changed_starts.clear()
             for log in changed:
                 self.disk.fsync_dir(log.directory)

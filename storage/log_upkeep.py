@@ -19,7 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 
-from barnabas.storage.disk import is_want_of_room
+from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogManagerConfig
 from barnabas.storage.log_directory import LogDirectory
@@ -111,9 +111,9 @@ class LogUpkeep:
         try:
             excess_bytes = self._checkpoint_due_logs(now_ms)
         except OSError as error:
-            if not is_want_of_room(error):
+            if not is_out_of_resources(error):
                 raise
-            logger.warning("the checkpoints of logs wait for room: %s", error)
+            logger.warning("the checkpoints of logs wait for space: %s", error)
             self._next_checkpoint_ms = now_ms + max(_CHECK_INTERVAL_MS, interval_ms)
             return
         self._next_checkpoint_ms = now_ms + min(_CHECK_INTERVAL_MS, interval_ms)
@@ -157,7 +157,7 @@ class LogUpkeep:
             try:
                 self._disk.rmtree(path)
             except OSError as error:
-                if not is_want_of_room(error):
+                if not is_out_of_resources(error):
                     raise
                 # It takes descriptors.
                 self.deleted_directories.add(now_ms + _CHECK_INTERVAL_MS, path)

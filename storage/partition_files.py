@@ -202,7 +202,7 @@ class PartitionFiles:
             if note.max_timestamp >= 0 and note.size == segment.size:
                 segment.max_timestamp = note.max_timestamp
                 segment.max_timestamp_offset = note.max_timestamp_offset
-                segment.times_known = True
+                segment.has_times = True
         return segment
 
     def sizes(self) -> dict[int, int]:

@@ -84,8 +84,8 @@ class ActiveProducer(NamedTuple):
 class ProducerEntry:
     """One producer on one partition.
 
-    batches: the last five of the present epoch, oldest first. window_known is False while earlier
-    ones may be in the log but not here (after a snapshot was loaded). seen_ms is the broker's clock
+    batches: the last five of the present epoch, oldest first. has_whole_window is False while
+    earlier ones may be in the log but not here (after a snapshot was loaded). seen_ms is the broker's clock
     at the last append (or at loading), by which the entry expires: the batches' own times may be of
     any year.
     """
@@ -93,12 +93,12 @@ class ProducerEntry:
     __slots__ = (
         "batches",
         "coordinator_epoch",
+        "has_whole_window",
         "last_timestamp",
         "producer_epoch",
         "producer_id",
         "seen_ms",
         "txn_first_offset",
-        "window_known",
     )
 
     def __init__(self, producer_id: int, producer_epoch: int, seen_ms: int) -> None:
@@ -109,7 +109,7 @@ class ProducerEntry:
         self.txn_first_offset = NO_OFFSET
         self.last_timestamp = -1
         self.seen_ms = seen_ms
-        self.window_known = True
+        self.has_whole_window = True
 
     @property
     def last_sequence(self) -> int:
@@ -221,7 +221,7 @@ class ProducerStateManager:
             last = batches[-1].last_sequence if batches else NO_SEQUENCE
             if base_sequence != last + 1 and not (base_sequence == 0 and last == MAX_SEQUENCE):
                 duplicate = entry.find(base_sequence, last_sequence)
-                if duplicate is None and not entry.window_known:
+                if duplicate is None and not entry.has_whole_window:
                     restore_window(entry)
                     duplicate = entry.find(base_sequence, last_sequence)
                 if duplicate is not None:
@@ -250,7 +250,7 @@ class ProducerStateManager:
         return None
 
     def check_overtaking(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Refuse a batch while an earlier one of its producer, which found no room, has to come.
+        """Refuse a batch while an earlier one of its producer, which found no space, has to come.
 
         That one coming again ends it.
 
@@ -320,14 +320,14 @@ class ProducerStateManager:
         elif entry.producer_epoch != producer_epoch:
             entry.producer_epoch = producer_epoch
             entry.batches = []
-            entry.window_known = True
+            entry.has_whole_window = True
         batches = entry.batches
         batches.append(
             BatchMeta(base_sequence, last_sequence, first_offset, last_offset, timestamp)
         )
         if len(batches) > REMEMBERED_BATCHES:
             del batches[0]
-            entry.window_known = True
+            entry.has_whole_window = True
         entry.last_timestamp = timestamp
         entry.seen_ms = now_ms
         if transactional and entry.txn_first_offset < 0:
@@ -355,7 +355,7 @@ class ProducerStateManager:
         elif entry.producer_epoch != producer_epoch:
             entry.producer_epoch = producer_epoch
             entry.batches = []
-            entry.window_known = True
+            entry.has_whole_window = True
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
         entry.seen_ms = now_ms
@@ -446,7 +446,7 @@ class ProducerStateManager:
                         first_sequence, last_sequence, last_offset - delta, last_offset, timestamp
                     )
                 ]
-                entry.window_known = False
+                entry.has_whole_window = False
             entry.last_timestamp = timestamp
             entry.coordinator_epoch = coordinator_epoch
             if txn_first >= 0:

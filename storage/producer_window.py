@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 def restore_window(entry: ProducerEntry, segments: SegmentList) -> None:
     """Put into the entry the batches of its epoch before those that it has, as far as they go."""
-    entry.window_known = True
+    entry.has_whole_window = True
     oldest = entry.batches[0].first_offset if entry.batches else segments.end_offset
     missing = REMEMBERED_BATCHES - len(entry.batches)
     earlier: list[BatchMeta] = []

@@ -148,6 +148,7 @@ class Segment:
         "directory",
         "disk",
         "first_timestamp",
+        "has_times",
         "index_interval_bytes",
         "index_trusted",
         "is_closed",
@@ -156,7 +157,6 @@ class Segment:
         "max_timestamp_offset",
         "rebuilt",
         "size",
-        "times_known",
         "txn_trusted",
         "written_entries",
         "written_times",
@@ -186,7 +186,7 @@ class Segment:
         self.first_timestamp: int | None = None
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
-        self.times_known = False
+        self.has_times = False
         self.txn_trusted = False
         self.index_trusted = False
         self.rebuilt = False
@@ -253,7 +253,7 @@ class Segment:
             TxnIndex(),
         )
         self.is_closed = False
-        self.times_known = self.txn_trusted = self.index_trusted = self.rebuilt = True
+        self.has_times = self.txn_trusted = self.index_trusted = self.rebuilt = True
         self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = (
             -1,
             self.base_offset,
@@ -434,9 +434,9 @@ class Segment:
     def _append_to(self, file: File, suffix: str, data: bytes) -> None:
         """Append to an index file; its checksum goes on where it is known of all before."""
         size, crc = self._sums.pop(suffix, (-1, 0))
-        is_known = max(size, 0) == file.size
+        goes_on = max(size, 0) == file.size
         file.append(data)
-        if is_known:
+        if goes_on:
             self._sums[suffix] = file.size, crc32c(data, crc)
 
     def add_last_time(self) -> None:
@@ -489,7 +489,7 @@ class Segment:
                 return self._offset_index
             index = self._offset_index = OffsetIndex.decode(data, self.size)
             self.written_entries = len(index) if len(index) * 8 == len(data) else -1
-            self.index_trusted = self.rebuilt or self._is_known(INDEX_SUFFIX, data)
+            self.index_trusted = self.rebuilt or self._is_vouched_for(INDEX_SUFFIX, data)
             self.cache.hold(self, 8 * len(index) + 1024)
         elif self.is_closed:
             self.cache.touch(self)
@@ -523,7 +523,7 @@ class Segment:
         index = self._time_index
         if index is None:
             data = self._read_or_none(TIME_SUFFIX)
-            if data is None or not (self.rebuilt or self._is_known(TIME_SUFFIX, data)):
+            if data is None or not (self.rebuilt or self._is_vouched_for(TIME_SUFFIX, data)):
                 self.rebuild_indexes("is missing" if data is None else None)
                 assert self._time_index is not None
                 return self._time_index
@@ -535,12 +535,12 @@ class Segment:
                     last.timestamp,
                     self.base_offset + last.relative_offset,
                 )
-            self.times_known = True
+            self.has_times = True
         return index
 
     def load_times(self) -> None:
         """Have max_timestamp and max_timestamp_offset right."""
-        if not self.times_known:
+        if not self.has_times:
             self.time_index()
 
     def txn_index(self) -> TxnIndex:
@@ -562,7 +562,7 @@ class Segment:
         False: it is to be built anew.
         """
         data = self._read_or_none(TXN_SUFFIX)
-        if not self.txn_trusted and not self._is_known(TXN_SUFFIX, data):
+        if not self.txn_trusted and not self._is_vouched_for(TXN_SUFFIX, data):
             return False
         try:
             self._txn_index = TxnIndex.decode(data or b"")
@@ -594,7 +594,7 @@ class Segment:
         self._txn_index = index
         self.txn_trusted = True
 
-    def _is_known(self, suffix: str, data: bytes | None) -> bool:
+    def _is_vouched_for(self, suffix: str, data: bytes | None) -> bool:
         """Whether the manifest notes a file of just this content; None: that there was none."""
         return self.manifest is not None and self.manifest.knows(
             offset_name(self.base_offset) + suffix, data
@@ -627,7 +627,7 @@ class Segment:
                 header.last_offset,
                 header.max_timestamp if header.record_count else -1,
             )
-        self.times_known = self.index_trusted = self.rebuilt = True
+        self.has_times = self.index_trusted = self.rebuilt = True
         self.written_entries = self.written_times = -1
         if self.is_closed:
             self.add_last_time()

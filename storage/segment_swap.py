@@ -137,18 +137,18 @@ def _replace(
         index_interval_bytes=log.config.index_interval_bytes,
         manifest=manifest,
     )
-    _take_names(log.disk, log.directory, cleaned.base_offset)
+    _rename_to_final(log.disk, log.directory, cleaned.base_offset)
     new.max_timestamp, new.max_timestamp_offset = (
         cleaned.max_timestamp,
         cleaned.max_timestamp_offset,
     )
-    new.times_known = new.txn_trusted = new.index_trusted = new.rebuilt = (
+    new.has_times = new.txn_trusted = new.index_trusted = new.rebuilt = (
         True  # the index files are ours and new
     )
     log.replace_segments(old, new)
 
 
-def _take_names(disk: Disk, directory: str, base_offset: int) -> None:
+def _rename_to_final(disk: Disk, directory: str, base_offset: int) -> None:
     """Those of the files that have not taken them yet."""
     for suffix in _LOG_LAST:
         swap = _swap_path(directory, base_offset, suffix)
@@ -250,7 +250,7 @@ def _complete(disk: Disk, directory: str, base_offset: int) -> None:
             and name not in new_names
         ):
             disk.unlink(f"{directory}/{name}")
-    _take_names(disk, directory, base_offset)
+    _rename_to_final(disk, directory, base_offset)
 
 
 def _next_offset(disk: Disk, path: str) -> int:

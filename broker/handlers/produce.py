@@ -18,7 +18,7 @@ from barnabas.protocol.records import (
     producer_of,
 )
 from barnabas.protocol.request_context import RequestContext
-from barnabas.storage.disk import is_want_of_room
+from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log_config import NEVER_MS
 from barnabas.storage.validate import (
     AppendRefused,
@@ -257,7 +257,7 @@ def _append(
         produce.pending.append(_Pending(row, at, name, index, bytearray(records), log.rules))
         return ProducedPartition(index, 0)
     except OSError as error:
-        if not is_want_of_room(error):
+        if not is_out_of_resources(error):
             raise
         log.add_refused(records)
         return ProducedPartition(

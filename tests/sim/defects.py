@@ -1576,7 +1576,7 @@ def producer_ids_are_given_twice() -> Iterator[None]:
 )
 def window_lost_on_restart() -> Iterator[None]:
     def restore_window(self: Log, entry: ProducerEntry) -> None:
-        entry.window_known = True
+        entry.has_whole_window = True
 
     with changed(Log, "_restore_window", restore_window):
         yield

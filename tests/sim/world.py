@@ -16,7 +16,7 @@ from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Sour
 
 from barnabas.broker.outbox import CloseReason
 from barnabas.protocol.errors import Code, DelayedRequest
-from barnabas.storage.disk import is_want_of_room, may_have_lost_pages
+from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
 from sim.administrator import Administrator
 from sim.auditor import Auditor
 from sim.clients import Asking, Refused
@@ -228,7 +228,7 @@ class World:
             self._watermarks = {
                 key: (start, 0, 0) for key, (start, _, _) in self._watermarks.items()
             }
-        elif not is_want_of_room(error):
+        elif not is_out_of_resources(error):
             self.history.incident("crashed", "".join(traceback.format_exception(error, limit=-4)))
         if may_have_lost_pages(error):
             self._is_powerless = True

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.storage.disk import DirectorySync, OsDisk, is_want_of_room, may_have_lost_pages
+from barnabas.storage.disk import DirectorySync, OsDisk, is_out_of_resources, may_have_lost_pages
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE])
 def test_what_is_used_up_may_be_there_later(code: int) -> None:
-    assert is_want_of_room(OSError(code, ""))
-    assert not is_want_of_room(OSError(errno.EIO, ""))
+    assert is_out_of_resources(OSError(code, ""))
+    assert not is_out_of_resources(OSError(errno.EIO, ""))
 
 
 def test_an_error_of_the_device_may_have_taken_pages() -> None:

@@ -39,7 +39,7 @@ def test_segments_have_the_sizes_of_their_files_and_nothing_is_believed(tmp_path
     files = files_of(tmp_path)
     files.open_segments(LogConfig(), 0, NOW_MS)
     assert files.sizes() == {base: Path(files.log_path(base)).stat().st_size for base in TXN_BASES}
-    assert not files.is_as_noted() and not any(each.times_known for each in files.segments)
+    assert not files.is_as_noted() and not any(each.has_times for each in files.segments)
 
 
 def test_an_empty_directory_gets_a_segment_at_the_log_start(tmp_path: Path) -> None:

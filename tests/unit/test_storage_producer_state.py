@@ -254,7 +254,7 @@ def test_batches_that_are_in_the_log_alone_are_looked_for_once_they_are_needed()
     def restore(entry: ProducerEntry) -> None:
         restored.append(entry.producer_id)
         entry.batches.insert(0, BatchMeta(0, 0, 0, 0, NOW_MS))
-        entry.window_known = True
+        entry.has_whole_window = True
 
     assert loaded.check_batch(PID, 0, 2, 2, False, restore) is None
     assert loaded.check_batch(PID, 0, 1, 1, False, restore) == BatchMeta(1, 1, 1, 1, NOW_MS)
@@ -270,9 +270,9 @@ def test_five_batches_that_were_appended_since_are_all_there_can_be() -> None:
     batch(state)
     loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 1, NOW_MS)
     for sequence in range(1, 6):
-        assert not loaded.producers[PID].window_known
+        assert not loaded.producers[PID].has_whole_window
         batch(loaded, sequence=sequence)
-    assert loaded.producers[PID].window_known
+    assert loaded.producers[PID].has_whole_window
     assert [one.first_sequence for one in loaded.producers[PID].batches] == [1, 2, 3, 4, 5]
 
 
@@ -330,7 +330,7 @@ def test_of_a_new_epoch_all_batches_are_known(by: str) -> None:
     if by == "marker":
         marker(loaded, epoch=1)
     batch(loaded, epoch=1, transactional=False)
-    assert loaded.producers[PID].window_known
+    assert loaded.producers[PID].has_whole_window
 
     def restore(entry: ProducerEntry) -> None:
         raise AssertionError("there is nothing to look for")
@@ -408,7 +408,7 @@ def test_a_snapshot_is_laid_out_as_kafka_writes_it() -> None:
     again = ProducerStateManager.decode_snapshot(data, 19, 77)
     assert again.end_offset == 19 and again.encode_snapshot() == data
     assert again.producers[1].batches == [BatchMeta(7, 8, 16, 17, 0x123)]
-    assert [again.producers[each].window_known for each in (1, 3)] == [False, True]
+    assert [again.producers[each].has_whole_window for each in (1, 3)] == [False, True]
     assert [again.producers[each].seen_ms for each in (1, 3)] == [77, 77]
     assert again.active_producers() == state.active_producers()
     assert again.open_transactions() == [1]

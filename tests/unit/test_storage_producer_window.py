@@ -14,7 +14,7 @@ from barnabas.storage.producer_window import restore_window
 def as_of_a_snapshot(log: Log, producer_id: int) -> ProducerEntry:
     """The entry with its last batch alone, which is what a snapshot holds."""
     entry = log.producer_state.producers[producer_id]
-    entry.batches, entry.window_known = entry.batches[-1:], False
+    entry.batches, entry.has_whole_window = entry.batches[-1:], False
     return entry
 
 
@@ -26,7 +26,7 @@ def test_earlier_batches_of_a_snapshots_producer_come_back(tmp_path: Path) -> No
     assert [(b.first_sequence, b.last_offset) for b in entry.batches] == [
         (16, 41), (17, 42), (18, 44), (19, 45), (20, 46),
     ]  # fmt: skip
-    assert entry.window_known
+    assert entry.has_whole_window
 
 
 def test_a_window_ends_with_the_first_sequence_of_an_epoch(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_what_no_reader_has_seen_stays(tmp_path: Path) -> None:
 def test_without_times_a_segment_is_as_old_as_its_file(tmp_path: Path) -> None:
     segments = kafka_log(tmp_path).segments
     for segment in segments:
-        segment.max_timestamp, segment.times_known = -1, True
+        segment.max_timestamp, segment.has_times = -1, True
         os.utime(segment.path(".log"), (500, 500))
     config = LogConfig(retention_ms=1000)
     assert expired_count(segments, config, 0, TXN_END, 501_000) == 0
