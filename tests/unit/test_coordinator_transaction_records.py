@@ -189,3 +189,34 @@ def test_a_key_that_is_not_as_long_as_it_says_is_refused(key: bytes) -> None:
     with pytest.raises(ValueError, match="not as long as it says"):
         decode_key(key)
     assert decode_key(b"\0\0\0\3txn") == "txn"
+
+
+@pytest.mark.parametrize(
+    ("size", "prefix"), [(126, b"\x7f"), (127, b"\x80\x01"), (300, b"\xad\x02")]
+)
+def test_names_have_sizes_of_one_byte_and_more(size: int, prefix: bytes) -> None:
+    name = "n" * size
+    metadata = TransactionMetadata(
+        "id",
+        5,
+        3,
+        60_000,
+        TransactionState.ONGOING,
+        {(name, 0): None},
+        16,
+        8,
+        last_producer_epoch=2,
+    )
+    value = encode_value(metadata)
+    assert prefix + name.encode() in value
+    assert decode_value("id", value) == metadata
+
+
+def test_a_tagged_field_of_the_wrong_size_is_refused() -> None:
+    value = bytearray(
+        encode_value(TransactionMetadata("id", 5, 3, 60_000, last_producer_epoch=32766))
+    )
+    assert value[-3:] == b"\x02\x7f\xfe"
+    value[-3:] = b"\x01\x7f"
+    with pytest.raises(ValueError, match="tag 10000 has 1 bytes instead of 2"):
+        decode_value("id", bytes(value))
