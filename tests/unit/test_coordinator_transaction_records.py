@@ -220,3 +220,25 @@ def test_a_tagged_field_of_the_wrong_size_is_refused() -> None:
     value[-3:] = b"\x01\x7f"
     with pytest.raises(ValueError, match="tag 10000 has 1 bytes instead of 2"):
         decode_value("id", bytes(value))
+
+
+def test_a_name_may_need_a_size_of_three_bytes() -> None:
+    metadata = TransactionMetadata(
+        "id", 5, 3, 60_000, TransactionState.ONGOING, {("n" * 20_000, 0): None}, 16, 8,
+        last_producer_epoch=2,
+    )  # fmt: skip
+    assert decode_value("id", encode_value(metadata)) == metadata
+
+
+def test_a_tagged_field_may_be_empty_and_a_name_may_not_be_null() -> None:
+    metadata = TransactionMetadata("id", 5, 3, 60_000, last_producer_epoch=32766)
+    value = bytearray(encode_value(metadata))
+    tags_at = len(value) - 1 - 5
+    assert value[tags_at] == 1
+    value[tags_at] = 2
+    assert decode_value("id", bytes(value + b"\xff\xff\x7f\x00")) == metadata
+    named = TransactionMetadata(
+        "id", 5, 3, 60_000, TransactionState.ONGOING, {("n", 0): None}, 16, 8, last_producer_epoch=2
+    )
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
+        decode_value("id", encode_value(named).replace(b"\x02n", b"\x00n"))
