@@ -301,6 +301,6 @@ def test_a_gap_that_kafkas_cleaner_left_is_no_torn_end(
     (kafka_directory / RECOVERY_POINT_NAME).unlink()
     if not topics_are_known:
         shutil.rmtree(kafka_directory / DIRECTORY)
-    log = opened(kafka_directory).partition("compacted", 0)
+    log = opened(kafka_directory).topics.partition("compacted", 0)
     assert log is not None
     assert log.log_end_offset == 5 + count
