@@ -216,12 +216,12 @@ def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.Mon
         (
             ProduceRequest,
             Code.MESSAGE_TOO_LARGE,
-            r"partition t-0: MESSAGE_TOO_LARGE \(as the test wants it\): raise max.message.bytes",
+            r"partition t-[01]: MESSAGE_TOO_LARGE \(as the test wants it\): raise max.message.bytes",
         ),
         (
             ProduceRequest,
             Code.INVALID_RECORD,
-            "partition t-0: INVALID_RECORD .*a compacted topic needs a key",
+            r"partition t-[01]: INVALID_RECORD .*a compacted topic needs a key",
         ),
         (
             AddPartitionsToTxnRequest,
@@ -260,6 +260,7 @@ def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.Mon
 def test_what_is_final_is_aborted_and_told(
     cluster: FakeCluster, kind: Any, code: int, says: str
 ) -> None:
+    # Two leaders get a Produce each, and either may be the first on a busy machine.
     cluster.disturb = once(kind, code)
     with pytest.raises(PublishError, match=says) as raised:
         publish(cluster, 0, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))
