@@ -7,7 +7,6 @@ replayed -> half-ended transactions ended.
 from __future__ import annotations
 
 import base64
-import functools
 import logging
 import time
 from collections.abc import Callable
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.opening")
 
 JOURNAL = "barnabas-metadata.journal"
-COMPACTED = {
-    "cleanup.policy": "compact"
-}  # what a topic may be of which nothing is known: gaps in it are no damage
+# What a topic may be of which nothing is known: gaps in it are no damage.
+COMPACTED = {"cleanup.policy": "compact"}
 
 
 def open_broker(
@@ -51,42 +49,58 @@ def open_broker(
             of the disk.
     """
     disk = OsDisk() if disk is None else disk
-    journal_path = f"{config.data_dir}/{JOURNAL}"
     logs = LogManager(disk, config.data_dir, config=_log_manager_config(config, ids), now_ms=now_ms)
     if wall_ms is not None:
         logs.wall.feed(now_ms, wall_ms)
 
-    @functools.cache
-    def metadata() -> ClusterMetadata:
-        """Read once the directory is ours.
-
-        The log manager locks it before it asks for any topic's settings.
-        """
-        opened = ClusterMetadata(disk, journal_path)
-        config.set_dynamic(opened.broker_configs)
-        config.set_dynamic_defaults(opened.broker_default_configs)
-        return opened
-
-    @functools.cache
-    def kafkas_configs() -> dict[str, dict[str, str]]:
-        """The settings of the topics that only Apache Kafka's metadata log knows."""
-        kafka = read_kafka_metadata(disk, config.data_dir)
-        return {} if kafka is None else kafka.usable_topic_configs()
-
-    @functools.cache
-    def config_of(name: str) -> LogConfig:
-        topic = metadata().topic(name)
-        if topic is not None:
-            return topic_log_config(config, topic.configs)
-        return topic_log_config(config, kafkas_configs().get(name, COMPACTED))
-
+    settings = _TopicSettings(config, disk)
     try:
-        logs.load(config_of, now_ms, progress=_Progress(), known_topics=metadata)
-        return Broker(config, metadata(), logs, ids, now_ms, sync)
+        logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
+        return Broker(config, settings.metadata(), logs, ids, now_ms, sync)
     except OSError as error:
         if may_have_lost_pages(error):
             logs.note_failure()
         raise
+
+
+class _TopicSettings:
+    """The settings of topics: of the metadata journal, else of Apache Kafka's metadata log.
+
+    Each is read once, when it is first needed: the log manager locks the directory before it needs
+    any topic's settings.
+    """
+
+    def __init__(self, config: BrokerConfig, disk: Disk) -> None:
+        self._config = config
+        self._disk = disk
+        self._metadata: ClusterMetadata | None = None
+        self._kafkas_configs: dict[str, dict[str, str]] | None = None
+        self._log_configs: dict[str, LogConfig] = {}
+
+    def metadata(self) -> ClusterMetadata:
+        """The metadata journal; the broker's dynamic settings in it hold from then on."""
+        metadata = self._metadata
+        if metadata is None:
+            path = f"{self._config.data_dir}/{JOURNAL}"
+            metadata = self._metadata = ClusterMetadata(self._disk, path)
+            self._config.set_dynamic(metadata.broker_configs)
+            self._config.set_dynamic_defaults(metadata.broker_default_configs)
+        return metadata
+
+    def log_config(self, name: str) -> LogConfig:
+        """The settings of the logs of a topic."""
+        if name not in self._log_configs:
+            topic = self.metadata().topic(name)
+            configs = self._of_kafka(name) if topic is None else topic.configs
+            self._log_configs[name] = topic_log_config(self._config, configs)
+        return self._log_configs[name]
+
+    def _of_kafka(self, name: str) -> dict[str, str]:
+        """The settings of a topic that only Apache Kafka's metadata log may know."""
+        if self._kafkas_configs is None:
+            kafka = read_kafka_metadata(self._disk, self._config.data_dir)
+            self._kafkas_configs = {} if kafka is None else kafka.usable_topic_configs()
+        return self._kafkas_configs.get(name, COMPACTED)
 
 
 def _log_manager_config(config: BrokerConfig, ids: Ids) -> LogManagerConfig:

@@ -85,9 +85,9 @@ class ProducerEntry:
     """One producer on one partition.
 
     batches: the last five of the present epoch, oldest first. has_whole_window is False while
-    earlier ones may be in the log but not here (after a snapshot was loaded). seen_ms is the broker's clock
-    at the last append (or at loading), by which the entry expires: the batches' own times may be of
-    any year.
+    earlier ones may be in the log but not here (after a snapshot was loaded). seen_ms is the
+    broker's clock at the last append (or at loading), by which the entry expires: the batches' own
+    times may be of any year.
     """
 
     __slots__ = (
