@@ -104,7 +104,10 @@ def config() -> None:
 def describe(
     connection: Connection, output: Output, kind: str, name: str, everything: bool, text: str
 ) -> None:
-    """Show the settings of one resource that differ from the defaults, or all."""
+    """Show the settings of one resource.
+
+    Those that differ from the defaults, or all.
+    """
     with connection.admin() as admin:
         if kind == "topic":
             from barnabas.cli.offsets import describe_topics
@@ -161,7 +164,7 @@ def set_values(
     values: Sequence[tuple[str, str]],
     dry_run: bool,
 ) -> None:
-    """Set settings of one resource; others stay as they are."""
+    """Set settings of one resource."""
     with connection.admin() as admin:
         alter_configs(admin, kind, name, dict(values), (), dry_run=dry_run)
     _tell(output, kind, name, dict(values), [], dry_run)
@@ -182,7 +185,7 @@ def unset_values(
     keys: Sequence[str],
     dry_run: bool,
 ) -> None:
-    """Give settings of one resource their defaults back."""
+    """Give settings their defaults back."""
     with connection.admin() as admin:
         alter_configs(admin, kind, name, {}, keys, dry_run=dry_run)
     _tell(output, kind, name, {}, list(keys), dry_run)

@@ -98,9 +98,10 @@ def list_groups(connection: Connection, output: Output, states: Sequence[str]) -
 @connection_options
 @json_option
 def describe(connection: Connection, output: Output, names: Sequence[str]) -> None:
-    """Describe groups (without a name: all): state, lag of each partition, members.
+    """Describe groups.
 
-    The lag is what stands between the committed offset and the partition's end. A reader with
+    Their state, lag of each partition, and members. Without a name: all groups. The lag is what
+    stands between the committed offset and the partition's end. A reader with
     isolation.level=read_committed gets no further than the last stable offset.
     """
     with connection.admin() as admin:
@@ -237,9 +238,10 @@ def reset_offsets(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Commit other offsets for a group that has no members now.
+    """Commit other offsets for a group.
 
-    What would change is shown first; on a terminal it asks before it goes on.
+    The group must have no members now. What would change is shown first; on a terminal it asks
+    before it goes on.
     """
     if (place is None) == (shift_by is None):
         raise click.UsageError("say where to: either --to PLACE or --shift-by N")
@@ -359,7 +361,10 @@ def _commit(admin: Any, group: str, rows: list[dict[str, Any]]) -> None:
 @connection_options
 @json_option
 def delete(connection: Connection, output: Output, names: Sequence[str], yes: bool) -> int:
-    """Delete groups that have no members, with the offsets that they committed."""
+    """Delete groups.
+
+    Groups that have no members, with the offsets that they committed.
+    """
     import kafka.errors
 
     confirm(f"Delete the offsets of {', '.join(names)}?", yes=yes)

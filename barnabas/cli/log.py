@@ -50,10 +50,11 @@ def log() -> None:
 )
 @json_option
 def dump(output: Output, paths: Sequence[str], records: bool, count: int | None) -> None:
-    """Print what is in a segment, an index, a snapshot, a journal or a checkpoint.
+    """Print what is in a file.
 
-    What it is follows from the file's name. The records of __consumer_offsets and
-    __transaction_state are told in their fields. --json prints an object a line.
+    That may be a segment, an index, a snapshot, a journal or a checkpoint. What it is follows from
+    the file's name. The records of __consumer_offsets and __transaction_state are told in their
+    fields. --json prints an object a line.
     """
     for path in paths:
         rows = rows_of(path, records=records)
@@ -177,11 +178,10 @@ def _blob(value: Any) -> str:
 def verify(
     output: Output, directories: Sequence[str], compacted: bool, no_records: bool, in_use: bool
 ) -> int:
-    """Check every file of a data directory, or of single partitions, and name each fault with file
-    and position.
+    """Check every file of a data directory.
 
-    Every batch is read. What a running broker is writing at the moment is no fault. Exit code 3
-    where there are faults.
+    Or of single partitions. Each fault is named with file and position. Every batch is read. What a
+    running broker is writing at the moment is no fault. Exit code 3 where there are faults.
     """
     reports: list[PartitionReport] = []
     faults: list[Fault] = []

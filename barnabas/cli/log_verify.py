@@ -470,9 +470,8 @@ class _Verifier:
         if manifest is None:
             return
         if topic_id is not None and manifest.topic_id != topic_id:
-            self.fault(
-                checkpoints.MANIFEST_NAME, -1, "it is of another topic id than the partition"
-            )
+            text = f"has another topic id than {checkpoints.MANIFEST_NAME}, which has a checksum"
+            self.fault(checkpoints.PARTITION_METADATA_NAME, -1, text)
         for name in manifest.files:
             data = self._read(name)
             if not manifest.knows(name, data) and manifest.prefix(name, data) is None:

@@ -158,8 +158,10 @@ def _tell_results(
 @connection_options
 @json_option
 def describe(connection: Connection, output: Output, names: Sequence[str]) -> None:
-    """Describe topics (without a name: all but internal ones): partitions, leaders, replicas,
-    offsets, and the settings that differ from the broker's.
+    """Describe topics.
+
+    Their partitions, leaders, replicas and offsets, and the settings that differ from the broker's.
+    Without a name: all but internal ones.
     """
     with connection.admin() as admin:
         found = describe_topics(admin, names or None)
@@ -301,7 +303,10 @@ def delete(
 def offsets(
     connection: Connection, output: Output, names: Sequence[str], place: Place | None
 ) -> None:
-    """Show where partitions begin and end, and where a read_committed reader stops."""
+    """Show where partitions begin and end.
+
+    And where a read_committed reader stops: at the last stable offset.
+    """
     with connection.admin() as admin:
         partitions: list[TopicPartition] = []
         for name in names:

@@ -51,7 +51,7 @@ def txn() -> None:
 def list_transactions(
     connection: Connection, output: Output, only_open: bool, states: Sequence[str]
 ) -> None:
-    """List transactional ids and the state of their transactions."""
+    """List transactional ids and their states."""
     wanted = {state.lower() for state in (*states, *(OPEN_STATES if only_open else ()))}
     with connection.admin() as admin:
         listed = [row for rows in admin.list_transactions().values() for row in rows]
@@ -80,7 +80,10 @@ def list_transactions(
 @connection_options
 @json_option
 def describe(connection: Connection, output: Output, names: Sequence[str]) -> None:
-    """Describe transactions: producer, state, since when, timeout, partitions."""
+    """Describe transactions.
+
+    That is: state, producer and epoch, since when, timeout, partitions, coordinator.
+    """
     now_ms = _now_ms()
     with connection.admin() as admin:
         described = admin.describe_transactions(list(names))
@@ -120,10 +123,11 @@ def _description(name: str, told: Any) -> dict[str, Any]:
 @connection_options
 @json_option
 def why_stuck(connection: Connection, output: Output, name: str) -> int:
-    """Say which transaction holds the last stable offset of a partition.
+    """Say why a partition is stuck.
 
-    Whose it is, since when, in which state, what will end it and when, and which groups wait for
-    it. Exit code 3 where the partition is stuck, 0 where it is not.
+    Which transaction holds its last stable offset, whose it is, since when, in which state, what
+    will end it and when, and which groups wait for it. Exit code 3 where the partition is stuck, 0
+    where it is not.
     """
     with connection.admin() as admin:
         answer = gather(admin, connection, name, _now_ms())
