@@ -274,8 +274,17 @@ def test_what_is_received_is_what_is_written(tmp_path: Path) -> None:
 
 def test_a_transactional_batch_without_a_producer_is_refused(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
-    with pytest.raises(AppendRefused):
+    with pytest.raises(AppendRefused, match="transactional batch without a producer id"):
         log.append(broken(attributes=0x10), now_ms=NOW_MS)
+
+
+def test_the_producer_id_0_is_one_like_others(tmp_path: Path) -> None:
+    """The first that a broker gives away."""
+    _, log = new_log(tmp_path)
+    with pytest.raises(AppendRefused, match="a producer id with the sequence -1"):
+        log.append(broken(pid=0, seq=-1), now_ms=NOW_MS)
+    log.append(batch([b"a"], pid=0, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
+    assert log.log_end_offset == 1
 
 
 def records(*encoded: str) -> bytes:
