@@ -67,7 +67,7 @@ class CleanerProcess:
         return None if process is None else process.pid
 
     def stop(self) -> None:
-        """End the process, whatever it does: what it has not finished is dropped at the next start."""
+        """End the process, whatever it does; the next start drops what it has not finished."""
         with self._lock:
             self._stopping = True
             if self._process is not None:

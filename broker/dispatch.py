@@ -8,7 +8,7 @@ Every request goes this way, in this order:
 | its body is read; one that cannot be read ends the connection | `read_body` |
 | (later: authorise it) | `answer`, before the handler |
 | its handler answers it | `answer` |
-| ...parks it, and a coordinator's Result answers it, now or later | `to_groups`, `to_transactions` |
+| ...parks it; a coordinator's Result answers it, now or later | `to_groups`, `to_transactions` |
 | ...ends the connection of a request that was delayed on one given up | `to_transactions`: guard |
 | ...holds it back while the id's last transaction is ending | `to_transactions`: hold_back |
 | (later: measure it, and throttle its client) | `answer`, after the handler |

@@ -87,7 +87,7 @@ class FetchSession:
 
 
 class Planned:
-    """What one request fetches. `session` None: no session; `incremental`: only news are answered."""
+    """What one request fetches. session: None where there is none; incremental: news alone."""
 
     __slots__ = ("incremental", "session", "targets")
 

@@ -19,7 +19,7 @@ def _sync_all(files: list[Any]) -> None:
 
 
 def _shares(files: list[Any]) -> Iterator[list[Any]]:
-    """Each thread's, given at once: handing over file by file costs more than the flush of a file."""
+    """Each thread's, given at once: handing over each file costs more than its flush."""
     return (files[first::PARALLEL_FILES] for first in range(min(PARALLEL_FILES, len(files))))
 
 

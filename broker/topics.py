@@ -121,7 +121,7 @@ class TopicRegistry:
         return epochs
 
     def leader_epoch(self, topic: str, index: int) -> int:
-        """The leader epoch of a partition; 0, with which it begins, of one that is not there yet."""
+        """The leader epoch of a partition; 0, its first one, where it is not there yet."""
         log = self.partition(topic, index)
         return 0 if log is None else log.leader_epoch
 
@@ -394,7 +394,7 @@ class TopicRegistry:
         self._configure_all()
 
     def set_broker_default_configs(self, configs: dict[str, str]) -> None:
-        """Replace the dynamic configs of every broker; topics heed those that are their defaults."""
+        """Replace the dynamic configs of every broker; topics heed their defaults among them."""
         self.metadata.set_broker_default_configs(configs)
         self._config.set_dynamic_defaults(configs)
         self._configure_all()

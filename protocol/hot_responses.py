@@ -68,7 +68,7 @@ class ProducedPartition(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """One partition's part of the answer to Fetch. `aborted` None is null; `records` None is empty."""
+    """One partition's part of the answer to Fetch. aborted: None is null; records: None, empty."""
 
     index: int  # type: ignore[assignment]
     error_code: int

@@ -120,7 +120,8 @@ def on_elect_leaders(
             elif _partition_exists(broker, topic_partitions.topic, index):
                 code, message = (
                     Code.ELECTION_NOT_NEEDED,
-                    f"Broker {broker.node_id} leads partition {index} of '{topic_partitions.topic}' already.",
+                    f"Broker {broker.node_id} leads partition {index} of "
+                    f"'{topic_partitions.topic}' already.",
                 )
             else:
                 code, message = (

@@ -59,7 +59,7 @@ class _Fetch:
         self._resolve()
 
     def _resolve(self) -> None:
-        """Find each target's log. Those without one are answered after the others, as Kafka does."""
+        """Find each target's log; those without one are answered last, as Kafka does."""
         key: Any = None
         name: str | None = None
         logs: list[Log | None] = []

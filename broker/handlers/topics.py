@@ -85,7 +85,8 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
             if counts[topic_request.name] > 1:
                 raise KafkaError(
                     Code.INVALID_REQUEST,
-                    f"The topic '{topic_request.name}' is named more than once in this request: name it "
+                    f"The topic '{topic_request.name}' is named more than once in this request: "
+                    "name it "
                     "once.",
                 )
             if total > MOST_PARTITIONS_AT_ONCE:
@@ -195,7 +196,8 @@ def _checked_topic(broker: Broker, topic_request: CreatableTopic, taken: TakenNa
     if topic_request.name in INTERNAL_TOPICS:
         raise KafkaError(
             Code.INVALID_TOPIC_EXCEPTION,
-            f"The topic '{topic_request.name}' is the broker's own and is made when it is first needed: "
+            f"The topic '{topic_request.name}' is the broker's own and is made when it is first "
+            "needed: "
             "choose another name.",
         )
     taken.check(topic_request.name)
@@ -256,13 +258,15 @@ def _checked_partition_count(broker: Broker, topic_request: CreatableTopic) -> i
     elif topic_request.replication_factor not in (UNSET, 1):
         raise KafkaError(
             Code.INVALID_REPLICATION_FACTOR,
-            f"The replication factor {topic_request.replication_factor} cannot be had: there is one "
+            f"The replication factor {topic_request.replication_factor} cannot be had: there is "
+            "one "
             "broker, so give 1, or -1 for the default.",
         )
     elif topic_request.num_partitions != UNSET and topic_request.num_partitions <= 0:
         raise KafkaError(
             Code.INVALID_PARTITIONS,
-            f"A topic cannot have {topic_request.num_partitions} partitions: give a number from 1 on, or "
+            f"A topic cannot have {topic_request.num_partitions} partitions: give a number from "
+            "1 on, or "
             "-1 for the broker's num.partitions.",
         )
     return _requested_count(broker, topic_request)
@@ -345,7 +349,7 @@ def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Reques
 
 
 def _existing_id(broker: Broker, name: str | None, topic_id: uuid.UUID) -> uuid.UUID | None:
-    """The id of the topic that is meant, so that one given by name and by id is known for the same."""
+    """The id of the topic that is meant, the same whether it is given by name or by id."""
     if name is None:
         return (
             topic_id
@@ -368,7 +372,8 @@ def _checked_for_deletion(
         )
         raise KafkaError(
             code,
-            "This broker deletes no topics: set delete.topic.enable=true in its config to allow it.",
+            "This broker deletes no topics: set delete.topic.enable=true in its config to allow "
+            "it.",
         )
     if name is not None and topic_id != NO_ID:
         raise KafkaError(
@@ -425,7 +430,8 @@ def _create_partitions(broker: Broker, request: CreatePartitionsRequest) -> Slic
             if counts[topic_request.name] > 1:
                 raise KafkaError(
                     Code.INVALID_REQUEST,
-                    f"The topic '{topic_request.name}' is named more than once in this request: name it "
+                    f"The topic '{topic_request.name}' is named more than once in this request: "
+                    "name it "
                     "once.",
                 )
             _check_growth(broker, topic_request, total)
@@ -459,7 +465,8 @@ def _check_growth(broker: Broker, topic_request: CreatePartitionsTopic, total: i
     if added_count <= 0:
         raise KafkaError(
             Code.INVALID_PARTITIONS,
-            f"The topic '{topic_request.name}' has {topic.partition_count} partitions, and {topic_request.count} "
+            f"The topic '{topic_request.name}' has {topic.partition_count} partitions, and "
+            f"{topic_request.count} "
             "would not be more: give a higher number.",
         )
     if total > MOST_PARTITIONS_AT_ONCE:
@@ -473,7 +480,8 @@ def _check_growth(broker: Broker, topic_request: CreatePartitionsTopic, total: i
         if len(topic_request.assignments) != added_count:
             raise KafkaError(
                 Code.INVALID_REPLICA_ASSIGNMENT,
-                f"{len(topic_request.assignments)} partitions are assigned and {added_count} would be new: "
+                f"{len(topic_request.assignments)} partitions are assigned and {added_count} "
+                "would be new: "
                 "assign each of the new ones.",
             )
         for index, assignment in enumerate(topic_request.assignments, topic.partition_count):
