@@ -881,6 +881,7 @@ def test_records_of_a_later_version_of_the_key_are_skipped(host: TxnHost) -> Non
     key = b"\0\1" + encode_key("txn")[2:]
     value = encode_value(TransactionMetadata("txn", 1, 0, 60_000, last_update_ms=host.now_ms))
     host.coordinator.replay(0, 0, key, value)
+    assert host.coordinator.snapshot() == {}
     host.coordinator.replay(0, 1, key, None)
     assert host.coordinator.snapshot() == {}
 
