@@ -401,9 +401,9 @@ class LogManager:
 
     def write_checkpoints(self, *, force: bool = False) -> None:
         """Write recovery points, high watermarks and log starts, as far as they changed."""
-        self._points = self._recovery_points()
-        points = self._offline_points | self._points
-        self._checkpoints.write(RECOVERY_POINT_NAME, points, force=force)
+        points = self._recovery_points()
+        self._checkpoints.write(RECOVERY_POINT_NAME, self._offline_points | points, force=force)
+        self._points = points  # not before: a full disk may have refused them
         high_watermarks = {key: log.high_watermark for key, log in self.logs.items()}
         self._checkpoints.write(REPLICATION_NAME, high_watermarks, force=force)
         self.write_starts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import uuid
 from pathlib import Path
@@ -21,7 +22,7 @@ from helpers.storage_logs import (
 from sim.disk import SimDisk
 
 from barnabas.storage import log_upkeep
-from barnabas.storage.checkpoints import MANIFEST_NAME, decode_offsets
+from barnabas.storage.checkpoints import MANIFEST_NAME, RECOVERY_POINT_NAME, decode_offsets
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import UNREAD_BATCH_BYTES, Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
@@ -334,6 +335,35 @@ def test_a_log_that_is_made_anew_has_nothing_of_one_that_was_deleted_off_line(
     kill(again)
     last = open_manager(tmp_path)
     assert values_of(last.logs["t", 0]) == {0: b"new a", 1: b"new b", 2: b"new c"}
+
+
+class FullDisk(OsDisk):
+    """A disk that has no space for a file of one name while `is_full`."""
+
+    is_full = False
+
+    def write_atomic(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        if self.is_full and path.endswith(RECOVERY_POINT_NAME):
+            raise OSError(errno.ENOSPC, "no space left", path)
+        super().write_atomic(path, data, sync=sync)
+
+
+def test_a_recovery_point_that_found_no_space_is_written_the_next_time(tmp_path: Path) -> None:
+    """Else what is cleaned below it has gaps that the next start after a power loss takes for
+    lost records: it lets the log end there, and sets aside what follows.
+    """
+    disk = FullDisk()
+    manager = open_manager(tmp_path, disk=disk)
+    log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    log.append(batch([b"a"]), now_ms=NOW_MS)
+    log.flush()
+    disk.is_full = True
+    with pytest.raises(OSError, match="no space"):
+        manager.write_recovery_point(log, 1)
+    disk.is_full = False
+    manager.write_recovery_point(log, 1)
+    written = decode_offsets((tmp_path / RECOVERY_POINT_NAME).read_bytes())
+    assert written == {("t", 0): 1}
 
 
 # --- checkpoints of logs that changed -----------------------------------------------------------
