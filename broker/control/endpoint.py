@@ -17,8 +17,8 @@
     POST   /lose-power             what was not flushed is lost, and the process ends as in a crash
 
 Answers are JSON; an error is {"error": a sentence} with status 400 (the request is wrong), 404 or
-500. A request whose Host is not this machine's own is refused (403): a page in a browser is not to
-reach it under another name.
+500. A request whose Host or Origin is not this machine's own is refused (403): a page of elsewhere, in a
+browser here, is not to reach it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ logger = logging.getLogger("barnabas.control")
 
 ANSWER_WITHIN_S = 60.0
 LONGEST_BODY_BYTES = 1 << 20
+LONGEST_ADVANCE_MS = 100 * 366 * 86_400_000
+_OWN_HOSTS = ("127.0.0.1", "localhost")
 _UNITS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000, "ms": 1}
 _FILTERS = ("api", "client_id", "topic", "group", "transactional_id", "outcome", "after")
 
@@ -87,9 +89,16 @@ class ControlEndpoint:
         request.wfile.write(body)
 
     def _answer(self, request: BaseHTTPRequestHandler) -> tuple[int, Any]:
-        host = (request.headers.get("Host") or "").rsplit(":", 1)[0]
-        size = int(request.headers.get("Content-Length") or 0)
-        if host not in ("127.0.0.1", "localhost") or size > LONGEST_BODY_BYTES:
+        headers = request.headers
+        host = (headers.get("Host") or "").rsplit(":", 1)[0]
+        origin = headers.get("Origin")
+        length = headers.get("Content-Length") or "0"
+        if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in headers:
+            request.close_connection = True  # where its body ends cannot be said
+            return 400, {"error": "a body needs its Content-Length, and no Transfer-Encoding"}
+        size = int(length[:20])
+        is_own = host in _OWN_HOSTS and (origin is None or urlsplit(origin).hostname in _OWN_HOSTS)
+        if not is_own or size > LONGEST_BODY_BYTES:
             request.close_connection = True  # its body is not read
             return 403, {"error": "only 127.0.0.1 may ask here, and no more than a mebibyte"}
         try:
@@ -190,6 +199,8 @@ class _Calls:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ValueError(f"`{name}` has to be a number, not {value!r}")
             by_ms += value * _UNITS_MS[name]
+        if not by_ms <= LONGEST_ADVANCE_MS:
+            raise ValueError("time goes on by a hundred years at most")
         await self._server.advance(round(by_ms))
         return await self.time({})
 
@@ -217,7 +228,10 @@ class _Calls:
         unknown = [name for name in values if name not in _FILTERS]
         if unknown:
             raise ValueError(f"no filter {unknown[0]!r}: there are {', '.join(_FILTERS)}")
-        after = int(values.get("after", 0))
+        for name, value in values.items():
+            if name != "after" and not isinstance(value, str):
+                raise ValueError(f"`{name}` has to be a text, not {value!r}")
+        after = int(str(values.get("after", 0)))
         return [
             exchange.told()
             for exchange in self._server.journal

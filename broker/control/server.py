@@ -14,7 +14,7 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ from barnabas.storage.log_reader import Slice
 
 logger = logging.getLogger("barnabas.control")
 
-KEPT_REQUESTS = 10_000
+KEPT_REQUESTS, KEPT_BYTES = 10_000, 64 << 20
 _QUIET_ROUNDS, _ROUND_S = 3, 0.002
 
 
@@ -47,7 +47,7 @@ class Exchange:
     """One request, its answer, and what was made of both: a line of the journal.
 
     outcome: under way, answered, no answer (none was asked for), answer dropped, answer cut, or
-    connection closed.
+    connection closed. size: bytes of both that the journal holds; 0 where it has let go of them.
     """
 
     number: int
@@ -61,6 +61,7 @@ class Exchange:
     errors: list[str] = field(default_factory=list)
     outcome: str = "under way"
     deliveries: int = 0
+    size: int = 0
 
     def has(self, action: Action) -> Fault | None:
         """The first fault with that action that the request met."""
@@ -86,6 +87,48 @@ class Exchange:
         }
 
 
+class Journal:
+    """The last requests: at most so many, and of so many bytes with their answers."""
+
+    def __init__(self, most: int = KEPT_REQUESTS, most_bytes: int = KEPT_BYTES) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._exchanges: deque[Exchange] = deque()
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[Exchange]:
+        return iter(self._exchanges)
+
+    def add(self, exchange: Exchange) -> None:
+        """Keep a request that came."""
+        self._exchanges.append(exchange)
+        exchange.size = len(exchange.frame)
+        self._bytes += exchange.size
+        self._let_go()
+
+    def on_answer(self, exchange: Exchange, size: int) -> None:
+        """Count the answer of a request, where it is still kept."""
+        if exchange.size:
+            exchange.size += size
+            self._bytes += size
+            self._let_go()
+
+    def clear(self) -> None:
+        """Keep none of those that came so far."""
+        while self._exchanges:
+            self._let_go_of_first()
+
+    def _let_go(self) -> None:
+        while len(self._exchanges) > self._most or (
+            self._bytes > self._most_bytes and len(self._exchanges) > 1
+        ):
+            self._let_go_of_first()
+
+    def _let_go_of_first(self) -> None:
+        first = self._exchanges.popleft()
+        self._bytes -= first.size
+        first.size = 0
+
+
 class ControlledConnection(Connection):
     """A connection whose answers are looked at before they are sent."""
 
@@ -106,7 +149,8 @@ class ControlledConnection(Connection):
         exchange.errors = error_codes(exchange.answer)
         server = self._server
         assert isinstance(server, ControlledServer)
-        if exchange.has(Action.TWICE) and exchange.deliveries < 2:
+        server.journal.on_answer(exchange, len(frame))
+        if exchange.has(Action.TWICE) and exchange.deliveries == 1:
             self.exchange, self.in_flight = exchange, True
             self._loop.call_soon(server.deliver, self, exchange)
         elif delay := exchange.has(Action.DELAY_ANSWER):
@@ -120,6 +164,8 @@ class ControlledConnection(Connection):
             self.in_flight = False
             self._send_or_not(exchange, frame)
             self.wake()
+        else:
+            exchange.outcome = "connection closed"
 
     def _send_or_not(self, exchange: Exchange, frame: bytes) -> None:
         if exchange.has(Action.DROP_ANSWER):
@@ -154,7 +200,7 @@ class ControlledServer(Server):
     ) -> None:
         self.clock = clock
         self.faults = FaultTable()
-        self.journal: deque[Exchange] = deque(maxlen=KEPT_REQUESTS)
+        self.journal = Journal()
         self._next_number = 1
         self._held: dict[int, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -168,7 +214,8 @@ class ControlledServer(Server):
     def _on_controlled_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
         connection = self._connections[connection_id]
         assert isinstance(connection, ControlledConnection)
-        request = observe(frame)
+        copy = bytes(frame)  # the frame's memory is the next request's soon
+        request = observe(memoryview(copy))
         if request is None:
             connection.exchange = None
             self.broker.on_frame(connection_id, frame, now_ms)
@@ -176,13 +223,17 @@ class ControlledServer(Server):
         request = self._with_names(request)
         exchange = Exchange(
             self._next_number, self.clock.wall_ms(), connection_id, connection.peer, request,
-            bytes(frame), self.faults.met_by(request, connection_id),
+            copy, self.faults.met_by(request, connection_id),
         )  # fmt: skip
         self._next_number += 1
-        self.journal.append(exchange)
+        self.journal.add(exchange)
         if exchange.faults and request.body is not None:
             connection.exchange = exchange
-            self._start(self._meet(connection, exchange))
+            # held from now on: the fault may be removed before the steps come to it
+            released = None
+            if hold := exchange.has(Action.HOLD):
+                released = self._held.setdefault(hold.number, asyncio.Event())
+            self._start(self._meet(connection, exchange, released))
         else:
             exchange.faults.clear()
             self._hand_on(connection, exchange, frame, now_ms)
@@ -199,12 +250,16 @@ class ControlledServer(Server):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _meet(self, connection: ControlledConnection, exchange: Exchange) -> None:
+    async def _meet(
+        self,
+        connection: ControlledConnection,
+        exchange: Exchange,
+        released: asyncio.Event | None,
+    ) -> None:
         """Do to a request what its faults say, and hand it on where they leave it."""
         if delay := exchange.has(Action.DELAY):
             await asyncio.sleep(delay.ms / 1000)
-        if hold := exchange.has(Action.HOLD):
-            released = self._held.setdefault(hold.number, asyncio.Event())
+        if released is not None:
             await released.wait()
         if exchange.has(Action.CLOSE_BEFORE) or (connection.closed and exchange.has(Action.ERROR)):
             self._end(connection, exchange)
@@ -245,16 +300,18 @@ class ControlledServer(Server):
     def _deliver_late(self, exchange: Exchange, frame: memoryview) -> None:
         """A request whose client has hung up meanwhile: it had come before, so it is carried out.
 
-        The answer goes nowhere. It comes by a connection that only the core knows.
+        The answer goes nowhere. It comes by its own connection, which only the core has then: by
+        one with a later number it would pass for a request of its producer's newest connection.
         """
-        connection_id = self._next_connection_id
-        self._next_connection_id += 1
+        connection_id = exchange.connection
         host, _, _ = exchange.client.rpartition(":")
         self.broker.on_connected(connection_id, host, *self.address)
         exchange.deliveries += 1
-        self.broker.on_frame(connection_id, frame, self.now_ms())
-        self.carry_out()
-        self.broker.on_closed(connection_id)
+        try:
+            self.broker.on_frame(connection_id, frame, self.now_ms())
+            self.carry_out()
+        finally:
+            self.broker.on_closed(connection_id)
 
     def _hand_on(
         self,
@@ -342,14 +399,14 @@ class ControlledServer(Server):
         """
         if refuse == self._refuses:
             return
-        self._refuses = refuse
         if refuse:
             self._refused_address = self._listener.getsockname()[:2]
             self.loop.remove_reader(self._listener.fileno())
             self._listener.close()
-        else:
+        else:  # another may have the port by now: then it goes on refusing
             self._listener = _listener_at(*self._refused_address)
             self.loop.add_reader(self._listener.fileno(), self._on_connect)
+        self._refuses = refuse
 
     @property
     def address(self) -> tuple[str, int]:
@@ -409,8 +466,8 @@ class ControlledServer(Server):
         """As Server does."""
         for task in self._tasks:
             task.cancel()
-        if self._refuses:
-            self.refuse_connections(False)
+        if self._refuses:  # there is no listener to be closed, and another may have its port
+            self._listener = socket.socket()
         super().close()
 
 
@@ -424,8 +481,12 @@ def _whole(pieces: Sequence[Any]) -> bytes:
 
 def _listener_at(host: str, port: int) -> socket.socket:
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind((host, port))
-    sock.listen(BACKLOG)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
     sock.setblocking(False)
     return sock

@@ -1,0 +1,228 @@
+"""A broker under test control, by what its own endpoint and a plain connection see of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from helpers.e2e_wire import Wire
+from sim import wire
+
+from barnabas.control import Control, ControlError
+from barnabas.local_broker import LocalBroker
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
+from barnabas.protocol.records import NewRecord, encode_batch
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[LocalBroker]:
+    with LocalBroker(control=True, topics=["t"]) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(shared: LocalBroker) -> Iterator[LocalBroker]:
+    yield shared
+    shared.control.remove_all_faults()
+
+
+def wait_until(holds: Callable[[], bool], within_s: float = 10.0) -> None:
+    end = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end, "it did not come to hold in time"
+        time.sleep(0.02)
+
+
+def init(name: str) -> wire.Call:
+    request = InitProducerIdRequest(
+        transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+    )
+    return wire.request(request, 4)
+
+
+def add(name: str, session: Any) -> wire.Call:
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=session.producer_id,
+        v3_and_below_producer_epoch=session.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+    )
+    return wire.request(request, 3)
+
+
+def end(name: str, session: Any) -> wire.Call:
+    request = EndTxnRequest(
+        transactional_id=name,
+        producer_id=session.producer_id,
+        producer_epoch=session.producer_epoch,
+        committed=True,
+    )
+    return wire.request(request, 3)
+
+
+def list_transactions() -> wire.Call:
+    return wire.request(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0)
+
+
+def deliveries(broker: LocalBroker, name: str) -> list[int]:
+    requests = broker.control.requests("EndTxn", transactional_id=name)
+    return [request["deliveries"] for request in requests]
+
+
+def test_a_request_that_comes_late_comes_over_the_connection_that_was_given_up(
+    broker: LocalBroker,
+) -> None:
+    """Else a late EndTxn would end the next transaction, which no broker lets it do."""
+    with broker.control.fault("hold", api="EndTxn", times=1) as fault:
+        with Wire(broker.port) as earlier:
+            session = earlier.call(init("late"))
+            earlier.call(add("late", session))
+            earlier.send(end("late", session))
+            wait_until(lambda: fault.met == 1)
+            assert broker.control.close_connections() >= 1
+        with Wire(broker.port) as later:
+            assert later.call(end("late", session)).error_code == Code.NONE
+            later.call(add("late", session))
+            fault.release()
+            wait_until(lambda: deliveries(broker, "late") == [1, 1])
+            assert [row.state for row in broker.open_transactions()] == ["Ongoing"]
+            assert later.call(end("late", session)).error_code == Code.NONE
+
+
+def test_a_request_goes_on_whose_fault_was_removed_while_another_delayed_it(
+    broker: LocalBroker,
+) -> None:
+    control = broker.control
+    control.add_fault("delay", api="ListTransactions", ms=300)
+    with Wire(broker.port, timeout_s=10) as client:
+        with control.fault("hold", api="ListTransactions") as fault:
+            client.send(list_transactions())
+            wait_until(lambda: fault.met == 1)
+        assert client.receive(list_transactions()).error_code == Code.NONE
+
+
+def test_an_error_is_the_answer_also_where_the_request_was_to_come_twice(
+    broker: LocalBroker,
+) -> None:
+    control = broker.control
+    control.forget_requests()
+    control.add_fault("twice", api="ListTransactions")
+    control.add_fault("error", api="ListTransactions", code="NOT_COORDINATOR")
+    with Wire(broker.port) as client:
+        answer = client.call(list_transactions())
+    assert answer.error_code == Code.NOT_COORDINATOR
+    assert [e["deliveries"] for e in control.requests("ListTransactions")] == [0]
+
+
+def test_the_journal_has_what_a_request_said_when_it_came(broker: LocalBroker) -> None:
+    control = broker.control
+    control.forget_requests()
+    with Wire(broker.port) as client:
+        for count in (3, 2, 1):
+            batch = encode_batch([NewRecord(None, b"v" * 100, 0)] * count)
+            client.call(wire.produce(None, "t", 0, batch))
+    shown = [
+        partition["records"]["batches"]
+        for e in control.requests("Produce")
+        for topic in e["request"]["topic_data"]
+        for partition in topic["partition_data"]
+    ]
+    assert [[(b["records"], b["base_offset"]) for b in batches] for batches in shown] == [
+        [(3, 0)], [(2, 0)], [(1, 0)],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "POST /faults HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: many\r\n\r\n",
+        "POST /faults HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n",
+        "POST /faults HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST /time/advance HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 17\r\n\r\n"
+        '{"days":Infinity}',
+        "POST /time/advance HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 14\r\n\r\n"
+        '{"days":1e300}',
+        'GET /requests HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{"api":1}',
+    ],
+)
+def test_a_request_of_the_endpoint_that_is_wrong_is_told_so(
+    broker: LocalBroker, request_text: str
+) -> None:
+    port = int(broker.control.url.rsplit(":", 1)[1])
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(request_text.encode())
+        answer = client.makefile("rb")
+        assert answer.readline().split()[1] == b"400"
+        while answer.readline() != b"\r\n":
+            pass
+        assert json.loads(answer.readline())["error"]
+    assert broker.control.ahead_ms < 86_400_000
+
+
+def test_a_page_of_another_origin_may_not_ask(broker: LocalBroker) -> None:
+    port = int(broker.control.url.rsplit(":", 1)[1])
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(
+            b"POST /time/freeze HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            b"Origin: http://example.org\r\nContent-Length: 0\r\n\r\n"
+        )
+        assert client.makefile("rb").readline().split()[1] == b"403"
+
+
+def test_it_stops_while_it_refuses_connections_and_another_has_its_port() -> None:
+    with LocalBroker(control=True) as broker:
+        broker.control.ask("POST", "/connections/refuse")
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", broker.port))
+            other.listen()
+            with pytest.raises(ControlError):
+                broker.control.ask("POST", "/connections/accept")
+            assert broker.stop() == 0
+
+
+def test_a_fault_that_went_with_its_broker_is_no_error() -> None:
+    with LocalBroker(control=True, topics=["t"]) as broker:
+        with broker.control.fault("hold", api="EndTxn"), broker.control.frozen():
+            broker.kill()
+        broker.start()
+        with broker.control.fault("hold", api="EndTxn") as fault:
+            fault.remove()
+
+
+def test_time_goes_on_where_it_was_though_the_broker_was_paused_when_it_was_killed() -> None:
+    with LocalBroker(control=True) as broker:
+        broker.control.advance(days=8)
+        broker.pause()
+        broker.kill()
+        broker.start()
+        assert broker.control.ahead_ms >= 8 * 86_400_000
+
+
+def test_a_broker_is_killed_whose_endpoint_answers_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ControlError("TimeoutError()")
+
+    with LocalBroker(control=True) as broker:
+        pid = broker.pid
+        monkeypatch.setattr(Control, "ask", refuse)
+        broker.kill()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
