@@ -15,7 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 _ANSWER_WITHIN_S = 90.0
@@ -95,7 +95,8 @@ class Control:
         try:
             yield
         finally:
-            self.ask("POST", "/time/unfreeze")
+            with suppress(OSError):  # the broker has ended
+                self.ask("POST", "/time/unfreeze")
 
     @property
     def ahead_ms(self) -> int:
@@ -122,7 +123,8 @@ class Control:
         try:
             yield fault
         finally:
-            fault.remove()
+            with suppress(ControlError, OSError):  # it is removed already, or the broker has ended
+                fault.remove()
 
     def remove_all_faults(self) -> None:
         """Let no fault hold."""
@@ -147,7 +149,8 @@ class Control:
         try:
             yield
         finally:
-            self.ask("POST", "/connections/accept")
+            with suppress(OSError):  # the broker has ended
+                self.ask("POST", "/connections/accept")
 
     def lose_power(self) -> None:
         """What the broker has not flushed is lost, and its process ends as in a crash."""
@@ -156,7 +159,9 @@ class Control:
     # --- what happened ---------------------------------------------------------------------------
 
     def requests(self, api: str | None = None, **filters: Any) -> list[dict[str, Any]]:
-        """The requests that came, with their answers, in order; the last 10,000 are kept.
+        """The requests that came, with their answers, in order.
+
+        The last 10,000 are kept, and of them as many as fit into 64 MiB.
 
         Takes: api, and client_id, topic, group, transactional_id, outcome, after (a number).
         Gives: of each number, at_ms, connection, client, client_id, api, version, request, answer,

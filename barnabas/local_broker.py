@@ -21,6 +21,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterable, Mapping
+from http.client import HTTPException
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -213,7 +214,10 @@ class LocalBroker:
     def _note_clock(self) -> None:
         """A test's time goes on after a restart from where it was."""
         if self._is_controlled and self._guard is None and self._listens:
-            with contextlib.suppress(OSError):  # it is ending by itself
+            from barnabas.control import ControlError
+
+            # it is ending by itself, or it hangs: it is to be ended all the same
+            with contextlib.suppress(OSError, ValueError, HTTPException, ControlError):
                 self._clock_ahead_ms = max(0, self.control.ahead_ms)
 
     def _remove_directory(self) -> None:
@@ -223,7 +227,9 @@ class LocalBroker:
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing is answered, until `resume`."""
         assert self.process is not None, "the broker does not run"
-        if self._guard is None:  # one that is stopped cannot notice that its parent is gone
+        if self._guard is None:
+            self._note_clock()  # one that is stopped cannot tell it
+            # nor can it notice that its parent is gone
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", f"read -r line || kill -KILL {self.pid}"],
                 stdin=subprocess.PIPE,
