@@ -258,13 +258,17 @@ class Access(NamedTuple):
 
 @dataclass(slots=True)
 class FinalLog:
-    """A log at the very end: what fresh readers of both kinds find."""
+    """A log at the very end: what fresh readers of both kinds find.
+
+    asked_ms: when they began, where others may be told of the log after them.
+    """
 
     log_start_offset: int
     last_stable_offset: int
     high_watermark: int
     committed: list[tuple[int, bytes]]
     everything: list[tuple[int, bytes]]
+    asked_ms: int = NEVER_MS
 
 
 @dataclass(slots=True)
@@ -795,7 +799,7 @@ def _check_told_logs(history: History) -> Iterator[Finding]:
                 _Told(
                     (partition, epoch, history.last_life(partition[0])),
                     getattr(final, name),
-                    NEVER_MS,
+                    final.asked_ms,
                     NEVER_MS,
                 )
             )

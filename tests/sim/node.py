@@ -20,6 +20,7 @@ from barnabas.broker.opening import open_broker
 from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.storage.checkpoints import MANIFEST_NAME
 from barnabas.storage.cleaner import CleanJob, CleanResult, clean
+from barnabas.storage.last_run import BOOT_ID_NAME
 from barnabas.storage.log_directory import DamagedFlushJournalError
 from barnabas.storage.log_reader import Slice
 from barnabas.storage.segment import CorruptLog
@@ -192,6 +193,16 @@ class Node:
         """As the daemon does it when the disk was what ended it."""
         if self.broker is not None:
             self.broker.logs.note_failure()
+
+    def has_noted_failure(self) -> bool:
+        """Whether the directory says that the disk failed: a disk that is full may refuse the note,
+        too.
+        """
+        try:
+            note = self.disk.read(f"{DATA_DIR}/{BOOT_ID_NAME}")
+        except FileNotFoundError:
+            return False
+        return note.endswith(b" failed")
 
     def damage(self, rng: random.Random) -> None:
         """Of one partition's log whatever stands in its last file's first offset, which no checksum

@@ -184,7 +184,7 @@ class Reader(Client):
 
     def is_at_end(self) -> bool:
         """Whether everything was read: for a reader of committed records also that nothing holds it
-        back.
+        back, and for one that follows epochs that it was given in the log's last.
         """
         broker = self.world.node.broker
         if broker is None:
@@ -195,6 +195,7 @@ class Reader(Client):
                 log is None
                 or position < log.high_watermark
                 or self.stable.get(partition, -1) < log.high_watermark
+                or (self.follows_epochs and self.leader_epochs.get(partition) != log.leader_epoch)
             ):
                 return False
         return True

@@ -398,6 +398,16 @@ def test_what_was_told_holds_at_the_end() -> None:
     assert found(history) == ["told"]
 
 
+def test_the_end_is_not_behind_what_was_told_after_it() -> None:
+    """Retention goes on, and a fetch that waits is told a log start after the last reader."""
+    history = plain()
+    history.watermarks.append(Watermarks("r", LOG, 3, 3, 1, 20, 5))
+    history.final[LOG].asked_ms = 15
+    assert found(history) == []
+    history.final[LOG].asked_ms = 21
+    assert found(history) == ["told"]
+
+
 def test_producers_and_offsets_that_were_told_do_not_go_back() -> None:
     history = plain()
     history.told_producers += [

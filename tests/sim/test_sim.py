@@ -4,6 +4,7 @@ seed is a schedule.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from sim import defects
+from sim.disk import Refusal
 from sim.network import Weather
 from sim.scenario import Scenario
 from sim.world import Report, Tweak, World, run_seed
@@ -368,6 +370,61 @@ def test_damage_may_be_taken_for_a_power_loss() -> None:
     world = World(19, tweak=_with_outages_amid_work, is_plain=True)
     assert world.run().findings == []
     assert world.fences > 0 == len(world.history.power_losses)
+
+
+def _with_a_full_disk(scenario: Scenario) -> None:
+    """It refuses renames, so that the new copy of a file stays, and later new files: then a note
+    that has such a copy can be written where nothing else can.
+    """
+    defects._with_group(scenario)
+    scenario.rounds, scenario.chaos_ms, scenario.fault_count = 12, 6000, 0
+    scenario.power_share, scenario.crash_at_start = 0.0, 0.0
+    scenario.refusals = tuple(
+        Refusal(frozenset({operation}), errno.ENOSPC, after)
+        for operation, after in (("rename", 6), ("inode", 5), ("rename", 9), ("inode", 3))
+    )
+
+
+@pytest.mark.parametrize("seed", [2, 56])
+def test_a_full_disk_may_be_taken_for_a_power_loss(seed: int) -> None:
+    """A broker that an error of the disk ended notes it, for want of space as well: the next start
+    fences producers and puts members out, and nothing is lost.
+    """
+    world = World(seed, tweak=_with_a_full_disk, is_plain=True)
+    assert world.run().findings == []
+    assert world.fences > 0 == len(world.history.power_losses)
+
+
+def _with_few_records_after_power_losses(scenario: Scenario) -> None:
+    defects._with_lost_tails(scenario)
+    scenario.rounds, scenario.fault_count, scenario.chaos_ms = 4, 4, 3000
+    scenario.fault_gap_ms, scenario.groups = (100, 1000), ()
+
+
+@pytest.mark.parametrize("seed", [1, 18])
+def test_a_reader_that_follows_epochs_has_read_all_in_the_last_of_them(seed: int) -> None:
+    """Where it stands may by chance be the end of a log that was written anew: it goes back as
+    soon as it hears of the new epoch, and a schedule waits for that.
+    """
+    report = run_seed(seed, tweak=_with_few_records_after_power_losses, is_plain=True)
+    assert report.findings == []
+    assert report.history.power_losses
+
+
+def _from_a_kafka_that_compacts(scenario: Scenario) -> None:
+    defects._with_compaction(scenario)
+    scenario.kafka_epochs, scenario.kafka_was_killed = 3, False
+    scenario.fault_count, scenario.rounds, scenario.idempotent_producers = 0, 8, 2
+    scenario.weather = Weather(delay_ms=20, cut=0.08, stall=0.1)
+
+
+@pytest.mark.parametrize("seed", [1, 14])
+def test_what_was_compacted_away_before_kafka_stopped_is_not_recognised(seed: int) -> None:
+    """To take over a directory of Apache Kafka's is a restart: a batch that is sent again is told
+    from the log, and this one is there no more.
+    """
+    report = run_seed(seed, tweak=_from_a_kafka_that_compacts, is_plain=True)
+    assert report.findings == []
 
 
 def test_ids_expire_and_producers_come_back() -> None:

@@ -231,8 +231,10 @@ class World:
         elif not is_out_of_resources(error):
             self.history.incident("crashed", "".join(traceback.format_exception(error, limit=-4)))
         if may_have_lost_pages(error):
-            self._is_powerless = True
             self.node.note_failure()
+            if self.node.has_noted_failure():
+                self._is_powerless = True
+                self._mistaken_losses += 1  # what is started next fences, whatever is gone
 
     def observe(self) -> None:
         """After each event: no log's offsets have gone back, but by a power loss; its start then
@@ -493,6 +495,7 @@ class World:
         """
         broker, node, scenario = self.node.broker, self.node, self.scenario
         assert broker is not None
+        self.restarts += 1
         topics = [
             KafkaTopic(topic.name, topic.topic_id, topic.configs)
             for topic in broker.metadata.topics.values()
@@ -809,9 +812,11 @@ class World:
 
     def _read_partition(self, partition: Partition) -> Asking:
         try:
+            asked_ms = self.loop.now_ms
             everything, last = yield from read_all(self, partition, committed_only=False)
             committed, then = yield from read_all(self, partition, committed_only=True)
             while then.log_start_offset != last.log_start_offset:  # retention came between
+                asked_ms = self.loop.now_ms
                 everything, last = yield from read_all(self, partition, committed_only=False)
                 committed, then = yield from read_all(self, partition, committed_only=True)
         except Refused as refusal:
@@ -825,6 +830,7 @@ class World:
             last.high_watermark,
             committed,
             everything,
+            asked_ms,
         )
 
 
