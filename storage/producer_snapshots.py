@@ -109,9 +109,9 @@ class ProducerSnapshots:
 
     def take_deleted(self, log_start_offset: int) -> list[str]:
         """Take out those below the log's first segment, but the latest; gives their paths."""
-        deleted = [offset for offset in self.offsets[:-KEPT_SNAPSHOTS] if offset < log_start_offset]
-        self.offsets = [offset for offset in self.offsets if offset not in deleted]
-        return [self.path(offset) for offset in deleted]
+        older, latest = self.offsets[:-KEPT_SNAPSHOTS], self.offsets[-KEPT_SNAPSHOTS:]
+        self.offsets = [offset for offset in older if offset >= log_start_offset] + latest
+        return [self.path(offset) for offset in older if offset < log_start_offset]
 
     def _remove(self, offsets: list[int]) -> None:
         for offset in offsets:

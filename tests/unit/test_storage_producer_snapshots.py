@@ -73,3 +73,33 @@ def test_what_goes_above_below_and_with_deleted_segments(log: Log) -> None:
     assert snapshots.offsets == [31] and not Path(snapshots.path(49)).exists()
     snapshots.drop_below(32)
     assert snapshots.offsets == [] and not Path(snapshots.path(31)).exists()
+
+
+class ComparedOffset(int):
+    """An offset that counts how often one is compared with another."""
+
+    count = 0
+
+    def __eq__(self, other: object) -> bool:
+        ComparedOffset.count += 1
+        return int(self) == other
+
+    def __lt__(self, other: int) -> bool:
+        ComparedOffset.count += 1
+        return int(self) < other
+
+    def __ge__(self, other: int) -> bool:
+        ComparedOffset.count += 1
+        return int(self) >= other
+
+    __hash__ = int.__hash__
+
+
+def test_the_snapshots_of_many_deleted_segments_are_looked_at_once_or_twice(log: Log) -> None:
+    """A log of 20,000 segments of which retention deletes all has so many snapshots."""
+    snapshots = log.snapshots
+    snapshots.offsets = [ComparedOffset(10 * number) for number in range(1000)]
+    ComparedOffset.count = 0
+    assert len(snapshots.take_deleted(9_000)) == 900
+    assert len(snapshots.offsets) == 100
+    assert ComparedOffset.count <= 2 * 1000
