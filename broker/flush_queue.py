@@ -219,13 +219,15 @@ class FlushQueue:
                 self._delete_journals()
             return
         self._is_beginning = True
-        may_journal = self._may_journal()
-        if not may_journal:
-            while self._waiting_for_frame and self._try_release_without_frame(now_ms):
-                pass  # whoever went on may wait again, for what is on the disk already
-        if self._under_way is None:
-            self._begin_one(may_journal, now_ms)
-        self._is_beginning = False
+        try:
+            may_journal = self._may_journal()
+            if not may_journal:
+                while self._waiting_for_frame and self._try_release_without_frame(now_ms):
+                    pass  # whoever went on may wait again, for what is on the disk already
+            if self._under_way is None:
+                self._begin_one(may_journal, now_ms)
+        finally:  # an error of one request ends its connection, and no other's flushes
+            self._is_beginning = False
 
     def _begin_one(self, may_journal: bool, now_ms: int) -> None:
         tokens: list[tuple[Log, FlushToken]] = []

@@ -106,6 +106,17 @@ def test_a_waiter_of_several_logs_waits_for_all(queue: Queue, log: FakeLog) -> N
     assert queue.done == [("both", 2)]
 
 
+def test_an_error_of_one_does_not_stop_the_flushes_of_others(queue: Queue, log: FakeLog) -> None:
+    def fail(_frame: object, _now_ms: int) -> None:
+        raise ValueError("a request that cannot be handled")
+
+    with pytest.raises(ValueError, match="cannot be handled"):
+        queue.queue.wait_for_frame([], fail, 1)
+    queue.wait("a", log)
+    queue.end_flush()
+    assert queue.done == [("a", 2)]
+
+
 def test_a_continuation_may_wait_again(queue: Queue, log: FakeLog) -> None:
     """As EndTxn does: data, then the decision."""
     decisions = FakeLog()
