@@ -227,6 +227,8 @@ class GroupCoordinator:
         group.metadata_value = None
         if not group.offsets:
             del self._groups[group_id]
+            # it may be days away: names that are used once and deleted would pile up until then
+            self._timers.cancel((RETENTION, group_id, ""))
 
     def replay_marker(
         self, partition: int, offset: int, producer_id: int, producer_epoch: int, commit: bool

@@ -156,6 +156,8 @@ class TransactionCoordinator:
         if value is None:
             self._transactions.pop(transactional_id, None)
             self._timers.cancel(transactional_id)
+            for is_for_offsets in (False, True):
+                self._latest_connections.pop((transactional_id, is_for_offsets), None)
             return
         self.apply(decode_value(transactional_id, value))
 

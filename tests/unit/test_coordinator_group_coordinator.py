@@ -585,6 +585,14 @@ def test_offsets_of_a_group_of_members_are_kept_for_the_retention_time_since_it_
     assert host.list_groups() == {}
 
 
+def test_nothing_is_left_of_a_group_that_was_deleted():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 5}})
+    assert host.coordinator.next_deadline_ms() is not None
+    assert host.delete_groups("g") == [("g", Code.NONE)]
+    assert host.coordinator.next_deadline_ms() is None
+
+
 def test_a_restart_does_not_prolong_retention():
     host = GroupHost()
     member = alone(host)

@@ -640,6 +640,18 @@ def test_ids_at_rest_expire_with_a_tombstone_and_open_ones_do_not() -> None:
     assert host.replayed().snapshot() == host.coordinator.snapshot()
 
 
+def test_connections_of_an_id_that_expired_are_forgotten() -> None:
+    host = TxnHost()
+    coordinator = host.coordinator
+    metadata = TransactionMetadata("txn", 1, 0, 60_000)
+    coordinator.replay(0, 0, encode_key("txn"), encode_value(metadata))
+    for is_for_offsets in (False, True):
+        coordinator.check_connection("txn", (1, 0), 5, adds=True, offsets=is_for_offsets)
+    assert len(coordinator._latest_connections) == 2
+    coordinator.replay(0, 1, encode_key("txn"), None)
+    assert not coordinator._latest_connections
+
+
 def test_after_its_id_expired_a_producer_is_not_taken_back_silently() -> None:
     """KAFKA-18019."""
     host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=100_000))
