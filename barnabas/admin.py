@@ -119,7 +119,7 @@ class Admin:
         return bytes(data)
 
     def create_topics(self, topics: Iterable[NewTopic]) -> None:
-        """Make topics; one that exists already stays as it is. Raises: AdminError with the reason."""
+        """Make topics; one that exists already stays as it is. Raises: AdminError."""
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(

@@ -90,7 +90,7 @@ class Control:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Let the broker's time stand but for `advance`. Long polls end by their data alone then."""
+        """Let the broker's time stand but for `advance`; long polls end by their data alone."""
         self.ask("POST", "/time/freeze")
         try:
             yield

@@ -4,7 +4,7 @@
     barnabas_topic           makes topics there whose names no other test has
     fresh_barnabas_broker    a LocalBroker for one test; what it is to be like says the marker
                              @pytest.mark.barnabas(settings={...}, topics={...})
-    barnabas_options         what `barnabas_broker` is started with; a conftest.py may define it anew
+    barnabas_options         what `barnabas_broker` is started with; a conftest.py may change it
 
 When a test fails that had a broker, its report has the broker's last log lines, and the
 transactions that were open.

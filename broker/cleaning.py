@@ -35,7 +35,10 @@ logger = logging.getLogger("barnabas.compaction")
 IDLE_S = 30.0
 NICENESS = 10
 _SIZE = struct.Struct(">I")
-_BOOTSTRAP = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from barnabas.broker.cleaning import serve; serve()"
+_BOOTSTRAP = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from barnabas.broker.cleaning import serve; serve()"
+)
 
 Ended = Callable[[CleanJob, CleanResult | None, str], None]
 

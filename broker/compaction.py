@@ -253,4 +253,7 @@ class Compaction:
 
 def _sizes(result: CleanResult) -> str:
     replaced = sum(len(segment.replaces) for segment in result.segments)
-    return f"{result.read_bytes} bytes read, {replaced} segments are {len(result.segments)} of {result.written_bytes} bytes"
+    return (
+        f"{result.read_bytes} bytes read, {replaced} segments are {len(result.segments)} "
+        f"of {result.written_bytes} bytes"
+    )

@@ -36,7 +36,8 @@ class FetchTarget:
     """
 
     __slots__ = (
-        "current_leader_epoch", "fetch_offset", "high_watermark", "index", "last_fetched_epoch", "log_start_offset",
+        "current_leader_epoch", "fetch_offset", "high_watermark", "index", "last_fetched_epoch",
+        "log_start_offset",
         "partition_max_bytes", "topic",
     )  # fmt: skip
 

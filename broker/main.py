@@ -56,7 +56,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     main = argparse.ArgumentParser(
         prog="barnabas",
-        description="A Kafka-compatible broker with transactions, in Python. Stock Kafka clients talk to it.",
+        description="A Kafka-compatible broker with transactions, in Python. Stock Kafka clients "
+        "talk to it.",
         epilog="Example: barnabas start --port 9092 --data-dir ./data --set num.partitions=4 -- "
         "`pip install 'barnabas[cli]'` adds topics, groups, produce, consume, txn, log, check and "
         "config.",
@@ -66,10 +67,23 @@ def parser() -> argparse.ArgumentParser:
     start = commands.add_parser(
         "start",
         help="start a broker and stay in the foreground until Ctrl-C or SIGTERM",
-        description="Start a broker and stay in the foreground until Ctrl-C or SIGTERM. Settings have Apache Kafka's names; "
-        "--set goes before the file, --port, --host and --data-dir before both. "
-        "docs/CONFIGURATION.md lists all settings.",
+        description="Start a broker and stay in the foreground until Ctrl-C or SIGTERM. Settings "
+        "have Apache Kafka's names; --set goes before the file, --port, --host and --data-dir "
+        "before both. docs/CONFIGURATION.md lists all settings.",
     )
+    _add_start_arguments(start)
+    _add_test_arguments(start)
+    settings = commands.add_parser(
+        "settings", help="list every setting with its default and what it does"
+    )
+    settings.add_argument(
+        "filter", nargs="?", default="", help="only settings whose names contain this"
+    )
+    return main
+
+
+def _add_start_arguments(start: argparse.ArgumentParser) -> None:
+    """What a broker is started with."""
     start.add_argument(
         "--config", metavar="FILE", help="a properties file, such as Kafka's server.properties"
     )
@@ -94,6 +108,10 @@ def parser() -> argparse.ArgumentParser:
     )
     start.add_argument("--data-dir", metavar="DIR", help="where logs are kept (default ./data)")
     start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
+
+
+def _add_test_arguments(start: argparse.ArgumentParser) -> None:
+    """What those start a broker with who test by it (docs/TESTING.md)."""
     start.add_argument(
         "--ready-file",
         metavar="FILE",
@@ -123,13 +141,6 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="the same, and remove the data directory then; for tests",
     )
-    settings = commands.add_parser(
-        "settings", help="list every setting with its default and what it does"
-    )
-    settings.add_argument(
-        "filter", nargs="?", default="", help="only settings whose names contain this"
-    )
-    return main
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -314,72 +325,93 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _serve(broker: Any, sock: socket.socket, began: float, options: argparse.Namespace) -> int:
+    """Serve until a signal, the end of standard input or a failure. Gives the exit code."""
     import anyio
 
-    from barnabas.broker.server import Server
-    from barnabas.storage.disk import may_have_lost_pages
+    try:
+        return anyio.run(_Daemon(broker, sock, began, options).run, backend="asyncio")
+    finally:
+        # the interpreter takes its handlers away before it is gone
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
-    async def run() -> int:
-        loop = asyncio.get_running_loop()
+
+class _Daemon:
+    """One broker in its event loop, from the moment it listens until its logs are closed."""
+
+    def __init__(
+        self, broker: Any, sock: socket.socket, began: float, options: argparse.Namespace
+    ) -> None:
+        self._broker, self._sock, self._began, self._options = broker, sock, began, options
+        self._input_has_ended = False
+
+    async def run(self) -> int:
+        """Serve; gives the exit code."""
+        from barnabas.broker.server import Server
+
+        options, loop = self._options, asyncio.get_running_loop()
         server = (
-            Server(broker, sock, loop)
+            Server(self._broker, self._sock, loop)
             if options.test_control is None
-            else _controlled_server(broker, sock, loop, options)
+            else _controlled_server(self._broker, self._sock, loop, options)
         )
         asked_to_end = asyncio.Event()
-        input_has_ended = False
 
         def end_with_input() -> None:
-            nonlocal input_has_ended
-            input_has_ended = True
+            self._input_has_ended = True
             asked_to_end.set()
 
         log_output = _log_in_a_thread()
         _on_signals(lambda: loop.call_soon_threadsafe(asked_to_end.set))
         if options.stop_at_end_of_input or options.remove_data_at_end_of_input:
             _on_end_of_input(lambda: loop.call_soon_threadsafe(end_with_input))
-        _announce(server, broker, began, quiet=options.quiet)
+        _announce(server, self._broker, self._began, quiet=options.quiet)
         if options.ready_file:
             _write_ready_file(options.ready_file, server.address)
-        async with anyio.create_task_group() as group:
-
-            async def wait_for_signal() -> None:
-                await asked_to_end.wait()
-                group.cancel_scope.cancel()
-
-            async def wait_for_failure() -> None:
-                await asyncio.shield(
-                    server.failure
-                )  # bare, its cancelling at a signal would cancel the future: a failure to `close`
-                group.cancel_scope.cancel()
-
-            group.start_soon(wait_for_signal)
-            group.start_soon(wait_for_failure)
+        await _until_either(asked_to_end, server.failure)
         server.close()
         if server.failed:
-            error = server.failure.result()
-            logger.critical(
-                "stopping: %s",
-                _explain(error, broker),
-                exc_info=None if isinstance(error, OSError) else error,
-            )
-            if isinstance(error, OSError) and may_have_lost_pages(error):
-                broker.logs.note_failure()
-        if options.ready_file:
-            with contextlib.suppress(OSError):
-                os.unlink(options.ready_file)
-        if input_has_ended and options.remove_data_at_end_of_input:
-            shutil.rmtree(broker.config.data_dir, ignore_errors=True)
+            self._tell_failure(server.failure.result())
+        self._clear_away()
         log_output.finish()
         return 1 if server.failed else 0
 
-    try:
-        return anyio.run(run, backend="asyncio")
-    finally:
-        for number in SIGNALS:
-            signal.signal(
-                number, signal.SIG_IGN
-            )  # the interpreter takes its handlers away before it is gone
+    def _tell_failure(self, error: Exception) -> None:
+        from barnabas.storage.disk import may_have_lost_pages
+
+        logger.critical(
+            "stopping: %s",
+            _explain(error, self._broker),
+            exc_info=None if isinstance(error, OSError) else error,
+        )
+        if isinstance(error, OSError) and may_have_lost_pages(error):
+            self._broker.logs.note_failure()
+
+    def _clear_away(self) -> None:
+        if self._options.ready_file:
+            with contextlib.suppress(OSError):
+                os.unlink(self._options.ready_file)
+        if self._input_has_ended and self._options.remove_data_at_end_of_input:
+            shutil.rmtree(self._broker.config.data_dir, ignore_errors=True)
+
+
+async def _until_either(asked_to_end: asyncio.Event, failure: asyncio.Future[Exception]) -> None:
+    """Until the broker is asked to end, or has failed."""
+    import anyio
+
+    async with anyio.create_task_group() as group:
+
+        async def wait_for_end() -> None:
+            await asked_to_end.wait()
+            group.cancel_scope.cancel()
+
+        async def wait_for_failure() -> None:
+            # bare, its cancelling at a signal would cancel the future: a failure to `close`
+            await asyncio.shield(failure)
+            group.cancel_scope.cancel()
+
+        group.start_soon(wait_for_end)
+        group.start_soon(wait_for_failure)
 
 
 def _forgetful_disk(data_dir: str) -> Any:
@@ -469,7 +501,10 @@ def _explain(error: Exception, broker: Any) -> str:
             f"{f' ({error.filename})' if error.filename else ''}; nothing was acknowledged after "
             "that. Start again when the disk is well"
         )
-    return f"an invariant does not hold: {error!r}. What was acknowledged is in the logs; please report this"
+    return (
+        f"an invariant does not hold: {error!r}. What was acknowledged is in the logs; please "
+        "report this"
+    )
 
 
 def _announce(server: Any, broker: Any, began: float, *, quiet: bool) -> None:
@@ -481,7 +516,8 @@ def _announce(server: Any, broker: Any, began: float, *, quiet: bool) -> None:
     shown = DEFAULT_HOST if host in ("0.0.0.0", "::") else host
     address = f"{shown}:{port}"
     text = (
-        f"barnabas {__version__} listens on {host}:{port} (ready after {took_ms:.0f} ms, process {os.getpid()})\n"
+        f"barnabas {__version__} listens on {host}:{port} "
+        f"(ready after {took_ms:.0f} ms, process {os.getpid()})\n"
         f"  data:     {os.path.abspath(broker.config.data_dir)}\n"
         f"  produce:  echo hello | kcat -b {address} -t greetings -P\n"
         f"  consume:  kcat -b {address} -t greetings -C -e\n"

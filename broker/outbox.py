@@ -87,9 +87,9 @@ class Outbox:
     (acks=0), the next may come. closes: (connection_id, reason). cleanings: jobs for
     `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`. work: what would hold up
     everybody; the rim then calls `Broker.on_worked`. deferred: work of the core for which nobody
-    who is answered by `sends` has to wait. `Broker.on_sent` does it once those are sent, and the core
-    does it itself before anything else comes in: nothing that anybody sees tells whether it was
-    deferred.
+    who is answered by `sends` has to wait. `Broker.on_sent` does it once those are sent, and the
+    core does it itself before anything else comes in: nothing that anybody sees tells whether it
+    was deferred.
     """
 
     __slots__ = ("cleanings", "closes", "deferred", "flushes", "sends", "work")

@@ -69,7 +69,8 @@ class Connection:
     """
 
     __slots__ = (
-        "_buffer", "_gathered", "_gathered_bytes", "_is_active", "_loop", "_out", "_pumping", "_quiet_sweeps", "_reading", "_server",
+        "_buffer", "_gathered", "_gathered_bytes", "_is_active", "_loop", "_out", "_pumping",
+        "_quiet_sweeps", "_reading", "_server",
         "_socket", "_writing", "closed", "connection_id", "in_flight", "peer",
     )  # fmt: skip
 

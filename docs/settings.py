@@ -29,7 +29,8 @@ _BEFORE = f"""\
 
 *Written by `python docs/settings.py` from the tables of `broker/config.py`; change them there.*
 
-Names and meanings are those of Apache Kafka 3.9; those that begin with `{OWN_PREFIX}` are Barnabas's own. A broker setting comes from
+Names and meanings are those of Apache Kafka 3.9; those that begin with `{OWN_PREFIX}` are
+Barnabas's own. A broker setting comes from
 
     barnabas start --config server.properties
     barnabas start --set KEY=VALUE                         one setting; goes before the file
@@ -38,7 +39,8 @@ Names and meanings are those of Apache Kafka 3.9; those that begin with `{OWN_PR
 or, where the table says *dynamic*, from AlterConfigs while it runs (kept in the metadata journal):
 what is set on the broker goes before what is set for every broker (the name "",
 `kafka-configs --entity-default`), and that before all these.
-A name that is not known ends the start with the nearest known one. `barnabas settings [TEXT]` prints the first two tables in a terminal.
+A name that is not known ends the start with the nearest known one. `barnabas settings [TEXT]`
+prints the first two tables in a terminal.
 
 A setting that says *Accepted* is taken so that an existing file works, and does nothing here.
 """
@@ -62,7 +64,8 @@ def allowed_text(setting: Setting) -> str:
     """What values it may have, beyond its type."""
     kind = setting.kind.name.lower()
     if setting.choices:
-        return f"{'list of ' if setting.kind is Kind.LIST else ''}{', '.join(f'`{choice}`' for choice in setting.choices)}"
+        choices = ", ".join(f"`{choice}`" for choice in setting.choices)
+        return f"list of {choices}" if setting.kind is Kind.LIST else choices
     if setting.lowest is not None and setting.highest is not None:
         return f"{kind}, {_number(setting.lowest)} to {_number(setting.highest)}"
     if setting.lowest is not None:
@@ -129,16 +132,18 @@ def text() -> str:
         "## Of the broker\n",
         *broker_table(),
         "\n## Of a topic\n",
-        "Given with CreateTopics, or changed while it runs with AlterConfigs or IncrementalAlterConfigs: they hold from the next append on.\n",
+        "Given with CreateTopics, or changed while it runs with AlterConfigs or\n"
+        "IncrementalAlterConfigs: they hold from the next append on.\n",
         *topic_table(),
         "\n## Kept and told of\n",
-        "Settings of Apache Kafka that tools may set on a running broker and that have nothing to act on\n"
-        "here. They are checked, kept and described; in a file they are as the next table says, or refused.\n"
-        "Dynamic settings of TLS and of who may log in are refused always.\n",
+        "Settings of Apache Kafka that tools may set on a running broker and that have nothing to\n"
+        "act on here. They are checked, kept and described; in a file they are as the next table\n"
+        "says, or refused. Dynamic settings of TLS and of who may log in are refused always.\n",
         *kept_table(),
         "\n## Taken with a warning\n",
-        "Settings of Apache Kafka that a file may hold and that have nothing to act on here; those of TLS, SASL and authorizers are refused.\n"
-        "A `*` stands for any end, unless a name is in the first table.\n",
+        "Settings of Apache Kafka that a file may hold and that have nothing to act on here;\n"
+        "those of TLS, SASL and authorizers are refused. A `*` stands for any end, unless a name\n"
+        "is in the first table.\n",
         *ignored_table(),
     ]
     return "\n".join(parts) + "\n"

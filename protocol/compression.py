@@ -1,7 +1,7 @@
 """The codecs of record batches: their numbers (attributes, bits 0-2), and decompression of what
 clients send.
 
-    0 none   1 gzip   2 snappy (raw, or in xerial's framing as Java writes it)   3 lz4 (a frame)   4 zstd
+    0 none   1 gzip   2 snappy (raw, or framed as Java writes it)   3 lz4 (a frame)   4 zstd
 
 Brokers pass batches through as received; they decompress only to check a batch, to look into it, or
 to store it in the codec that the topic's `compression.type` asks for. 33 KB may become 1 GB: so

@@ -241,7 +241,10 @@ class FrameBuffer:
 def hint_of_other_protocol(first_bytes: bytes) -> str:
     """A word on what the peer seems to speak instead."""
     if first_bytes[:2] == b"\x16\x03":
-        return "; it looks like TLS, and this listener is PLAINTEXT: set security.protocol=PLAINTEXT in the client"
+        return (
+            "; it looks like TLS, and this listener is PLAINTEXT: set security.protocol=PLAINTEXT "
+            "in the client"
+        )
     if first_bytes in (b"GET ", b"POST", b"HEAD", b"PUT "):
         return "; it looks like HTTP: this port speaks Kafka's protocol"
     return ""

@@ -3,7 +3,7 @@
 | time | where it stands | what it is for |
 |---|---|---|
 | steady | `now_ms`, an argument of every event | deadlines, and how long ago something was |
-| wall | `wall_ms`, and every `..._timestamp` in a record | records say it, and are compared with it |
+| wall | `wall_ms`, every `..._timestamp` in a record | records say it, and are compared with it |
 
 The steady time never steps: it goes on while the process runs, and its zero means nothing, so it
 is never written down. The wall clock is what a person or a time server sets, so it may step, stand

@@ -17,8 +17,8 @@
     POST   /lose-power             what was not flushed is lost, and the process ends as in a crash
 
 Answers are JSON; an error is {"error": a sentence} with status 400 (the request is wrong), 404 or
-500. A request whose Host or Origin is not this machine's own is refused (403): a page of elsewhere, in a
-browser here, is not to reach it.
+500. A request whose Host or Origin is not this machine's own is refused (403): a page of elsewhere,
+in a browser here, is not to reach it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class ObservedRequest(NamedTuple):
 
 
 def observe(frame: memoryview) -> ObservedRequest | None:
-    """A whole request without its size; None where the broker does not speak that API or version."""
+    """A whole request without its size; None where its API or version is not spoken."""
     try:
         header = read_request_header(frame)
     except Exception:  # whatever is wrong with it, the broker says so

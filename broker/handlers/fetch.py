@@ -38,7 +38,8 @@ class _Fetch:
     """
 
     __slots__ = (
-        "_broker", "_context", "_is_committed", "_isolation", "_max_bytes", "_min_bytes", "_plan", "_refused", "_size", "_sizes",
+        "_broker", "_context", "_is_committed", "_isolation", "_max_bytes", "_min_bytes", "_plan",
+        "_refused", "_size", "_sizes",
         "_targets", "logs",
     )  # fmt: skip
 

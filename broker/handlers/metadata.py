@@ -78,7 +78,8 @@ def _make_missing(
         logger.warning(
             "%s of %s asks for %d topics that are not there: none is made, since %d partitions at "
             "once are the most",
-            context.client_id or "a client", context.client_host, len(names), MOST_PARTITIONS_AT_ONCE,
+            context.client_id or "a client", context.client_host, len(names),
+            MOST_PARTITIONS_AT_ONCE,
         )  # fmt: skip
     try:
         broker.topics.check_descriptors(len(names) * partition_count)

@@ -43,7 +43,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 UNSET = -1
 NO_ID = uuid.UUID(int=0)
-NO_DISK_SPACE = "The broker has no room for so many partitions: free some space, inodes or descriptors (ulimit -n), or ask for fewer."
+NO_DISK_SPACE = (
+    "The broker has no room for so many partitions: free some space, inodes or descriptors "
+    "(ulimit -n), or ask for fewer."
+)
 MOST_TOPICS_DELETED_AT_ONCE = 10_000
 CHECKED_AT_ONCE = 50
 CREATION_IS_THROTTLED_SINCE, CREATION_IS_FLEXIBLE_SINCE = 2, 5
@@ -151,7 +154,8 @@ def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
 def _encoded_in_slices(rows: list[CreatableTopicResult], context: RequestContext) -> Slices:
     """A long answer: the settings of thousands of topics take seconds to encode.
 
-    from version 2 on: int32 throttle_time_ms | int32 count, from version 5 on uvarint count + 1 | rows | from version 5 on: uvarint 0
+    from version 2 on: int32 throttle_time_ms | int32 count, from version 5 on uvarint count + 1
+    | rows | from version 5 on: uvarint 0
     """
     version = context.api_version
     is_flexible = version >= CREATION_IS_FLEXIBLE_SINCE

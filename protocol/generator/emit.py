@@ -432,9 +432,8 @@ def _write_tagged(struct: Struct, compact: str) -> list[str]:
         extra = f" and {condition}" if condition else ""
         lines.append(f"if {_is_set(one)}{extra}:")
         if one.type in LETTERS and not one.is_array:
-            lines.append(
-                f'    tags[{one.tag}] = bytearray(struct.pack(">{LETTERS[one.type]}", self.{one.name}))'
-            )
+            packed = f'struct.pack(">{LETTERS[one.type]}", self.{one.name})'
+            lines.append(f"    tags[{one.tag}] = bytearray({packed})")
         else:
             lines.append(f"    tags[{one.tag}] = bytearray()")
             lines.append(f"    {_write_one(one, 'True', f'self.{one.name}', f'tags[{one.tag}]')}")

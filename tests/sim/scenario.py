@@ -338,7 +338,7 @@ class Scenario:
             self._draw_offsets_retention(rng)
 
     def _draw_rolls_and_partitions(self, rng: random.Random) -> None:
-        """More settings that decide which file a write goes to, and when one is rolled or cleaned."""
+        """More settings that decide to which file a write goes, and when one is rolled."""
         for name in ("transaction.state.log.num.partitions", "offsets.topic.num.partitions"):
             self.properties[name] = rng.choice(("1", "2", "5"))
         if not self.clock_steps_ms:  # a segment's age is told by the wall clock

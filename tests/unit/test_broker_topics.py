@@ -52,7 +52,7 @@ def test_a_partition_that_is_missing_or_off_line_is_refused_by_its_code(
     ],
 )
 def test_leader_epochs_fence(registry: TopicRegistry, epoch: int, code: Code) -> None:
-    """KIP-320: behind the leader FENCED_LEADER_EPOCH, ahead of it UNKNOWN_LEADER_EPOCH, -1: none."""
+    """KIP-320: FENCED_LEADER_EPOCH behind the leader, UNKNOWN_LEADER_EPOCH ahead of it."""
     registry.create_topic("t", 1, {}, now_ms=NOW_MS)
     try:
         registry.fenced_partition("t", 0, epoch)

@@ -216,7 +216,8 @@ def test_a_topic_that_nobody_makes(cluster: FakeCluster, monkeypatch: pytest.Mon
         (
             ProduceRequest,
             Code.MESSAGE_TOO_LARGE,
-            r"partition t-[01]: MESSAGE_TOO_LARGE \(as the test wants it\): raise max.message.bytes",
+            r"partition t-[01]: MESSAGE_TOO_LARGE \(as the test wants it\): raise "
+            r"max.message.bytes",
         ),
         (
             ProduceRequest,

@@ -633,7 +633,8 @@ def test_offsets_by_time_pass_over_emptied_batches(tmp_path: Path) -> None:
 def test_an_empty_control_batch_of_another_cleaner_is_no_marker(tmp_path: Path) -> None:
     manager, log = compacted_log(tmp_path)
     emptied = assemble_batch(
-        b"", base_offset=0, leader_epoch=0, attributes=0x30, last_offset_delta=0, base_timestamp=-1, max_timestamp=SECOND_MS,
+        b"", base_offset=0, leader_epoch=0, attributes=0x30, last_offset_delta=0,
+        base_timestamp=-1, max_timestamp=SECOND_MS,
         producer_id=1, producer_epoch=0, base_sequence=-1, record_count=0,
     )  # fmt: skip
     fill(log)

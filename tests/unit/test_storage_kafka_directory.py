@@ -104,6 +104,11 @@ def test_no_partition_is_missing_or_off_line(manager: LogManager) -> None:
     assert manager.cluster_id == "S77YdvnpTm-HVUzxuSPgvQ"
 
 
+def _optional(offset: int) -> str:
+    """An offset as Java prints an OptionalLong."""
+    return "OptionalLong.empty" if offset < 0 else f"OptionalLong[{offset}]"
+
+
 @pytest.mark.parametrize(
     "snapshot",
     sorted(KAFKA.rglob("*.snapshot")),
@@ -117,7 +122,7 @@ def test_snapshots_are_read_as_kafkas_tool_prints_them_and_written_as_they_were(
         f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} coordinatorEpoch: "
         f"{entry.coordinator_epoch} "
         "currentTxnFirstOffset: "
-        f"{'OptionalLong.empty' if entry.txn_first_offset < 0 else f'OptionalLong[{entry.txn_first_offset}]'} "
+        f"{_optional(entry.txn_first_offset)} "
         f"lastTimestamp: {entry.last_timestamp} firstSequence: {entry.batches[-1].first_sequence} "
         f"lastSequence: {entry.last_sequence} lastOffset: {entry.last_offset} "
         f"offsetDelta: {entry.batches[-1].last_offset - entry.batches[-1].first_offset} timestamp: "

@@ -1,4 +1,4 @@
-"""How the last run ended, by the names in a data directory (Kafka's, and our note), and its table."""
+"""How the last run ended, by the names in a data directory, and the table of what follows."""
 
 from __future__ import annotations
 

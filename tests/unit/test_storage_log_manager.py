@@ -1,4 +1,4 @@
-"""The log directory: its files, logs that come and go, retention, what is done from time to time."""
+"""The log directory: its files, logs that come and go, retention, and periodic work."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_told_log_start_survives_a_power_loss_that_brings_an_older_manifest_ba
 def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(
     seed: int, by_retention: bool
 ) -> None:
-    """They may come back as long as their directory is not flushed: the checkpoint has the start."""
+    """They may come back until their directory is flushed: the checkpoint has the start."""
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.mkdir("/data")
     disk.fsync_dir("/")

@@ -1,4 +1,4 @@
-"""The five-batch window, which a snapshot does not hold, from the log (KIP-98; Kafka keeps five)."""
+"""The window of five batches, which a snapshot does not hold, from the log (KIP-98)."""
 
 from __future__ import annotations
 

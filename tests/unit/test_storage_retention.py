@@ -1,4 +1,4 @@
-"""Which segments go: KIP-107 (log start), retention.bytes and retention.ms as Apache Kafka has them."""
+"""Which segments go: KIP-107 (log start), and Apache Kafka's retention.bytes and retention.ms."""
 
 from __future__ import annotations
 
