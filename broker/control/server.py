@@ -212,6 +212,8 @@ class ControlledServer(Server):
     # --- requests --------------------------------------------------------------------------------
 
     def _on_controlled_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
+        if self._is_closed:
+            return  # the power is lost, and the process about to end
         connection = self._connections[connection_id]
         assert isinstance(connection, ControlledConnection)
         copy = bytes(frame)  # the frame's memory is the next request's soon

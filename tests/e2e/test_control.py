@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from helpers.e2e_wire import Wire
+from helpers.e2e_wire import NAMES_CLOSED, Wire
 from sim import wire
 
 from barnabas.control import Control, ControlError
@@ -226,3 +228,31 @@ def test_a_broker_is_killed_whose_endpoint_answers_with_an_error(
         broker.kill()
         with pytest.raises(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+
+
+def test_nothing_is_written_after_the_power_is_lost() -> None:
+    """Else a segment has a hole, as no power failure leaves it, and a start sets it aside."""
+    batch = encode_batch([NewRecord(None, b"v" * 100, 0)])
+    lost = threading.Event()
+
+    def send_for_ever(port: int) -> None:
+        with contextlib.suppress(*NAMES_CLOSED), Wire(port) as client:
+            while not lost.is_set():
+                client.call(wire.produce(None, "t", 0, batch))
+
+    with LocalBroker(control=True, topics=["t"]) as broker:
+        threads = [
+            threading.Thread(target=send_for_ever, args=(broker.port,), daemon=True)
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        broker.lose_power()
+        lost.set()
+        for thread in threads:
+            thread.join()
+        broker.start()
+        segment = os.path.join(broker.data_dir, "t-0", f"{0:020}.log")
+        assert not [line for line in broker.output if "set aside" in line]
+        assert os.path.getsize(segment) == 0, "nothing of it was flushed"
