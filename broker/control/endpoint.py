@@ -97,7 +97,7 @@ class ControlEndpoint:
             request.close_connection = True  # where its body ends cannot be said
             return 400, {"error": "a body needs its Content-Length, and no Transfer-Encoding"}
         size = int(length[:20])
-        is_own = host in _OWN_HOSTS and (origin is None or urlsplit(origin).hostname in _OWN_HOSTS)
+        is_own = host in _OWN_HOSTS and (origin is None or _host_of(origin) in _OWN_HOSTS)
         if not is_own or size > LONGEST_BODY_BYTES:
             request.close_connection = True  # its body is not read
             return 403, {"error": "only 127.0.0.1 may ask here, and no more than a mebibyte"}
@@ -164,6 +164,13 @@ def _route(
         case ("POST", "lose-power"):
             return calls.lose_power
     return None
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def _number(text: str) -> int:

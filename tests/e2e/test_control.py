@@ -176,12 +176,16 @@ def test_a_request_of_the_endpoint_that_is_wrong_is_told_so(
     assert broker.control.ahead_ms < 86_400_000
 
 
-def test_a_page_of_another_origin_may_not_ask(broker: LocalBroker) -> None:
+@pytest.mark.parametrize(
+    "header",
+    ["Origin: http://example.org", "Origin: http://[", "Origin: null", "Host: example.org"],
+)
+def test_a_page_of_another_origin_may_not_ask(broker: LocalBroker, header: str) -> None:
     port = int(broker.control.url.rsplit(":", 1)[1])
+    host = "" if header.startswith("Host") else "Host: 127.0.0.1\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         client.sendall(
-            b"POST /time/freeze HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-            b"Origin: http://example.org\r\nContent-Length: 0\r\n\r\n"
+            f"POST /time/freeze HTTP/1.1\r\n{header}\r\n{host}Content-Length: 0\r\n\r\n".encode()
         )
         assert client.makefile("rb").readline().split()[1] == b"403"
 
