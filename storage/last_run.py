@@ -114,8 +114,14 @@ class RunNote:
             self._disk.write_atomic(self._path, f"{boot_id} {mount_id}".encode())
 
     def write_failure(self) -> None:
-        """Note that the disk failed: the next start takes it for a power loss."""
-        with suppress(OSError):
+        """Note that the disk failed: the next start takes it for a power loss.
+
+        Where the disk takes no new file, the note that is there is emptied, which needs no space.
+        """
+        try:
             self._disk.write_atomic(
                 self._path, f"{self._disk.boot_id()} failed".encode(), sync=False
             )
+        except OSError:
+            with suppress(OSError):
+                self._disk.open(self._path).truncate(0)

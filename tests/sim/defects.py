@@ -635,6 +635,16 @@ def _with_lost_answers(scenario: Scenario) -> None:
     scenario.idempotent_producers = 2
 
 
+def _with_a_disk_that_fails(scenario: Scenario) -> None:
+    """Its fsyncs fail, again and again, and it takes no new file then."""
+    scenario.power_share, scenario.crash_at_start, scenario.last_restart = 0.0, 0.0, "kill"
+    scenario.fault_count, scenario.stops_ms, scenario.sessions_end_with_power = 0, (), False
+    scenario.rounds, scenario.transaction_timeout_ms, scenario.pausing = 12, 5000, 0.0
+    scenario.refusals = tuple(
+        Refusal(frozenset({"fsync", "inode"}), errno.EIO, after) for after in (0, 0, 1, 0)
+    )
+
+
 def defect(
     says: str, *kinds: str, tweak: Tweak = _as_drawn
 ) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Any]]:
@@ -1077,6 +1087,23 @@ def power_loss_is_not_noticed() -> Iterator[None]:
         return ""
 
     with changed(RunNote, "is_same_run", is_same_run), changed(Redo, "lacking", lacking):
+        yield
+
+
+@defect(
+    "a failure of the disk is noted in a new file alone, for which there may be no space",
+    "lost",
+    "aborted-read",
+    "offsets",
+    "torn",
+    tweak=_with_a_disk_that_fails,
+)
+def failures_need_a_new_file() -> Iterator[None]:
+    def write_failure(self: RunNote) -> None:
+        with contextlib.suppress(OSError):
+            self._disk.write_atomic(self._path, b"failed", sync=False)
+
+    with changed(RunNote, "write_failure", write_failure):
         yield
 
 

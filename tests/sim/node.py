@@ -195,14 +195,12 @@ class Node:
             self.broker.logs.note_failure()
 
     def has_noted_failure(self) -> bool:
-        """Whether the directory says that the disk failed: a disk that is full may refuse the note,
-        too.
-        """
+        """Whether the directory says that the disk failed; an empty note says so, too."""
         try:
             note = self.disk.read(f"{DATA_DIR}/{BOOT_ID_NAME}")
         except FileNotFoundError:
             return False
-        return note.endswith(b" failed")
+        return not note or note.endswith(b" failed")
 
     def damage(self, rng: random.Random) -> None:
         """Of one partition's log whatever stands in its last file's first offset, which no checksum

@@ -269,7 +269,8 @@ class Scenario:
             if rng.random() < 0.1:
                 refusals.append(Refusal(frozenset({"open"}), errno.EMFILE, after))
             elif self.power_share and rng.random() < 0.2:
-                refusals.append(Refusal(frozenset({"fsync"}), errno.EIO, after))
+                operations = ("fsync", "inode")[: 1 + after % 2]
+                refusals.append(Refusal(frozenset(operations), errno.EIO, after))
             else:
                 refusals.append(
                     Refusal(frozenset(rng.choice(REFUSED)), rng.choice(WANT_OF_ROOM), after)

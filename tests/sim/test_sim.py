@@ -92,6 +92,13 @@ LESSONS = (
     ),
     (8, "_with_power_and_survivors", "nor may its commit pass for a retry of the last one"),
     (1, "_with_deletions", "deleted records came back with a kill"),
+    (
+        1,
+        "_with_a_disk_that_fails",
+        "a disk whose fsync failed took no note of it either: the next start believed in pages "
+        "that were gone, and a committed transaction lost records",
+    ),
+    (26, "_with_a_disk_that_fails", "the same"),
 )
 
 

@@ -224,6 +224,7 @@ class World:
         if it was not for want of room.
         """
         if error.errno == errno.EIO:
+            self._is_powerless = True
             self.history.power_losses.append(self.loop.now_ms)
             self._watermarks = {
                 key: (start, 0, 0) for key, (start, _, _) in self._watermarks.items()

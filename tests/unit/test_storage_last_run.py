@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,23 @@ def test_another_mount_is_a_copy(note: RunNote, tmp_path: Path) -> None:
 def test_a_failed_disk_is_a_power_loss_until_it_is_dealt_with(note: RunNote) -> None:
     note.write()
     note.write_failure()
+    assert note.last_run() is LastRun.POWER_LOST
+    note.write()
+    assert note.last_run() is LastRun.KILLED
+
+
+def test_a_disk_that_takes_no_new_file_says_so_all_the_same(
+    note: RunNote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next start believes in what a failed fsync dropped."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    note.write()
+    with monkeypatch.context() as patch:
+        patch.setattr(OsDisk, "write_atomic", refuse)
+        note.write_failure()
     assert note.last_run() is LastRun.POWER_LOST
     note.write()
     assert note.last_run() is LastRun.KILLED
