@@ -50,6 +50,8 @@ class Consumer(Worker):
         self.session_timeout_ms = session_timeout_ms or self.session_timeout_ms
         self.goes_on = world.scenario.members_go_on
         self.tells_epochs = bool(world.scenario.epoch_followers)
+        # stock clients do not ask whether the log still has what their group committed
+        self.follows_epochs = world.scenario.epoch_followers > 1
         self.leader_epochs: dict[Partition, int] = {}
         self.topics = [self.topic]
         self.share: list[Partition] = []
@@ -115,7 +117,7 @@ class Consumer(Worker):
                 self.is_idle = True
                 yield self.rng.randint(100, 400)
                 continue
-            if self.tells_epochs and not (yield from self._follow_epochs()):
+            if self.follows_epochs and not (yield from self._follow_epochs()):
                 if not self.goes_on:
                     return
                 continue
@@ -164,7 +166,7 @@ class Consumer(Worker):
                 continue
             if found.error_code == Code.KAFKA_STORAGE_ERROR:
                 continue
-            if found.error_code in OTHER_EPOCH and self.tells_epochs:
+            if found.error_code in OTHER_EPOCH and self.follows_epochs:
                 self.leader_epochs.pop(partition, None)
                 continue
             if found.error_code:

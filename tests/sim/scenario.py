@@ -71,18 +71,19 @@ class Scenario:
     the broker's machine, one after the other: so far it is set, and where that is CLOCK_STANDS it
     stands until the next; peace does not put it right. epoch_followers: how many of the readers,
     the last, follow leader epochs; with any, members of groups that commit by OffsetCommit tell the
-    epoch of what they read. members_go_on: these keep their place when an answer is lost, and do
-    not join again. refusals: what the disk refuses, one after the other, each for a while. outages:
-    how often the file of a partition is damaged while the broker is down, and restored at a later
-    start. full_journal_bytes: how large a flush journal may become. journal_damage: the chance that
-    a power loss comes with damage in the midst of a flush journal. meddlers: clients that send
-    nonsense. stops_ms: for how long the process stands still, each time. padding: the chance that a
-    batch becomes a MB when it is opened; codecs: what batches are compressed with; plain_acks:
-    those of each producer without an id. is_audited: somebody asks for producers and transactions
-    all the time. ids_expire: EXPIRING holds, and producers are away for as long. groups: further
-    ones. offsets_retention_ms: how long the offsets of those are kept while they have no members.
-    kafka_epochs: what writers do at first is done with an Apache Kafka whose epochs are
-    higher by so much, and the broker takes over its directory; kafka_was_killed: not stopped.
+    epoch of what they read, and with two they go back where a log was cut behind it. members_go_on:
+    these keep their place when an answer is lost, and do not join again. refusals: what the disk
+    refuses, one after the other, each for a while. outages: how often the file of a partition is
+    damaged while the broker is down, and restored at a later start. full_journal_bytes: how large a
+    flush journal may become. journal_damage: the chance that a power loss comes with damage in the
+    midst of a flush journal. meddlers: clients that send nonsense. stops_ms: for how long the
+    process stands still, each time. padding: the chance that a batch becomes a MB when it is
+    opened; codecs: what batches are compressed with; plain_acks: those of each producer without an
+    id. is_audited: somebody asks for producers and transactions all the time. ids_expire: EXPIRING
+    holds, and producers are away for as long. groups: further ones. offsets_retention_ms: how long
+    the offsets of those are kept while they have no members. kafka_epochs: what writers do at first
+    is done with an Apache Kafka whose epochs are higher by so much, and the broker takes over its
+    directory; kafka_was_killed: not stopped.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
