@@ -197,7 +197,7 @@ class Node:
     def has_noted_failure(self) -> bool:
         """Whether the directory says that the disk failed; an empty note says so, too."""
         try:
-            note = self.disk.read(f"{DATA_DIR}/{BOOT_ID_NAME}")
+            note = self.disk.contents(f"{DATA_DIR}/{BOOT_ID_NAME}")
         except FileNotFoundError:
             return False
         return not note or note.endswith(b" failed")
