@@ -331,14 +331,17 @@ class IdempotentProducer(Producer):
             world.restarts and world.node.cleanings and world.history.compacted
         ):
             return True
-        logs = (
-            [world.node.broker.topics.partition(*partition) for partition in self.partitions]
-            if world.node.broker is not None
-            else []
-        )
-        return world.restarts > 0 and any(
-            log is not None and log.log_start_offset > 0 for log in logs
-        )
+        return has_lost_batches_at_a_restart(world, self.partitions)
+
+
+def has_lost_batches_at_a_restart(world: World, partitions: list[Partition]) -> bool:
+    """Whether a start may have found no more what a batch's retry is known by: DeleteRecords, or
+    retention, had taken it.
+    """
+    if world.node.broker is None or not world.restarts:
+        return False
+    logs = [world.node.broker.topics.partition(*partition) for partition in partitions]
+    return any(log is not None and log.log_start_offset > 0 for log in logs)
 
 
 class PlainProducer(Producer):
@@ -463,7 +466,9 @@ class TransactionalProducer(Producer):
                     unresolved = not (yield from self.send_all(patience=0.8))
                 except Refused as refusal:
                     is_forgotten = refusal.code in SEQUENCE_ERRORS and (
-                        world.may_forget or world.was_deleted(refusal)
+                        world.may_forget
+                        or world.was_deleted(refusal)
+                        or has_lost_batches_at_a_restart(world, self.partitions)
                     )
                     world.refused(
                         refusal, is_explained=is_forgotten or world.is_between_lives(refusal)
