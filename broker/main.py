@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas")
 
 DEFAULT_HOST = "127.0.0.1"
+Sockets = dict[str, socket.socket]
 GC_THRESHOLDS = (50_000, 20, 50)
 OWN_ARGUMENTS = (["start"], ["settings"], ["--version"])
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -261,7 +262,8 @@ def _read_config(options: argparse.Namespace) -> Any:
     return config
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
+    """A socket that listens there. Raises: StartError, which names the option to be changed."""
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -271,11 +273,20 @@ def _listen(host: str, port: int) -> socket.socket:
         sock.close()
         if error.errno == 98:
             raise StartError(
-                f"port {port} on {host} is in use: choose another with --port N (0: any free one)"
+                f"port {port} on {host} is in use: choose another with {option} N (0: any free one)"
             ) from error
         raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
     sock.setblocking(False)
     return sock
+
+
+def _listen_beside(options: argparse.Namespace) -> Sockets:
+    """The sockets of what is served over HTTP, by the options that ask for it."""
+    sockets = {}
+    if options.test_control is not None:
+        option = "--test-control"
+        sockets[option] = _listen(DEFAULT_HOST, options.test_control, option)
+    return sockets
 
 
 def _start(options: argparse.Namespace) -> int:
@@ -286,7 +297,7 @@ def _start(options: argparse.Namespace) -> int:
     with contextlib.suppress(ValueError, OSError):  # every segment is an open file
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    sock = _listen(*config.listener)
+    sock, side_sockets = _listen(*config.listener), _listen_beside(options)
     from barnabas.broker.clocks import steady_ms, wall_ms
     from barnabas.broker.flusher import sync_together
     from barnabas.broker.opening import open_broker
@@ -311,7 +322,7 @@ def _start(options: argparse.Namespace) -> int:
         ) from error
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    return _serve(broker, sock, began, options)
+    return _serve(broker, sock, side_sockets, began, options)
 
 
 @contextlib.contextmanager
@@ -324,12 +335,19 @@ def _no_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _serve(broker: Any, sock: socket.socket, began: float, options: argparse.Namespace) -> int:
+def _serve(
+    broker: Any,
+    sock: socket.socket,
+    side_sockets: Sockets,
+    began: float,
+    options: argparse.Namespace,
+) -> int:
     """Serve until a signal, the end of standard input or a failure. Gives the exit code."""
     import anyio
 
+    daemon = _Daemon(broker, sock, side_sockets, began, options)
     try:
-        return anyio.run(_Daemon(broker, sock, began, options).run, backend="asyncio")
+        return anyio.run(daemon.run, backend="asyncio")
     finally:
         # the interpreter takes its handlers away before it is gone
         for number in SIGNALS:
@@ -340,9 +358,15 @@ class _Daemon:
     """One broker in its event loop, from the moment it listens until its logs are closed."""
 
     def __init__(
-        self, broker: Any, sock: socket.socket, began: float, options: argparse.Namespace
+        self,
+        broker: Any,
+        sock: socket.socket,
+        side_sockets: Sockets,
+        began: float,
+        options: argparse.Namespace,
     ) -> None:
-        self._broker, self._sock, self._began, self._options = broker, sock, began, options
+        self._broker, self._sock, self._side_sockets = broker, sock, side_sockets
+        self._began, self._options = began, options
         self._input_has_ended = False
 
     async def run(self) -> int:
@@ -353,7 +377,7 @@ class _Daemon:
         server = (
             Server(self._broker, self._sock, loop)
             if options.test_control is None
-            else _controlled_server(self._broker, self._sock, loop, options)
+            else _controlled_server(self._broker, self._sock, self._side_sockets, loop, options)
         )
         asked_to_end = asyncio.Event()
 
@@ -422,7 +446,11 @@ def _forgetful_disk(data_dir: str) -> Any:
 
 
 def _controlled_server(
-    broker: Any, sock: socket.socket, loop: asyncio.AbstractEventLoop, options: argparse.Namespace
+    broker: Any,
+    sock: socket.socket,
+    side_sockets: Sockets,
+    loop: asyncio.AbstractEventLoop,
+    options: argparse.Namespace,
 ) -> Any:
     """A server whose faults and time a test commands, and the endpoint where it does."""
     from barnabas.broker.control.clock import ControlledClock
@@ -432,11 +460,11 @@ def _controlled_server(
     clock = ControlledClock()
     clock.advance(options.test_clock_ahead)
     server = ControlledServer(broker, sock, loop, clock)
-    endpoint = ControlEndpoint(server, options.test_control)
+    endpoint = ControlEndpoint(server, side_sockets["--test-control"])
     logger.warning(
-        "TEST CONTROL on http://127.0.0.1:%d: whoever reaches it can lose answers and move the "
+        "TEST CONTROL on %s: whoever reaches it can lose answers and move the "
         "clock. It is for tests of clients, and nothing else",
-        endpoint.port,
+        endpoint.url,
     )
     return server
 

@@ -23,24 +23,26 @@ in a browser here, is not to reach it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import threading
+import socket
 from collections.abc import Awaitable, Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 from barnabas.broker.control.faults import fault_of
 from barnabas.broker.control.server import ControlledServer, Exchange
+from barnabas.broker.http_server import (
+    HttpServer,
+    Request,
+    Response,
+    error_response,
+    in_loop,
+    json_response,
+)
 
 logger = logging.getLogger("barnabas.control")
 
-ANSWER_WITHIN_S = 60.0
-LONGEST_BODY_BYTES = 1 << 20
 LONGEST_ADVANCE_MS = 100 * 366 * 86_400_000
-_OWN_HOSTS = ("127.0.0.1", "localhost")
 _UNITS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000, "ms": 1}
 _FILTERS = ("api", "client_id", "topic", "group", "transactional_id", "outcome", "after")
 
@@ -48,82 +50,38 @@ Values = Mapping[str, Any]
 
 
 class ControlEndpoint:
-    """The HTTP server, in a thread of its own; what it is asked to do is done in the loop's."""
+    """The HTTP server, in threads of its own; what it is asked to do is done in the loop's."""
 
-    def __init__(self, server: ControlledServer, port: int) -> None:
+    def __init__(self, server: ControlledServer, sock: socket.socket) -> None:
         self._server = server
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                endpoint._serve(self)
-
-            do_POST = do_DELETE = do_GET
-
-            def log_message(self, format: str, *arguments: object) -> None:
-                logger.debug(format, *arguments)
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._http.daemon_threads = True
-        threading.Thread(target=self._http.serve_forever, name="control", daemon=True).start()
+        self._http = HttpServer(sock, self._answer, "control")
 
     @property
-    def port(self) -> int:
+    def url(self) -> str:
         """Where it listens."""
-        return int(self._http.server_address[1])
+        return self._http.url
 
-    def close(self) -> None:
-        """Listen no more."""
-        self._http.shutdown()
-        self._http.server_close()
-
-    def _serve(self, request: BaseHTTPRequestHandler) -> None:
-        status, answer = self._answer(request)
-        body = json.dumps(answer).encode() + b"\n"
-        request.send_response(status)
-        request.send_header("Content-Type", "application/json")
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
-
-    def _answer(self, request: BaseHTTPRequestHandler) -> tuple[int, Any]:
-        headers = request.headers
-        host = (headers.get("Host") or "").rsplit(":", 1)[0]
-        origin = headers.get("Origin")
-        length = headers.get("Content-Length") or "0"
-        if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in headers:
-            request.close_connection = True  # where its body ends cannot be said
-            return 400, {"error": "a body needs its Content-Length, and no Transfer-Encoding"}
-        size = int(length[:20])
-        is_own = host in _OWN_HOSTS and (origin is None or _host_of(origin) in _OWN_HOSTS)
-        if not is_own or size > LONGEST_BODY_BYTES:
-            request.close_connection = True  # its body is not read
-            return 403, {"error": "only 127.0.0.1 may ask here, and no more than a mebibyte"}
+    def _answer(self, request: Request) -> Response:
         try:
-            body = request.rfile.read(size)
-            values = json.loads(body) if body else {}
+            values = json.loads(request.body) if request.body else {}
             if not isinstance(values, dict):
                 raise ValueError("the body has to be a JSON object")
-            url = urlsplit(request.path)
-            call = _route(self._server, str(request.command), url.path)
+            call = _route(self._server, request.method, request.path)
             if call is None:
-                return 404, {"error": f"there is no {request.command} {url.path}: see GET /"}
-            return 200, self._in_loop(call, {**dict(parse_qsl(url.query)), **values})
+                return error_response(
+                    404, f"there is no {request.method} {request.path}: see GET /"
+                )
+            return json_response(self._in_loop(call, {**request.query, **values}))
         except ValueError as error:
-            return 400, {"error": str(error)}
+            return error_response(400, str(error))
         except KeyError as error:
-            return 404, {"error": f"there is no {error.args[0]}"}
-        except Exception as error:
-            logger.exception("%s %s", request.command, request.path)
-            return 500, {"error": repr(error)}
+            return error_response(404, f"there is no {error.args[0]}")
 
     def _in_loop(self, call: Callable[[Values], Awaitable[Any]], values: Values) -> Any:
         async def run() -> Any:
             return await call(values)
 
-        return asyncio.run_coroutine_threadsafe(run(), self._server.loop).result(ANSWER_WITHIN_S)
+        return in_loop(self._server.loop, run())
 
 
 def _route(
@@ -164,13 +122,6 @@ def _route(
         case ("POST", "lose-power"):
             return calls.lose_power
     return None
-
-
-def _host_of(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
 
 
 def _number(text: str) -> int:

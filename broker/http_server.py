@@ -1,0 +1,256 @@
+"""A small HTTP server in threads of its own, for what the broker shows on 127.0.0.1.
+
+It is `http.server` with what a broker needs of it: a page of elsewhere, in a browser here, does not
+reach it (`Host` and `Origin` are looked at), bodies and connections have bounds, and while nobody
+asks nothing runs. What answers is a function from a Request to a Response. It is called in the
+connection's thread; `in_loop` runs a part of it in the loop's thread, where alone the broker may be
+looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+logger = logging.getLogger("barnabas.http")
+
+T = TypeVar("T")
+
+OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+LOOPBACK = ("127.0.0.1", "::1")
+LONGEST_BODY_BYTES = 1 << 20
+MOST_CONNECTIONS = 64
+IDLE_S = 60.0  # without a request, or with half a one
+ANSWER_WITHIN_S = 60.0
+JSON = "application/json"
+_CLOSED_CHECK_S = 1.0
+
+
+class Request(NamedTuple):
+    """One request. query: the last value of each name. headers: their names know no case."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: Message
+    body: bytes
+
+
+class Response(NamedTuple):
+    """An answer. body: all of it; or an iterator of its pieces, each of which is sent when it comes
+    (server-sent events), and which is closed when the client has hung up.
+    """
+
+    status: int
+    body: bytes | Iterator[bytes]
+    content_type: str = JSON
+    headers: Mapping[str, str] = {}
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """A value as JSON."""
+    return Response(status, json.dumps(value).encode() + b"\n")
+
+
+def error_response(status: int, text: str) -> Response:
+    """What was wrong, in a sentence."""
+    return json_response({"error": text}, status)
+
+
+def in_loop(loop: asyncio.AbstractEventLoop, steps: Coroutine[Any, Any, T]) -> T:
+    """Run it in the loop's thread, and wait for it. Raises: what it raises; TimeoutError."""
+    return asyncio.run_coroutine_threadsafe(steps, loop).result(ANSWER_WITHIN_S)
+
+
+class HttpServer:
+    """A listening socket, the thread that accepts, and a thread for each connection.
+
+    Takes: sock, which listens already, so that a port in use is found before anything is started;
+           answer, called in threads: what it raises is told as status 500; name, of the threads.
+    Hosts: on a loopback address, a request of which Host or Origin is not this machine's own is
+           refused (403). Where the user chose another address, any Host that leads here will do,
+           and an Origin has to be that of the Host.
+    """
+
+    def __init__(
+        self, sock: socket.socket, answer: Callable[[Request], Response], name: str
+    ) -> None:
+        sock.setblocking(True)
+        self._answer = answer
+        self._is_closed = False
+        self._is_loopback = sock.getsockname()[0] in LOOPBACK
+        self._http = _Listener(sock, _handler_of(self), name)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, port = self._http.server_address[:2]
+        return str(host), int(port)
+
+    @property
+    def url(self) -> str:
+        """Where a browser of this machine finds it."""
+        host, port = self.address
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has been closed: an answer in pieces is to end then."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """Listen no more. Connections end with the process, or when their clients hang up."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._http.wake()
+        self._thread.join(_CLOSED_CHECK_S)
+        self._http.server_close()
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            self._http.handle_request()
+
+    def respond(self, handler: BaseHTTPRequestHandler) -> Response:
+        """The answer to what a connection's handler has read the head of."""
+        headers = handler.headers
+        length = headers.get("Content-Length") or "0"
+        if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in headers:
+            handler.close_connection = True  # where its body ends cannot be said
+            return error_response(400, "a body needs its Content-Length, and no Transfer-Encoding")
+        size = int(length[:20])
+        if not self._may_ask(headers.get("Host"), headers.get("Origin")):
+            handler.close_connection = True  # its body is not read
+            return error_response(403, "a page of another host may not ask here")
+        if size > LONGEST_BODY_BYTES:
+            handler.close_connection = True
+            return error_response(413, "a body may have a mebibyte at most")
+        try:
+            body = handler.rfile.read(size)
+            url = urlsplit(handler.path)
+            query = dict(parse_qsl(url.query, keep_blank_values=True))
+            method = str(handler.command)
+            return self._answer(
+                Request("GET" if method == "HEAD" else method, url.path, query, headers, body)
+            )
+        except Exception as error:
+            logger.exception("%s %s", handler.command, handler.path)
+            return error_response(500, repr(error))
+
+    def _may_ask(self, host: str | None, origin: str | None) -> bool:
+        name = _name_of(host)
+        if self._is_loopback and name not in OWN_HOSTS:
+            return False
+        if origin is None:
+            return True
+        return _name_of(origin.partition("://")[2]) in (OWN_HOSTS if self._is_loopback else (name,))
+
+
+def _name_of(authority: str | None) -> str:
+    """The host of HOST or HOST:PORT, in small letters; an IPv6 address has its brackets."""
+    text = (authority or "").lower()
+    name, colon, port = text.rpartition(":")
+    return name if colon and port.isdigit() else text
+
+
+class _Listener(ThreadingHTTPServer):
+    """Of `http.server`, on a socket that listens already, and with a bound on connections."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(
+        self, sock: socket.socket, handler: type[BaseHTTPRequestHandler], name: str
+    ) -> None:
+        super().__init__(sock.getsockname(), handler, bind_and_activate=False)
+        self.socket.close()  # one that it made
+        self.socket = sock
+        self.server_address = sock.getsockname()
+        self._name = name
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread, or hang up where there are too many."""
+        if not self._free.acquire(blocking=False):
+            logger.warning(
+                "%s: more than %d connections; one is closed", self._name, MOST_CONNECTIONS
+            )
+            self.shutdown_request(request)
+            return
+        threading.Thread(
+            target=self._serve, args=(request, client_address), name=self._name, daemon=True
+        ).start()
+
+    def _serve(self, request: Any, client_address: Any) -> None:
+        try:
+            self.process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection broke off."""
+        logger.debug("%s: the connection of %s broke off", self._name, client_address)
+
+    def wake(self) -> None:
+        """Let `handle_request` return, which waits for a connection."""
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:  # elsewhere than on Linux, where a listening socket cannot be shut down
+            socket.create_connection(self.socket.getsockname()[:2], _CLOSED_CHECK_S).close()
+
+
+def _handler_of(server: HttpServer) -> type[BaseHTTPRequestHandler]:
+    """The class that serves a connection of that server, as `http.server` wants it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        server_version = "barnabas"
+        sys_version = ""
+        timeout = IDLE_S
+
+        def do_GET(self) -> None:
+            _send(self, server.respond(self))
+
+        do_POST = do_PUT = do_DELETE = do_HEAD = do_GET
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            logger.debug(format, *arguments)
+
+    return Handler
+
+
+def _send(handler: BaseHTTPRequestHandler, response: Response) -> None:
+    body = response.body
+    handler.send_response(response.status)
+    handler.send_header("Content-Type", response.content_type)
+    handler.send_header("X-Content-Type-Options", "nosniff")
+    for name, value in response.headers.items():
+        handler.send_header(name, value)
+    if isinstance(body, bytes):
+        handler.send_header("Content-Length", str(len(body)))
+    else:
+        handler.send_header("Connection", "close")
+    handler.end_headers()
+    if isinstance(body, bytes):
+        if handler.command != "HEAD":
+            handler.wfile.write(body)
+        return
+    try:
+        for piece in body if handler.command != "HEAD" else ():
+            handler.wfile.write(piece)
+            handler.wfile.flush()
+    finally:
+        close = getattr(body, "close", None)
+        if close is not None:
+            close()

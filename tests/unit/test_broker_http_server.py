@@ -1,0 +1,151 @@
+"""The small HTTP server: who may ask, what is too much, and answers that come in pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas.broker.http_server import (
+    LONGEST_BODY_BYTES,
+    HttpServer,
+    Request,
+    Response,
+    in_loop,
+    json_response,
+)
+
+
+def listening(host: str = "127.0.0.1") -> socket.socket:
+    sock = socket.socket()
+    sock.bind((host, 0))
+    sock.listen(16)
+    sock.setblocking(False)
+    return sock
+
+
+class Asked:
+    """A server that says what it was asked, and hands out pieces of a stream."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.release, self.has_ended = threading.Event(), threading.Event()
+        self.server = HttpServer(listening(host), self.answer, "asked")
+
+    def answer(self, request: Request) -> Response:
+        if request.path == "/stream":
+            return Response(200, self.pieces(), "text/event-stream")
+        if request.path == "/fail":
+            raise RuntimeError("out of order")
+        return json_response([request.method, request.path, request.query, request.body.decode()])
+
+    def pieces(self) -> Iterator[bytes]:
+        try:
+            yield b"first\n"
+            self.release.wait(10)
+            while True:
+                yield b"x" * 65536
+        finally:
+            self.has_ended.set()
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.server.address[1], timeout=10)
+
+    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
+        client = self.connect()
+        client.request(method, path, body, headers)
+        answer = client.getresponse()
+        status, text = answer.status, answer.read()
+        client.close()
+        return status, text
+
+
+@pytest.fixture
+def asked() -> Iterator[Asked]:
+    asked = Asked()
+    yield asked
+    asked.server.close()
+
+
+def test_a_request_is_answered_and_the_connection_kept(asked: Asked) -> None:
+    client = asked.connect()
+    for method in ("GET", "POST"):
+        client.request(method, "/a/b?x=1&y=&x=2", b"body")
+        answer = client.getresponse()
+        assert answer.headers["Content-Type"] == "application/json"
+        assert json.loads(answer.read()) == [method, "/a/b", {"x": "2", "y": ""}, "body"]
+    client.close()
+    assert asked.ask("HEAD", "/") == (200, b"")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:1", "LOCALHOST", "[::1]:9092", "[::1]"])
+def test_this_machines_own_names_may_ask(asked: Asked, host: str) -> None:
+    assert asked.ask("GET", "/", Host=host)[0] == 200
+    assert asked.ask("GET", "/", Origin=f"http://{host}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["example.org", "127.0.0.1.example.org", "", "[::2]", "localhost."]
+)
+def test_other_hosts_may_not(asked: Asked, host: str) -> None:
+    assert asked.ask("GET", "/", Host=host)[0] == 403
+    assert asked.ask("GET", "/", Origin=f"http://{host}")[0] == 403
+
+
+def test_on_an_address_that_the_user_chose_any_host_asks_and_no_other_origin() -> None:
+    asked = Asked("0.0.0.0")
+    assert asked.ask("GET", "/", Host="broker.lan:9404")[0] == 200
+    assert asked.ask("GET", "/", Host="broker.lan:1", Origin="http://broker.lan:1")[0] == 200
+    assert asked.ask("GET", "/", Host="broker.lan", Origin="http://example.org")[0] == 403
+    assert asked.server.url.startswith("http://127.0.0.1:")
+    asked.server.close()
+
+
+def test_a_body_has_a_bound_and_an_error_is_told(asked: Asked) -> None:
+    client = asked.connect()
+    client.putrequest("POST", "/")
+    client.putheader("Content-Length", str(LONGEST_BODY_BYTES + 1))
+    client.endheaders()
+    assert client.getresponse().status == 413
+    client.close()
+    status, text = asked.ask("GET", "/fail")
+    assert status == 500
+    assert "out of order" in json.loads(text)["error"]
+
+
+def test_an_answer_in_pieces_ends_when_the_client_has_gone(asked: Asked) -> None:
+    client = asked.connect()
+    client.request("GET", "/stream")
+    answer = client.getresponse()
+    assert answer.readline() == b"first\n"
+    assert not asked.has_ended.is_set()
+    answer.close()
+    client.close()
+    asked.release.set()
+    assert asked.has_ended.wait(10)
+
+
+def test_after_its_end_nobody_is_heard(asked: Asked) -> None:
+    address = asked.server.address
+    asked.server.close()
+    assert asked.server.is_closed
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, 10)
+
+
+def test_a_part_is_done_in_the_loops_thread() -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def where() -> int:
+        return threading.get_ident()
+
+    assert in_loop(loop, where()) == thread.ident
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
