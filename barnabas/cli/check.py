@@ -13,8 +13,9 @@ from barnabas.cli.cluster import Connection
 from barnabas.cli.errors import NOT_GOOD, OK, CommandError, explain
 from barnabas.cli.offsets import client_partitions
 from barnabas.cli.options import connection_options, examples, json_option
-from barnabas.cli.output import Column, Output, count_text
+from barnabas.cli.output import Column, Output
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.texts import count_text
 
 ABORTED = b"aborted"
 COMMITTED = b"committed"

@@ -20,9 +20,10 @@ from barnabas.cli.options import (
     examples,
     json_option,
 )
-from barnabas.cli.output import Output, count_text, note, progress
+from barnabas.cli.output import Output, note, progress
 from barnabas.cli.records import json_record
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.texts import count_text
 
 POLL_MS = 200
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")

@@ -27,8 +27,9 @@ from barnabas.cli.options import (
     json_option,
     yes_option,
 )
-from barnabas.cli.output import Column, Output, count_text, note
+from barnabas.cli.output import Column, Output, note
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.texts import count_text
 
 EMPTY_STATES = ("Empty", "Dead")
 

@@ -16,7 +16,8 @@ from barnabas.cli.errors import NOT_GOOD, OK, CommandError
 from barnabas.cli.log_dump import Row, rows_of
 from barnabas.cli.log_verify import Fault, PartitionReport
 from barnabas.cli.options import examples, json_option
-from barnabas.cli.output import Column, Output, cell, count_text, note, progress, time_text
+from barnabas.cli.output import Column, Output, cell, note, progress
+from barnabas.texts import count_text, time_text
 
 SECOND_LOOK_S = 0.5
 SHOWN_FAULTS = 1000

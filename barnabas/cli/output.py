@@ -7,12 +7,13 @@ times are milliseconds since 1970 and end in `_ms`.
 
 from __future__ import annotations
 
-import datetime
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+from barnabas.texts import time_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,35 +139,6 @@ def cell(value: Any, key: str = "") -> str:
     if isinstance(value, list | tuple | set):
         return ", ".join(cell(part) for part in value) or "-"
     return str(value)
-
-
-def time_text(time_ms: int) -> str:
-    """A wall clock time, local, to the second; `-` where there is none."""
-    if time_ms < 0:
-        return "-"
-    moment = datetime.datetime.fromtimestamp(time_ms / 1000).astimezone()
-    return moment.isoformat(" ", "seconds")
-
-
-def duration_text(duration_ms: int) -> str:
-    """A duration in its two largest units: `350 ms`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
-    if duration_ms < 1000:
-        return f"{duration_ms} ms"
-    seconds = duration_ms // 1000
-    for size, unit, smaller, smaller_unit in (
-        (86_400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if seconds >= size:
-            rest = seconds % size // smaller
-            return f"{seconds // size} {unit}" + (f" {rest} {smaller_unit}" if rest else "")
-    return f"{seconds} s"
-
-
-def count_text(count: int, noun: str, plural: str = "") -> str:
-    """`1 record`, `2 records`."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 class Progress:

@@ -11,8 +11,9 @@ import click
 from barnabas.cli.cluster import Connection
 from barnabas.cli.errors import CommandError
 from barnabas.cli.options import SETTING, connection_options, examples, json_option
-from barnabas.cli.output import Output, count_text, note, progress
+from barnabas.cli.output import Output, note, progress
 from barnabas.cli.records import InputRecord, parse_json_line
+from barnabas.texts import count_text
 
 BATCH_BYTES = 256 * 1024
 PENDING_MOST = 20_000  # answers that are waited for before more is read

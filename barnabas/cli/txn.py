@@ -19,16 +19,11 @@ from barnabas.cli.options import (
     json_option,
     yes_option,
 )
-from barnabas.cli.output import Column, Output, count_text, duration_text, time_text
-from barnabas.cli.why_stuck import (
-    ONGOING,
-    OpenTransaction,
-    as_data,
-    find_open_transactions,
-    gather,
-    sentence,
-)
+from barnabas.cli.output import Column, Output
+from barnabas.cli.why_stuck import find_open_transactions, gather
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.texts import count_text, duration_text, time_text
+from barnabas.why_stuck import ONGOING, OpenTransaction, as_data, sentence
 
 OPEN_STATES = (ONGOING, "PrepareCommit", "PrepareAbort")
 MARKER_PATIENCE_S = 10.0

@@ -12,8 +12,9 @@ from helpers.cli_commands import CommandLine
 from barnabas.cli.cluster import Connection, client_settings
 from barnabas.cli.errors import CommandError, explain
 from barnabas.cli.options import EARLIEST, LATEST, Place, parse_place
-from barnabas.cli.output import Column, Output, count_text, duration_text
+from barnabas.cli.output import Column, Output
 from barnabas.cli.records import from_json, parse_json_line, to_json
+from barnabas.texts import count_text, duration_text
 
 NOW_MS = 1_800_000_000_000
 

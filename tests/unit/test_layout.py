@@ -59,6 +59,7 @@ PREFIXES = {
 TESTED_AS_A_PART = {
     "barnabas/control.py": "e2e/test_local_broker.py",
     "barnabas/spark.py": "unit/test_spark_query_lag.py",
+    "barnabas/texts.py": "unit/test_cli_parsing.py",
     "barnabas/version.py": "e2e/test_distributions.py",
     "broker/control/endpoint.py": "e2e/test_local_broker.py",
     "broker/control/observed.py": "e2e/test_local_broker.py",

@@ -1,0 +1,34 @@
+"""Times, durations and counts as people read them."""
+
+from __future__ import annotations
+
+import datetime
+
+
+def time_text(time_ms: int) -> str:
+    """A wall clock time, local, to the second; `-` where there is none."""
+    if time_ms < 0:
+        return "-"
+    moment = datetime.datetime.fromtimestamp(time_ms / 1000).astimezone()
+    return moment.isoformat(" ", "seconds")
+
+
+def duration_text(duration_ms: int) -> str:
+    """A duration in its two largest units: `350 ms`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    if duration_ms < 1000:
+        return f"{duration_ms} ms"
+    seconds = duration_ms // 1000
+    for size, unit, smaller, smaller_unit in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if seconds >= size:
+            rest = seconds % size // smaller
+            return f"{seconds // size} {unit}" + (f" {rest} {smaller_unit}" if rest else "")
+    return f"{seconds} s"
+
+
+def count_text(count: int, noun: str, plural: str = "") -> str:
+    """`1 record`, `2 records`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -1,0 +1,205 @@
+"""Why a partition is stuck: what is known of it as values, and the sentence that says it.
+
+The values come from whoever can look: the command line asks a cluster by Kafka's protocol
+(`barnabas.cli.why_stuck`), the console its own broker (`barnabas.broker.console`). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.texts import count_text, duration_text, time_text
+
+ONGOING, PREPARE_COMMIT, PREPARE_ABORT = "Ongoing", "PrepareCommit", "PrepareAbort"
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction on the partition, as the partition and its coordinator tell of it.
+
+    transactional_id, state: None where no coordinator knows the producer any more; then, or where
+    `is_hanging`, nothing will end it. started_ms, timeout_ms: -1 where nobody tells.
+    client_address: None where it is not known; Kafka's protocol has it in no answer.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp_ms: int
+    transactional_id: str | None = None
+    state: str | None = None
+    coordinator_producer_epoch: int = -1
+    started_ms: int = -1
+    timeout_ms: int = -1
+    is_hanging: bool = True
+    client_address: str | None = None
+
+    @property
+    def ends_ms(self) -> int:
+        """When the coordinator aborts it, if its producer does nothing; -1 where it does not."""
+        if self.state != ONGOING or self.is_hanging or self.started_ms < 0 or self.timeout_ms < 0:
+            return -1
+        return self.started_ms + self.timeout_ms
+
+
+class WaitingGroup(NamedTuple):
+    """A group that a read_committed consumer of it would have to wait in.
+
+    waits: whether there is nothing to read for it before the last stable offset.
+    """
+
+    group: str
+    state: str
+    committed_offset: int
+    waits: bool
+    members: tuple[str, ...]
+
+
+class Answer(NamedTuple):
+    """All that is told of a partition. Transactions stand in the order of their first offsets."""
+
+    partition: TopicPartition
+    last_stable_offset: int
+    high_watermark: int
+    transactions: tuple[OpenTransaction, ...]
+    groups: tuple[WaitingGroup, ...]
+    now_ms: int
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a read_committed reader cannot get to the partition's end."""
+        return self.last_stable_offset < self.high_watermark
+
+
+# --- in words -----------------------------------------------------------------------------------
+
+
+def sentence(answer: Answer) -> str:
+    """Why a read_committed reader stops in the partition, and what will end that."""
+    if not answer.is_stuck:
+        return (
+            f"{answer.partition} is not stuck: its last stable offset is its end, "
+            f"{answer.high_watermark}."
+        )
+    if not answer.transactions:
+        return (
+            f"{answer.partition} was stuck at offset {answer.last_stable_offset}, and no "
+            "transaction is open on it any more: ask again."
+        )
+    return " ".join(_sentences(answer))
+
+
+def _sentences(answer: Answer) -> Iterator[str]:
+    holder, *others = answer.transactions
+    held = answer.high_watermark - answer.last_stable_offset
+    since = holder.started_ms if holder.started_ms >= 0 else holder.last_timestamp_ms
+    age = f" since {time_text(since)} ({duration_text(max(answer.now_ms - since, 0))})"
+    owner = (
+        f"of transactional id {holder.transactional_id!r}, "
+        if holder.transactional_id is not None
+        else "of a transactional id that no coordinator knows, "
+    )
+    address = (
+        f"at {holder.client_address}"
+        if holder.client_address is not None
+        else "its client's address is not known"
+    )
+    yield (
+        f"{answer.partition} is stuck at offset {answer.last_stable_offset}, "
+        f"{count_text(held, 'offset')} before its end: the transaction {owner}"
+        f"producer {holder.producer_id} epoch {holder.producer_epoch} ({address}), "
+        f"is open there{age if since >= 0 else ''}"
+        f"{f', in state {holder.state}' if holder.state and not holder.is_hanging else ''}."
+    )
+    yield _end_of(holder, answer)
+    if others:
+        count = count_text(len(others), "other transaction is", "other transactions are")
+        yield f"Behind it {count} open, so the partition may stay stuck after that."
+    yield _groups_of(answer)
+
+
+def _end_of(holder: OpenTransaction, answer: Answer) -> str:
+    """What will end the transaction, and when."""
+    if holder.is_hanging:
+        why = (
+            f"its coordinator says {holder.state}"
+            + (
+                f" at epoch {holder.coordinator_producer_epoch}"
+                if holder.coordinator_producer_epoch != holder.producer_epoch
+                else ""
+            )
+            if holder.state
+            else "no coordinator knows it"
+        )
+        return (
+            f"It hangs: {why}, so neither its producer nor a timeout will end it; "
+            f"`barnabas txn abort {answer.partition} --start-offset {holder.start_offset}` does."
+        )
+    if holder.state == PREPARE_COMMIT:
+        return "Its commit is decided, and it ends when its marker is written here, any moment now."
+    if holder.state == PREPARE_ABORT:
+        return "Its abort is decided, and it ends when its marker is written here, any moment now."
+    left = holder.ends_ms - answer.now_ms
+    when = time_text(holder.ends_ms)
+    timeout = duration_text(holder.timeout_ms)
+    if left < 0:
+        return (
+            f"Its timeout of {timeout} was over at {when}, and its coordinator will abort it at "
+            "its next look, unless the producer ends it before."
+        )
+    return (
+        f"It ends when its producer commits or aborts, or else by its timeout of {timeout}, when "
+        f"its coordinator aborts it, at {when} (in {duration_text(left)})."
+    )
+
+
+def _groups_of(answer: Answer) -> str:
+    waiting = [group for group in answer.groups if group.waits]
+    behind = [group for group in answer.groups if not group.waits]
+    texts = []
+    if waiting:
+        noun = "Group" if len(waiting) == 1 else "Groups"
+        verb = "waits" if len(waiting) == 1 else "wait"
+        reader = "it reads" if len(waiting) == 1 else "they read"
+        names = ", ".join(_group_text(group) for group in waiting)
+        texts.append(f"{noun} {names} {verb} for it, where {reader} committed data.")
+    if behind:
+        names = ", ".join(_group_text(group) for group in behind)
+        texts.append(f"Not there yet, or without a committed offset: {names}.")
+    return " ".join(texts) if texts else "No group waits for it."
+
+
+def _group_text(group: WaitingGroup) -> str:
+    members = f" with {', '.join(group.members)}" if group.members else ", without members now"
+    return f"{group.group!r} ({group.state}{members})"
+
+
+def as_data(answer: Answer) -> dict[str, Any]:
+    """The answer for programs."""
+    return {
+        "topic": answer.partition.topic,
+        "partition": answer.partition.partition,
+        "stuck": answer.is_stuck,
+        "last_stable_offset": answer.last_stable_offset,
+        "high_watermark": answer.high_watermark,
+        "explanation": sentence(answer),
+        "transactions": [
+            {
+                "transactional_id": row.transactional_id,
+                "producer_id": row.producer_id,
+                "producer_epoch": row.producer_epoch,
+                "client_address": row.client_address,
+                "start_offset": row.start_offset,
+                "state": row.state,
+                "start_time_ms": row.started_ms,
+                "last_timestamp_ms": row.last_timestamp_ms,
+                "timeout_ms": row.timeout_ms,
+                "timeout_at_ms": row.ends_ms,
+                "hanging": row.is_hanging,
+            }
+            for row in answer.transactions
+        ],
+        "groups": [{**group._asdict(), "members": list(group.members)} for group in answer.groups],
+    }
