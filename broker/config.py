@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from barnabas.broker.features import LEVELS
 from barnabas.protocol.compression import Levels
 from barnabas.storage.log_config import LogConfig
 
@@ -303,6 +304,7 @@ _BROKER_ROWS = (
     _broker("controller.listener.names", Kind.LIST, ("CONTROLLER",), "Listeners of these names are left out: there is no controller."),
     _broker("sasl.enabled.mechanisms", Kind.LIST, (), "None yet; a value is refused."),
     _broker("authorizer.class.name", Kind.STRING, "", "None yet; a value is refused."),
+    _broker("barnabas.features", Kind.LIST, (), "Levels of features that are to be finalised instead of the newest, each as NAME=LEVEL; transaction.version=0 keeps clients with the first version of transactions.", choices=LEVELS),
     _broker("barnabas.decompressed.max.bytes", Kind.INT, 128 << 20, "What a producer's batch may decompress to, in bytes; one that would be larger is refused with MESSAGE_TOO_LARGE. Of one that is in a log already, compaction keeps all, and a time is looked for no further than to its first record.", lowest=1 << 20),
     _broker("barnabas.disk.reserve.bytes", Kind.LONG, 64 << 20, "Clients are refused when less than this is free on the disk; it is kept for ending transactions.", lowest=0),
     _broker("barnabas.producer.snapshot.interval.ms", Kind.LONG, 30_000, "How long a partition's producers may differ from their last snapshot, which bounds what a start after a kill reads.", lowest=1),
@@ -497,6 +499,7 @@ class BrokerConfig:
     auto_create_topics_enable = _Typed[bool]()
     barnabas_decompressed_max_bytes = _Typed[int]()
     barnabas_disk_reserve_bytes = _Typed[int]()
+    barnabas_features = _Typed[tuple[str, ...]]()
     barnabas_flush_journal_logs = _Typed[int]()
     barnabas_producer_snapshot_interval_ms = _Typed[int]()
     barnabas_request_max_bytes = _Typed[int]()

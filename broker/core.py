@@ -22,6 +22,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.disk_space import DiskSpace
 from barnabas.broker.dispatch import ROUTES, Route, answer, read_body
+from barnabas.broker.features import finalize, levels_of
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.log_progress import LogProgress
@@ -103,6 +104,7 @@ class Broker:
         self.outbox = Outbox()
         self.work = SlicedWork(self.reply)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, ids)
+        self.features = finalize(metadata, levels_of(config.barnabas_features))
         self.disk_space = DiskSpace(
             lambda: logs.disk.free_bytes(logs.data_dir), config.barnabas_disk_reserve_bytes
         )

@@ -231,7 +231,9 @@ def _api_versions(broker: Broker) -> Route:
 
     return route(
         ApiVersionsRequest,
-        lambda request, context: on_api_versions(broker.connections, request, context),
+        lambda request, context: on_api_versions(
+            broker.connections, broker.features, request, context
+        ),
     )
 
 

@@ -15,6 +15,7 @@ A journal is a file of frames, each appended by one write and flushed before it 
     broker_configs   configs                                 the dynamic settings of this broker, whole
     broker_default_configs  configs                          the dynamic settings of every broker, whole
     client_metrics   name, configs                           a subscription of clients' metrics, whole; none: it is gone
+    features         levels, epoch                           the finalised features, whole
     producer_ids     next                                    ids below it may be in use
     changes          changes                                 several of these, which hold together or not at all
 
@@ -89,6 +90,8 @@ class ClusterMetadata:
         self.broker_configs: dict[str, str] = {}
         self.broker_default_configs: dict[str, str] = {}
         self.client_metrics: dict[str, dict[str, str]] = {}
+        self.feature_levels: dict[str, int] = {}
+        self.features_epoch = -1
         self.next_producer_id = 0
         self._frames = 0
         self.generation = 0
@@ -255,6 +258,13 @@ class ClusterMetadata:
         self._take_client_metrics(name, configs)
         self._maybe_rewrite()
 
+    def set_features(self, levels: Mapping[str, int]) -> None:
+        """Keep the levels of all features, with the next epoch."""
+        epoch = self.features_epoch + 1
+        self._append(_features_frame(levels, epoch))
+        self.feature_levels, self.features_epoch = dict(levels), epoch
+        self._maybe_rewrite()
+
     def set_next_producer_id(self, next_producer_id: int) -> None:
         """From its return on, ids below may be given out."""
         self._append({"kind": "producer_ids", "next": next_producer_id})
@@ -390,6 +400,8 @@ class ClusterMetadata:
                 self.broker_default_configs = dict(body["configs"])
             elif kind == "client_metrics":
                 self._take_client_metrics(body["name"], body["configs"])
+            elif kind == "features":
+                self.feature_levels, self.features_epoch = dict(body["levels"]), body["epoch"]
             elif kind == "producer_ids":
                 self.next_producer_id = max(self.next_producer_id, body["next"])
             elif kind == "header":
@@ -419,7 +431,7 @@ class ClusterMetadata:
     def _maybe_rewrite(self) -> None:
         """Write the journal anew when at most a tenth of its frames still count."""
         living = (
-            len(self.topics) + len(self.coming) + len(self.deletions) + len(self.client_metrics) + 4
+            len(self.topics) + len(self.coming) + len(self.deletions) + len(self.client_metrics) + 5
         )
         if self._frames < max(SMALLEST_REWRITE, REWRITE_FACTOR * living):
             return
@@ -435,6 +447,8 @@ class ClusterMetadata:
         frames += [
             _client_metrics_frame(name, configs) for name, configs in self.client_metrics.items()
         ]
+        if self.feature_levels:
+            frames.append(_features_frame(self.feature_levels, self.features_epoch))
         frames.append({"kind": "producer_ids", "next": self.next_producer_id})
         self._file.close()
         self._disk.write_atomic(self._path, _HEADER + b"".join(_encode(body) for body in frames))
@@ -455,6 +469,10 @@ def _topic_frame(topic: Topic) -> dict[str, Any]:
 
 def _client_metrics_frame(name: str, configs: dict[str, str]) -> dict[str, Any]:
     return {"kind": "client_metrics", "name": name, "configs": configs}
+
+
+def _features_frame(levels: Mapping[str, int], epoch: int) -> dict[str, Any]:
+    return {"kind": "features", "levels": dict(levels), "epoch": epoch}
 
 
 def _deletion_frame(topic_id: uuid.UUID, name: str) -> dict[str, Any]:

@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from barnabas.broker.features import FEATURES, FinalizedFeatures
 from barnabas.protocol.api_table import API_VERSIONS, APIS, BY_KEY, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
 from barnabas.protocol.request_context import RequestContext
 
@@ -20,22 +23,44 @@ if TYPE_CHECKING:
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_SINCE = 3
+MIN_VERSION_0_SINCE = 4  # before, a feature whose lowest version is 0 is not told as supported
 
 
 def on_api_versions(
     connections: Mapping[int, ConnectionState],
+    features: FinalizedFeatures,
     request: ApiVersionsRequest,
     context: RequestContext,
 ) -> ApiVersionsResponse:
-    """The rows of protocol/api_table.py. INVALID_REQUEST where the client's software name or
-    version has other letters than KIP-511 allows.
+    """The rows of protocol/api_table.py, and the features.
+
+    INVALID_REQUEST where the client's software name or version has other letters than KIP-511
+    allows.
     """
     if context.api_version >= SOFTWARE_SINCE:
         name, version = request.client_software_name, request.client_software_version
         if not (SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version)):
             return _response(Code.INVALID_REQUEST, ())
         connections[context.connection_id].client_software = f"{name} {version}"
-    return _response(Code.NONE, APIS)
+    response = _response(Code.NONE, APIS)
+    if context.api_version >= SOFTWARE_SINCE:
+        _add_features(response, features, context.api_version)
+    return response
+
+
+def _add_features(
+    response: ApiVersionsResponse, finalized: FinalizedFeatures, api_version: int
+) -> None:
+    """Tell what is supported and what is finalised (KIP-584). Level 0 is not finalised."""
+    response.supported_features = [
+        SupportedFeatureKey(feature.name, feature.min_version, feature.max_version)
+        for feature in FEATURES
+        if feature.min_version > 0 or api_version >= MIN_VERSION_0_SINCE
+    ]
+    response.finalized_features_epoch = finalized.epoch
+    response.finalized_features = [
+        FinalizedFeatureKey(name, level, level) for name, level in finalized.levels.items() if level
+    ]
 
 
 def unsupported_version_response() -> ApiVersionsResponse:

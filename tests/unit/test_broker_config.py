@@ -4,7 +4,8 @@ Apache Kafka 3.9.
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 import pytest
 
@@ -609,6 +610,7 @@ def test_typed_settings_have_the_types_of_the_table() -> None:
         str: {Kind.STRING},
         int: {Kind.INT, Kind.SHORT, Kind.LONG},
         float: {Kind.DOUBLE},
+        tuple[str, ...]: {Kind.LIST},
     }
     config = BrokerConfig.from_properties({})
     typed = {name: value for name, value in vars(BrokerConfig).items() if hasattr(value, "__get__")}
@@ -617,7 +619,7 @@ def test_typed_settings_have_the_types_of_the_table() -> None:
     for attribute, descriptor in settings.items():
         row = ALL_BROKER_SETTINGS[descriptor.name]
         (declared,) = get_args(descriptor.__orig_class__)
-        options = set(get_args(declared)) or {declared}
+        options = set(get_args(declared)) if get_origin(declared) is UnionType else {declared}
         assert (type(None) in options) == (row.default is None), row.name
         (plain,) = options - {type(None)}
         assert row.kind in kinds[plain], row.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.broker.features import FinalizedFeatures
 from barnabas.broker.handlers.api_versions import on_api_versions, unsupported_version_response
 from barnabas.broker.outbox import ConnectionState
 from barnabas.protocol.api_table import APIS
@@ -11,12 +12,14 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.request_context import RequestContext
 
+FEATURES = FinalizedFeatures({"transaction.version": 2}, 7)
+
 
 def ask(name: str, version: str, *, api_version: int = 3) -> tuple[ApiVersionsResponse, str]:
     connection = ConnectionState(1, "/10.0.0.1", "10.0.0.2", 9092)
     context = RequestContext(1, api_version, "", "/10.0.0.1", connection_id=1)
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
-    return on_api_versions({1: connection}, request, context), connection.client_software
+    return on_api_versions({1: connection}, FEATURES, request, context), connection.client_software
 
 
 def test_every_api_is_told_with_its_versions() -> None:
@@ -39,3 +42,26 @@ def test_the_answer_to_a_version_that_is_not_spoken() -> None:
     answer = unsupported_version_response()
     assert answer.error_code == Code.UNSUPPORTED_VERSION
     assert [row.api_key for row in answer.api_keys] == [18]
+
+
+@pytest.mark.parametrize(
+    ("api_version", "supported"), [(3, []), (4, [("transaction.version", 0, 2)])]
+)
+def test_features_are_told_as_an_apache_kafka_4_3_tells_them(
+    api_version: int, supported: list[tuple[str, int, int]]
+) -> None:
+    answer, _ = ask("apache-kafka-java", "4.3.2", api_version=api_version)
+    finalized = [
+        (row.name, row.min_version_level, row.max_version_level)
+        for row in answer.finalized_features
+    ]
+    assert finalized == [("transaction.version", 2, 2)]
+    assert answer.finalized_features_epoch == 7
+    told = [(row.name, row.min_version, row.max_version) for row in answer.supported_features]
+    assert [row for row in told if row[0] == "transaction.version"] == supported
+
+
+def test_versions_that_know_no_features_are_not_told_of_any() -> None:
+    answer, _ = ask("", "", api_version=2)
+    assert (answer.supported_features, answer.finalized_features) == ([], [])
+    assert answer.finalized_features_epoch == -1
