@@ -183,10 +183,15 @@ class FlushQueue:
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """The rim brought the job's files to the disk."""
         assert self._under_way is job, "a flush ended that was not under way"
-        advanced = [log for log, token in job.tokens if log.finish_flush(token)]
-        if self._journal is not None:
-            self._journal.note_flushed()  # no frame is written while a flush is under way
-        self._delete_journals()
+        advanced: list[Log] = []
+        for log, token in job.tokens:
+            if log.finish_flush(token):
+                advanced.append(log)
+        journal = self._journal
+        if journal is not None:
+            journal.note_flushed()  # no frame is written while a flush is under way
+            if journal.has_older:
+                self._delete_journals()
         for missing, in_place, _ in self._waiting:
             missing[:] = _missing(missing, in_place)
         followers, self._followers = self._followers, []
@@ -215,7 +220,7 @@ class FlushQueue:
         if self._is_beginning:
             return
         if not (self._next or self._waiting_for_frame or self._later or self._to_checkpoint):
-            if self._under_way is None:
+            if self._under_way is None and self._journal is not None and self._journal.has_older:
                 self._delete_journals()
             return
         self._is_beginning = True
@@ -260,39 +265,32 @@ class FlushQueue:
 
         Gives whether anybody who waits for a frame was offered it.
         """
-        if (
-            self._in_journal
-            and not self._to_checkpoint
-            and (not may_journal or self._is_journal_full())
-        ):
+        journal = self._journal
+        is_full = journal is not None and journal.size_bytes >= self.full_journal_bytes
+        if self._in_journal and not self._to_checkpoint and (is_full or not may_journal):
             self._roll_journal()
         next_logs, self._next = self._next, {}
         later, self._later = self._later, {}
         uses_journal = may_journal and bool(
             len(next_logs) >= self._fewest_logs or self._waiting_for_frame or later
         )
-        count = len(next_logs.keys() | later.keys()) if later else len(next_logs)
-        most_bytes = max(MOST_BYTES_OF_A_LOG, MOST_BYTES_OF_A_FLUSH // max(1, count))
+        ends: dict[Log, LogEnd | None] = {**later, **dict.fromkeys(next_logs)}
+        most_bytes = max(MOST_BYTES_OF_A_LOG, MOST_BYTES_OF_A_FLUSH // max(1, len(ends)))
         entries: dict[Log, JournalEntry] = {}
-
-        def take(log: Log, end: LogEnd | None) -> None:
-            begun = log.durability.try_begin_journal(most_bytes, end) if uses_journal else None
+        for log, end in ends.items():
+            in_place = next_logs.get(log, False)
+            end_offset = log.log_end_offset if end is None else end.offset
+            if not in_place and log.durability.is_flushed(end_offset):
+                continue  # the flush that was under way meanwhile has brought it to the disk
+            begun = None
+            if uses_journal and not in_place:
+                begun = log.durability.try_begin_journal(most_bytes, end)
             if begun is None:
                 self._take_files(log, tokens, files)
             else:
                 entries[log], token = begun
                 tokens.append((log, token))
                 self._in_journal[log] = None
-
-        for log, in_place in next_logs.items():
-            if in_place:
-                self._take_files(log, tokens, files)
-            elif not log.durability.is_flushed(log.log_end_offset):
-                take(log, None)
-            # else the flush that was under way meanwhile has brought it to the disk
-        for log, end in later.items():
-            if log not in next_logs and not log.durability.is_flushed(end.offset):
-                take(log, end)
         return uses_journal and self._make_frame(entries, later, files, now_ms)
 
     def _make_frame(
@@ -401,9 +399,6 @@ class FlushQueue:
             ):
                 self._roll_journal()
             self._begin(now_ms)
-
-    def _is_journal_full(self) -> bool:
-        return self._journal is not None and self._journal.size_bytes >= self.full_journal_bytes
 
     def _roll_journal(self) -> None:
         assert self._journal is not None

@@ -20,9 +20,8 @@ from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, run_through
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.records import NO_LEADER_EPOCH, NewRecord, encode_batch
+from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.storage.disk import is_out_of_resources
-from barnabas.storage.log import AppendOrigin
 from barnabas.storage.log_directory import LogDirectoryError
 
 if TYPE_CHECKING:
@@ -182,18 +181,7 @@ class TopicRegistry:
         Takes:  producer, (producer_id, producer_epoch) of a transactional batch.
         """
         log = self.internal_log(name, index, now_ms)
-        wall_ms = self.logs.wall.at(now_ms)
-        new_records = [NewRecord(record.key, record.value, wall_ms) for record in records]
-        if producer is None:
-            batch = encode_batch(new_records)
-        else:
-            batch = encode_batch(
-                new_records,
-                producer_id=producer[0],
-                producer_epoch=producer[1],
-                transactional=True,
-            )
-        log.append(batch, now_ms=now_ms, origin=AppendOrigin.COORDINATOR)
+        log.append_records(records, now_ms, producer)
         return log
 
     # --- creation and growth ---------------------------------------------------------------------

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.outbox import PARKED, Parked
@@ -375,7 +376,7 @@ class TransactionEnds:
                 logs.append(log)
         self._broker.flushes.wait_for_frame(
             logs,
-            lambda frame, now_ms: self._on_data(ending, frame, now_ms),
+            partial(self._on_data, ending),
             now_ms,
         )
 
@@ -388,7 +389,7 @@ class TransactionEnds:
         frame.add(
             JournalDecision(key, value, self._partition_ends(decision)),
             broker.topics.internal_log(TRANSACTIONS_TOPIC, decision.log_partition, now_ms),
-            lambda now_ms: self._on(ending, Event.FLUSHED, now_ms),
+            partial(self._on, ending, Event.FLUSHED),
         )
 
     def _partition_ends(self, decision: Decision) -> tuple[PartitionEnd, ...]:
@@ -427,9 +428,7 @@ class TransactionEnds:
         assert ending.decision is not None
         log = self._broker.topics.partition(TRANSACTIONS_TOPIC, ending.decision.log_partition)
         assert log is not None
-        self._broker.flushes.wait(
-            [log], lambda now_ms: self._on(ending, Event.FLUSHED, now_ms), now_ms
-        )
+        self._broker.flushes.wait([log], partial(self._on, ending, Event.FLUSHED), now_ms)
 
     def _answer(self, ending: Ending, now_ms: int) -> None:
         assert ending.decision is not None
@@ -437,7 +436,7 @@ class TransactionEnds:
             self._broker.reply(ending.decision.waiting.ticket, end_txn_response(Code.NONE))
 
     def _await_sent(self, ending: Ending, now_ms: int) -> None:
-        self._broker.outbox.deferred.append(lambda now_ms: self._on(ending, Event.SENT, now_ms))
+        self._broker.outbox.deferred.append(partial(self._on, ending, Event.SENT))
 
     def _write_markers(self, ending: Ending, now_ms: int) -> None:
         """Append the markers, then try the fetches that wait.
@@ -503,9 +502,7 @@ class TransactionEnds:
         self.unwritten.add(markers)
 
     def _flush_markers(self, ending: Ending, now_ms: int) -> None:
-        self._broker.flushes.wait(
-            ending.logs, lambda now_ms: self._on(ending, Event.FLUSHED, now_ms), now_ms
-        )
+        self._broker.flushes.wait(ending.logs, partial(self._on, ending, Event.FLUSHED), now_ms)
 
     def _flush_markers_later(self, ending: Ending, now_ms: int) -> None:
         self._broker.flushes.flush_later(ending.logs, now_ms)

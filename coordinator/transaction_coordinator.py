@@ -162,17 +162,26 @@ class TransactionCoordinator:
         self.apply(decode_value(transactional_id, value))
 
     def apply(self, metadata: TransactionMetadata) -> None:
-        """Let a record hold that was just appended, and says `metadata`: as `replay` would."""
+        """Let a record hold that was just appended, and says `metadata`: as `replay` would.
+
+        Deadlines go by the steady time, whereas the record has the wall clock's. A record of this
+        very moment is of now; at a start it is as old as the wall clock says.
+        """
         transactional_id = metadata.transactional_id
         before = self._transactions.get(transactional_id)
         self._transactions[transactional_id] = metadata
-        if before is not None and _is_same_open_transaction(before, metadata):
-            return  # its deadline stands, wherever the wall clock has gone since it began
-        deadline_ms = self._deadline_ms(metadata)
-        if deadline_ms is None:
-            self._timers.cancel(transactional_id)
+        if metadata.state is TransactionState.ONGOING:
+            if before is None or not _is_same_open_transaction(before, metadata):
+                began_ms = self._wall.since_ms(metadata.start_ms)
+                self._timers.schedule(transactional_id, began_ms + metadata.timeout_ms)
+            # else its deadline stands, wherever the wall clock has gone since it began
+        elif metadata.state in AT_REST:
+            rests_since_ms = self._wall.since_ms(metadata.last_update_ms)
+            self._timers.schedule(
+                transactional_id, rests_since_ms + self.settings.transactional_id_expiration_ms
+            )
         else:
-            self._timers.schedule(transactional_id, deadline_ms)
+            self._timers.cancel(transactional_id)
 
     def prepared(self) -> list[Decision]:
         """The decisions that are in the log and not complete: to be carried out (again).
@@ -242,20 +251,6 @@ class TransactionCoordinator:
     def snapshot(self) -> dict[str, TransactionMetadata]:
         """The whole hard state, for comparing two coordinators."""
         return dict(self._transactions)
-
-    def _deadline_ms(self, metadata: TransactionMetadata) -> int | None:
-        """The deadline by the steady time, whereas the record has the wall clock's.
-
-        A record of this very moment is of now; at a start it is as old as the wall clock says.
-        """
-        if metadata.state is TransactionState.ONGOING:
-            return self._wall.since_ms(metadata.start_ms) + metadata.timeout_ms
-        if metadata.state in AT_REST:
-            return (
-                self._wall.since_ms(metadata.last_update_ms)
-                + self.settings.transactional_id_expiration_ms
-            )
-        return None
 
     # InitProducerId
 

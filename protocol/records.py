@@ -21,7 +21,7 @@ int32 coordinator_epoch). Source: Kafka's message format; KIP-98, "Message forma
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -57,10 +57,14 @@ _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _PRODUCER = struct.Struct(">qhi")  # producer_id, producer_epoch, base_sequence
 _PLACE = struct.Struct(">qi4xb6xi")  # base_offset, batch_length, magic, last_offset_delta
-_START = struct.Struct(">qiib")  # base_offset, batch_length, leader_epoch, magic
+_START = struct.Struct(">qiibI")  # base_offset, batch_length, leader_epoch, magic, crc
 _TAIL = struct.Struct(">hiqqqhii")  # from attributes on
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_VALUE = struct.Struct(">hi")
+# A marker's one record: its length, attributes, two deltas and key size; its key; its value's size;
+# its value; no headers. The sizes are varints, which are twice the number.
+_MARKER = struct.Struct(">5b hh b hi b")
+_MARKER_START, _MARKER_VALUE_SIZE = (2 * 16, 0, 0, 0, 2 * 4), 2 * 6
 
 Header = tuple[str, bytes | None]
 Buffer = bytes | bytearray | memoryview
@@ -253,6 +257,22 @@ def encode_varint(value: int, out: bytearray) -> None:
     out.append(value)
 
 
+class _Varints(dict[int, bytes]):
+    """Numbers as varints: small ones, which nearly all are, are made once and kept."""
+
+    def __missing__(self, value: int) -> bytes:
+        out = bytearray()
+        encode_varint(value, out)
+        encoded = bytes(out)
+        if -1 <= value < _KEPT_VARINTS:
+            self[value] = encoded
+        return encoded
+
+
+_KEPT_VARINTS = 4096
+_VARINT = _Varints()
+
+
 def decode_varint(data: Buffer, position: int) -> tuple[int, int]:
     """The zigzag-encoded value at `position`, and the position after it.
 
@@ -352,26 +372,27 @@ def _decode_headers(body: bytes, position: int, count: int) -> tuple[tuple[Heade
 
 def encode_record(record: NewRecord | Record, offset_delta: int, base_timestamp: int) -> bytes:
     """One record as it stands in a batch, its length before it."""
-    out = bytearray(b"\0")
-    encode_varint(record.timestamp - base_timestamp, out)
-    encode_varint(offset_delta, out)
-    for blob in (record.key, record.value):
-        _encode_blob(blob, out)
-    encode_varint(len(record.headers), out)
-    for key, value in record.headers:
-        _encode_blob(key.encode(), out)
-        _encode_blob(value, out)
-    size = bytearray()
-    encode_varint(len(out), size)
-    return bytes(size + out)
-
-
-def _encode_blob(blob: bytes | None, out: bytearray) -> None:
-    if blob is None:
-        encode_varint(-1, out)
-    else:
-        encode_varint(len(blob), out)
-        out += blob
+    key, value, headers = record.key, record.value, record.headers
+    fields = [
+        b"\0",
+        _VARINT[record.timestamp - base_timestamp],
+        _VARINT[offset_delta],
+        _VARINT[-1 if key is None else len(key)],
+        key or b"",
+        _VARINT[-1 if value is None else len(value)],
+        value or b"",
+        _VARINT[len(headers)],
+    ]
+    for name, content in headers:
+        name_bytes = name.encode()
+        fields += (
+            _VARINT[len(name_bytes)],
+            name_bytes,
+            _VARINT[-1 if content is None else len(content)],
+            content or b"",
+        )
+    encoded = b"".join(fields)
+    return _VARINT[len(encoded)] + encoded
 
 
 def encode_batch(
@@ -391,17 +412,18 @@ def encode_batch(
 
     It has as many parameters as the header has fields that a caller chooses.
     """
-    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
-    max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
-    body = b"".join(
-        encode_record(record, delta, base_timestamp) for delta, record in enumerate(records)
-    )
+    base_timestamp = max_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    encoded: list[bytes] = []
+    for record in records:
+        encoded.append(encode_record(record, len(encoded), base_timestamp))
+        max_timestamp = max(max_timestamp, record.timestamp)
+    body = b"".join(encoded)
     attributes = codec
     attributes |= LOG_APPEND_TIME if log_append_time else 0
     attributes |= TRANSACTIONAL if transactional else 0
     attributes |= CONTROL if control else 0
     return assemble_batch(
-        compress(codec, body),
+        compress(codec, body) if codec else body,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
         attributes=attributes,
@@ -412,6 +434,32 @@ def encode_batch(
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         record_count=len(records),
+    )
+
+
+def encode_pairs(
+    pairs: Sequence[tuple[bytes, bytes | None]], timestamp: int, producer: tuple[int, int] | None
+) -> bytearray:
+    """One batch of keys and values, all of one time: the records of a coordinator.
+
+    Takes: producer, (producer_id, producer_epoch) of a transactional batch.
+    """
+    encoded: list[bytes] = []
+    for key, value in pairs:
+        encoded.append(encode_record(NewRecord(key, value, timestamp), len(encoded), timestamp))
+    producer_id, producer_epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    return assemble_batch(
+        b"".join(encoded),
+        base_offset=0,
+        leader_epoch=NO_LEADER_EPOCH,
+        attributes=TRANSACTIONAL if producer else 0,
+        last_offset_delta=len(pairs) - 1,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=NO_SEQUENCE,
+        record_count=len(pairs),
     )
 
 
@@ -433,11 +481,7 @@ def assemble_batch(
 
     Length and CRC are computed. It has a parameter for each other field of the header.
     """
-    batch = bytearray(HEADER_SIZE)
-    batch += body
-    _TAIL.pack_into(
-        batch,
-        CRC_START,
+    checked = _TAIL.pack(
         attributes,
         last_offset_delta,
         base_timestamp,
@@ -447,39 +491,44 @@ def assemble_batch(
         base_sequence,
         record_count,
     )
-    _START.pack_into(batch, 0, base_offset, len(batch) - LENGTH_END, leader_epoch, MAGIC)
-    set_crc(batch)
+    crc = crc32c(body, crc32c(checked))
+    batch_length = HEADER_SIZE - LENGTH_END + len(body)
+    batch = bytearray(_START.pack(base_offset, batch_length, leader_epoch, MAGIC, crc))
+    batch += checked
+    batch += body
     return batch
 
 
+@lru_cache(maxsize=4)
 def encode_marker(
     *, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
-) -> bytearray:
-    """The control batch that ends a transaction on one partition (KIP-98, "Control messages")."""
-    return bytearray(_marker(commit, producer_id, producer_epoch, coordinator_epoch, timestamp))
-
-
-@lru_cache(maxsize=4)
-def _marker(
-    commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
 ) -> bytes:
-    """The bytes of a marker, of which the log patches the offset and the epoch.
+    """The control batch that ends a transaction on one partition (KIP-98, "Control messages").
 
-    The markers of one transaction differ in no more: made once, they are half the work where
-    partitions are many.
+    The markers of one transaction differ in no more than what the log patches, their offset and
+    leader epoch: so they are made once.
     """
-    record = NewRecord(
-        key=_CONTROL_KEY.pack(0, COMMIT if commit else ABORT),
-        value=_CONTROL_VALUE.pack(0, coordinator_epoch),
-        timestamp=timestamp,
-    )
     return bytes(
-        encode_batch(
-            [record],
+        assemble_batch(
+            _MARKER.pack(
+                *_MARKER_START,
+                0,
+                COMMIT if commit else ABORT,
+                _MARKER_VALUE_SIZE,
+                0,
+                coordinator_epoch,
+                0,
+            ),
+            base_offset=0,
+            leader_epoch=NO_LEADER_EPOCH,
+            attributes=TRANSACTIONAL | CONTROL,
+            last_offset_delta=0,
+            base_timestamp=timestamp,
+            max_timestamp=timestamp,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            transactional=True,
-            control=True,
+            base_sequence=NO_SEQUENCE,
+            record_count=1,
         )
     )
 
@@ -498,10 +547,3 @@ def decode_marker(batch: Buffer) -> EndTransactionMarker:
     if kind not in (ABORT, COMMIT):
         raise KafkaError(Code.INVALID_RECORD, f"a control record has the unknown type {kind}")
     return EndTransactionMarker(kind == COMMIT, coordinator_epoch)
-
-
-def new_records(
-    pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: int
-) -> list[NewRecord]:
-    """Records of keys and values, all of one time."""
-    return [NewRecord(key, value, timestamp) for key, value in pairs]

@@ -213,6 +213,8 @@ class FlushJournal:
     Order of effects: an entry is written -> the journal is flushed -> what it holds counts as
     durable -> `begin_next` -> the logs' own files are flushed -> `forget_older`. At a start, what
     an earlier run left is older: it is forgotten when all logs were flushed.
+
+    size_bytes: of the journal that grows. has_older: whether there are older ones.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -224,16 +226,8 @@ class FlushJournal:
         self._older = list(self._earlier)
         self._number = self._earlier[-1] if self._earlier else 0
         self._file: File | None = None
-        self._durable_bytes = 0
-
-    @property
-    def size_bytes(self) -> int:
-        """Of the journal that grows."""
-        return 0 if self._file is None else self._file.size
-
-    @property
-    def has_older(self) -> bool:
-        return bool(self._older)
+        self._durable_bytes = self.size_bytes = 0
+        self.has_older = bool(self._older)
 
     def append(
         self, entries: Iterable[JournalEntry], records: Iterable[JournalRecord] = ()
@@ -242,9 +236,10 @@ class FlushJournal:
 
         Takes:  records, that the frame takes along: `read` gives them as decisions.
         """
-        payload = msgpack.packb(
-            [*([*entry[:2], entry.topic_id.bytes, *entry[3:]] for entry in entries), *records]
-        )
+        rows: list[object] = []
+        for entry in entries:
+            rows.append((*entry[:2], entry.topic_id.bytes, *entry[3:]))
+        payload = msgpack.packb([*rows, *records])
         is_new = self._file is None
         if self._file is None:
             self._number += 1
@@ -254,6 +249,7 @@ class FlushJournal:
             _CHECKED_FROM:
         ]
         self._file.append(_MAGIC + crc32c(payload, crc32c(head)).to_bytes(4) + head + payload)
+        self.size_bytes = self._file.size
         return [self._file, DirectorySync(self._disk, self._data_dir)] if is_new else [self._file]
 
     def note_flushed(self) -> None:
@@ -268,6 +264,8 @@ class FlushJournal:
         if self._file is not None:
             self._file = None  # closed with the last reference: a flush may still hold it
             self._older.append(self._number)
+            self.size_bytes = 0
+            self.has_older = True
 
     def forget_older(self, *, keep_earlier: bool = False) -> None:
         """All that the older ones hold is on the disk in its own files.
@@ -283,6 +281,7 @@ class FlushJournal:
         if removed:
             self._disk.fsync_dir(self._data_dir)
         self._older = []
+        self.has_older = False
 
     def read(self) -> Redo:
         """All that the older journals hold. Raises CorruptLog where one is damaged. OSError.

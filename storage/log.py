@@ -25,8 +25,7 @@ A log is made of parts, each in a module of its own:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from enum import Enum
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
@@ -34,12 +33,12 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
     HEADER_SIZE,
     MAX_SEQUENCE,
+    NO_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
-    decode_marker,
     encode_marker,
+    encode_pairs,
     producer_of,
-    read_header,
     set_offset_and_epoch,
 )
 from barnabas.storage.disk import Syncable, is_out_of_resources
@@ -53,7 +52,7 @@ from barnabas.storage.producer_snapshots import ProducerSnapshots, aborted_entry
 from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager
 from barnabas.storage.producer_window import restore_window
 from barnabas.storage.retention import expired_count
-from barnabas.storage.segment import HIGHEST_RELATIVE_OFFSET, CorruptLog, Segment
+from barnabas.storage.segment import CorruptLog, RollLimits, Segment
 from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.time_lookup import TimeLookup, TimestampOffset
 from barnabas.storage.time_search import Searched
@@ -69,13 +68,6 @@ from barnabas.storage.validate import (
 UNREAD_BATCH_BYTES = 8192  # reading a batch again costs as much as so many bytes more
 
 logger = logging.getLogger(__name__)
-
-
-class AppendOrigin(Enum):
-    """Who made a batch: a client, of whom nothing is believed, or our own coordinators."""
-
-    CLIENT = 0
-    COORDINATOR = 1
 
 
 class AppendInfo(NamedTuple):
@@ -172,7 +164,8 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._rules = Rules.of(config)
-        self._segment_bytes, self._roll_ms = config.segment_bytes, config.roll_ms
+        self._segment_bytes = config.segment_bytes
+        self._set_roll_limits()
         self.durability.waits_for_disk = config.flush_messages <= 1
         if not self.durability.waits_for_disk:
             self.high_watermark = self.log_end_offset
@@ -214,31 +207,27 @@ class Log:
         batch: memoryview | bytearray,
         *,
         now_ms: int,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
         at_once: bool = False,
         checked: Checked | None = None,
     ) -> AppendInfo:
-        """Check one batch, give it offsets, write it to the active segment.
+        """Check one batch of a client, give it offsets, write it to the active segment.
 
-        Takes:  batch, writable: of a client the records field of one partition, of a coordinator
-                one batch that we made. The base offset and the leader epoch are overwritten in
-                place (and the clock or the codec where the topic says so). at_once: a client's
-                batch that takes long to check is left as it is. checked: what `check_client_batch`
-                made of it, by the rules that hold now. What depends on the log and its producers is
-                looked at here: nothing comes in between.
+        Takes:  batch, writable: the records field of one partition. The base offset and the leader
+                epoch are overwritten in place (and the clock or the codec where the topic says so).
+                at_once: a batch that takes long to check is left as it is. checked: what
+                `check_client_batch` made of it, by the rules that hold now. What depends on the log
+                and its producers is looked at here: nothing comes in between.
         Gives:  first_offset, last_offset (inclusive), log_append_time_ms; those of the earlier
                 batch where this one repeats it.
         Raises: AppendRefused, see validate; TakesLongError, only where at_once; KafkaError
-                OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
-                TRANSACTION_COORDINATOR_FENCED. OSError is fatal.
+                OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. OSError is
+                fatal.
         After:  log_end_offset = last_offset + 1 unless it is a duplicate.
         Source: KIP-98 (idempotence).
 
         One function of some length, because a call more for each batch is felt.
         """
         view = batch if isinstance(batch, memoryview) else memoryview(batch)
-        if origin is not AppendOrigin.CLIENT:
-            return self._append_own(view, now_ms)
         rules = self._rules
         if checked is None:
             checked = check_client_batch(view, rules, self.wall.at(now_ms), at_once=at_once)
@@ -280,6 +269,36 @@ class Log:
             first_offset, last_offset, max_timestamp if rules.log_append_time else -1, False
         )
 
+    def append_records(
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        now_ms: int,
+        producer: tuple[int, int] | None = None,
+    ) -> None:
+        """Append a coordinator's keys and values as one batch, which is believed.
+
+        Takes:  producer, (producer_id, producer_epoch) of the transaction that the batch is of.
+        Raises: OSError, which is fatal.
+        After:  log_end_offset is the offset after the last of the records.
+        """
+        time_ms = self.wall.at(now_ms)
+        batch = encode_pairs(records, time_ms, producer)
+        first_offset, last_offset = self._write(
+            batch, len(batch), len(records) - 1, time_ms, now_ms
+        )
+        if producer is not None:
+            self.producer_state.on_batch(
+                *producer,
+                NO_SEQUENCE,
+                NO_SEQUENCE,
+                first_offset,
+                last_offset,
+                time_ms,
+                True,
+                now_ms,
+            )
+        self._advance(last_offset + 1)
+
     def append_marker(
         self,
         *,
@@ -305,59 +324,26 @@ class Log:
         """
         self.producer_state.check_marker(producer_id, producer_epoch, coordinator_epoch)
         time_ms = self.wall.at(now_ms) if timestamp is None else timestamp
-        batch = encode_marker(
-            commit=commit,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            timestamp=time_ms,
+        batch = bytearray(
+            encode_marker(
+                commit=commit,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                timestamp=time_ms,
+            )
         )
         first_offset = self.producer_state.open_txns.get(producer_id)
         offset, _ = self._write(batch, len(batch), 0, time_ms, now_ms)
         if self.durability.waits_for_disk and not is_decided and first_offset is not None:
             self.durability.add_pending_marker(first_offset, offset)
-        self._on_marker(
+        completed = self.producer_state.on_marker(
             producer_id, producer_epoch, coordinator_epoch, commit, offset, time_ms, now_ms
         )
+        if completed is not None and completed.aborted:
+            self.segments.active.append_aborted(aborted_entry(completed))
         self._advance(offset + 1)
         return AppendInfo(offset, offset, -1, False)
-
-    def _append_own(self, view: memoryview, now_ms: int) -> AppendInfo:
-        """Append a batch of ours, which is believed but for the epochs of markers."""
-        header = read_header(view)
-        assert header.size_bytes == len(view), "a coordinator appends one whole batch"
-        if header.is_control:
-            marker = decode_marker(view)
-            self.producer_state.check_marker(
-                header.producer_id, header.producer_epoch, marker.coordinator_epoch
-            )
-        first_offset, last_offset = self._write(
-            view, len(view), header.last_offset_delta, header.max_timestamp, now_ms
-        )
-        if header.is_control:
-            self._on_marker(
-                header.producer_id,
-                header.producer_epoch,
-                marker.coordinator_epoch,
-                marker.commit,
-                first_offset,
-                header.max_timestamp,
-                now_ms,
-            )
-        elif header.producer_id >= 0:
-            self.producer_state.on_batch(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.last_sequence,
-                first_offset,
-                last_offset,
-                header.max_timestamp,
-                header.is_transactional,
-                now_ms,
-            )
-        self._advance(last_offset + 1)
-        return AppendInfo(first_offset, last_offset, -1, False)
 
     def _write(
         self,
@@ -374,15 +360,9 @@ class Log:
         if self._has_new_epoch:
             self._write_new_epoch()
         segments = self.segments
-        segment = segments.active
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
-        if segment.size and (
-            segment.size > self._segment_bytes - size
-            or last_offset - segment.base_offset > HIGHEST_RELATIVE_OFFSET
-            or self._is_time_to_roll(segment, max_timestamp, now_ms)
-            or segment.is_full(self._config.segment_index_bytes)
-        ):
+        if segments.active.should_roll(size, last_offset, max_timestamp, now_ms, self._roll_limits):
             self._roll(now_ms)
         set_offset_and_epoch(view, first_offset, self.leader_epoch)
         segments.append(view, size, first_offset, last_offset, max_timestamp)
@@ -421,22 +401,6 @@ class Log:
             f"{self!r}: {self.log_start_offset} <= {self.last_stable_offset} <= "
             f"{self.high_watermark} <= {self.log_end_offset}"
         )
-
-    def _on_marker(
-        self,
-        producer_id: int,
-        epoch: int,
-        coordinator_epoch: int,
-        commit: bool,
-        offset: int,
-        timestamp: int,
-        now_ms: int,
-    ) -> None:
-        completed = self.producer_state.on_marker(
-            producer_id, epoch, coordinator_epoch, commit, offset, timestamp, now_ms
-        )
-        if completed is not None and completed.aborted:
-            self.segments.active.append_aborted(aborted_entry(completed))
 
     # --- producers -------------------------------------------------------------------------------
 
@@ -487,25 +451,20 @@ class Log:
 
     # --- rolling ---------------------------------------------------------------------------------
 
-    def _is_time_to_roll(self, segment: Segment, newest_timestamp: int, now_ms: int) -> bool:
-        """Whether the segment is segment.ms old: by its batches' times, the newest and the first.
+    def _set_roll_limits(self) -> None:
+        """Work out when the active segment is followed by the next.
 
-        Without times, by the broker's clock.
+        A share of segment.jitter.ms, always the same for one segment, spreads the rolling of many
+        partitions.
         """
-        first = segment.first_batch_timestamp()
-        age_ms = newest_timestamp - first if first >= 0 else now_ms - segment.created_ms
-        return age_ms > self._roll_ms - self._jitter_ms(segment)
-
-    def _jitter_ms(self, segment: Segment) -> int:
-        """A share of segment.jitter.ms, always the same for one segment.
-
-        It spreads the rolling of many partitions.
-        """
-        if not self._config.segment_jitter_ms:
-            return 0
-        jitter = min(self._config.segment_jitter_ms, self._roll_ms)
-        name = f"{self.topic} {self.partition} {segment.base_offset}"
-        return crc32(name.encode()) % jitter if jitter > 0 else 0
+        config = self._config
+        jitter = min(config.segment_jitter_ms, config.roll_ms)
+        if jitter > 0:
+            name = f"{self.topic} {self.partition} {self.segments.active.base_offset}"
+            jitter = crc32(name.encode()) % jitter
+        self._roll_limits = RollLimits(
+            config.segment_bytes, config.roll_ms - jitter, config.segment_index_bytes
+        )
 
     def _roll(self, now_ms: int) -> None:
         """Close the active segment and begin one at the end of the log, with a checkpoint of there.
@@ -529,6 +488,7 @@ class Log:
         self.segments.add(segment)
         self.durability.add_segment(segment)
         closed.seal()
+        self._set_roll_limits()
         try:
             self._checkpoint.write_manifest(self.log_start_offset)
         except OSError as error:

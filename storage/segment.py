@@ -83,6 +83,14 @@ def offset_name(offset: int) -> str:
     return f"{offset:020d}"
 
 
+class RollLimits(NamedTuple):
+    """What ends an active segment: its size, its age, and the size of its indexes."""
+
+    segment_bytes: int
+    age_ms: int
+    index_bytes: int
+
+
 class Place(NamedTuple):
     """Where a batch lies in a segment."""
 
@@ -320,15 +328,26 @@ class Segment:
         finally:
             file.close()
 
-    def is_full(self, index_bytes: int) -> bool:
-        """Whether one of the indexes can take no more entries.
+    def should_roll(
+        self, size: int, last_offset: int, max_timestamp: int, now_ms: int, limits: RollLimits
+    ) -> bool:
+        """Whether a batch goes into the next segment, because this one is full or old.
 
-        The time index keeps one for the closing.
+        It is as old as the times of its first batch and this one say; without times, by the
+        broker's clock. The time index keeps an entry for the closing.
         """
+        if not self.size:
+            return False
         assert self._offset_index is not None and self._time_index is not None
+        first = self.first_timestamp
+        if first is None:
+            first = self.first_batch_timestamp()
         return (
-            len(self._offset_index.offsets) >= index_bytes // 8
-            or len(self._time_index.timestamps) >= index_bytes // 12 - 1
+            self.size > limits.segment_bytes - size
+            or last_offset - self.base_offset > HIGHEST_RELATIVE_OFFSET
+            or (max_timestamp - first if first >= 0 else now_ms - self.created_ms) > limits.age_ms
+            or len(self._offset_index.offsets) >= limits.index_bytes // 8
+            or len(self._time_index.timestamps) >= limits.index_bytes // 12 - 1
         )
 
     # --- opening again what another process left -------------------------------------------------

@@ -7,18 +7,27 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from crc32c import crc32c
 
 from barnabas.protocol.compression import compress
-from barnabas.protocol.records import NewRecord, batches_in, encode_batch, encode_record, records_of
+from barnabas.protocol.records import (
+    NewRecord,
+    batches_in,
+    encode_batch,
+    encode_record,
+    read_header,
+    records_of,
+)
 from barnabas.storage.disk import Disk, OsDisk
 from barnabas.storage.last_run import BOOT_ID_NAME
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.log_reader import FetchData, Isolation
+from barnabas.storage.validate import Checked
 
 NOW_MS = 1_700_000_100_000
 SECOND_MS = 1_700_000_000_000
@@ -53,6 +62,25 @@ def batch(
         base_sequence=seq,
         transactional=transactional,
     )
+
+
+def append_unchecked(log: Log, batch: bytes | bytearray) -> None:
+    """Append a batch as it is, whatever is wrong with it, as an earlier version may have done."""
+    header = read_header(batch)
+    checked = Checked(
+        bytearray(batch),
+        len(batch),
+        header.attributes,
+        header.last_offset_delta,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+    )
+    config = log.config
+    log.config = replace(config, segment_bytes=max(config.segment_bytes, len(batch)))
+    log.append(checked.view, now_ms=NOW_MS, checked=checked)
+    log.config = config
 
 
 def broken(

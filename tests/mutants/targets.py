@@ -72,8 +72,8 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
         "LogManager.create",
     ),
     "storage/log.py": (
-        "Log.append*", "Log._append_own", "Log._write", "Log._advance", "Log._update_stable",
-        "Log._on_marker", "Log.*transaction*", "Log.*refused", "Log.check_overtaking", "Log._roll",
+        "Log.append*", "Log._write", "Log._advance", "Log._update_stable",
+        "Log.*transaction*", "Log.*refused", "Log.check_overtaking", "Log._roll",
         "Log.read", "Log.delete_records_before", "Log._raise_log_start", "Log.*flush",
         "Log.replace_segments",
     ),

@@ -36,7 +36,6 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 )
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.log import AppendOrigin
 
 TOPIC_OPERATIONS_BITS = 3576  # what Apache Kafka 3.9 answers
 
@@ -279,7 +278,7 @@ def test_partitions_have_the_size_of_their_batches(
     log = host.broker.topics.partition("t", 1)
     assert log is not None
     batch = encode_batch([NewRecord(None, b"x" * 100, NOW_MS)])
-    log.append(batch, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    log.append(batch, now_ms=NOW_MS)
     directory = log_dirs(host, {"t": [1, 0, 1, 9], "missing": [0]}, version)
     assert directory.log_dir == str(tmp_path / "data")
     ((name, rows),) = [(topic.name, topic.partitions) for topic in directory.topics]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from helpers.admin_host import NOW_MS
 from helpers.core_host import CoreHost, error_of, produce
+from helpers.storage_logs import append_unchecked
 
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.list_offsets import (
@@ -18,7 +19,6 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.log import AppendOrigin
 
 COUNT = 12_000
 MAX_TIMESTAMP = -3
@@ -51,7 +51,7 @@ def rows(answer: Any) -> list[tuple[int, int, int]]:
 def host_with(tmp_path: Path, batch: bytearray, **settings: str) -> CoreHost:
     host = CoreHost(tmp_path, **settings)
     for log in host.create("t", 2):
-        log.append(bytearray(batch), now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+        append_unchecked(log, batch)
     host.connect(1)
     host.connect(2)
     return host

@@ -40,7 +40,7 @@ from barnabas.protocol.records import DELETE_HORIZON, Record, assemble_batch, re
 from barnabas.storage.clean_plan import assess, is_due
 from barnabas.storage.cleaner import clean
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import AppendOrigin, Log
+from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.log_reader import Isolation
@@ -886,12 +886,11 @@ def test_a_batch_of_a_coordinator_is_compacted_like_any(tmp_path: Path) -> None:
     """As in __consumer_offsets: offsets of a group in a transaction, and plain ones."""
     manager, log = compacted_log(tmp_path)
     for turn in range(3):
-        sent = batch([b"%d" % turn], keys=[b"group"], pid=5, epoch=0, transactional=True)
-        log.append(sent, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+        log.append_records([(b"group", b"%d" % turn)], NOW_MS, (5, 0))
         log.append_marker(
             producer_id=5, producer_epoch=0, coordinator_epoch=0, commit=turn != 1, now_ms=NOW_MS
         )
-    log.append(batch([None], keys=[b"other"]), now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    log.append_records([(b"other", None)], NOW_MS)
     fill(log)
     compact(manager, log)
     assert data(log) == [(4, b"group", b"2"), (6, b"other", None)]

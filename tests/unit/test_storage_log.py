@@ -20,8 +20,8 @@ from helpers.storage_logs import (
 )
 
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.records import encode_batch, new_records, read_header
-from barnabas.storage.log import AppendInfo, AppendOrigin, Log
+from barnabas.protocol.records import read_header
+from barnabas.storage.log import AppendInfo, Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_reader import Isolation
 
@@ -336,10 +336,7 @@ def test_a_producer_with_markers_alone_survives(tmp_path: Path) -> None:
 def test_a_coordinators_batches_have_no_sequence_and_can_be_transactional(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     for _ in range(2):
-        own = encode_batch(
-            new_records([(b"k", b"v")], NOW_MS), producer_id=5, producer_epoch=0, transactional=True
-        )
-        log.append(own, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+        log.append_records([(b"k", b"v")], NOW_MS, (5, 0))
     assert (log.log_end_offset, log.last_stable_offset) == (2, 0)
     end(log, 5, True)
     assert log.last_stable_offset == 3

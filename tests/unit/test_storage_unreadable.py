@@ -9,10 +9,19 @@ from pathlib import Path
 
 import pytest
 from helpers.storage_cleaning import COMPACTED, batches_of, job_of
-from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, broken, new_log, open_manager
+from helpers.storage_logs import (
+    NOW_MS,
+    SECOND_MS,
+    TOPIC_ID,
+    append_unchecked,
+    batch,
+    broken,
+    new_log,
+    open_manager,
+)
 
 from barnabas.storage.cleaner import clean
-from barnabas.storage.log import AppendOrigin, Log
+from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.segment_swap import swap_in
 
@@ -31,7 +40,7 @@ def log_with(tmp_path: Path, unreadable: bytearray) -> tuple[LogManager, Log]:
     manager = open_manager(tmp_path, COMPACTED)
     log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)
     log.append(batch([b"old"], keys=[b"k"], timestamp=SECOND_MS - 10), now_ms=NOW_MS)
-    log.append(bytearray(unreadable), now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    append_unchecked(log, unreadable)
     log.append(batch([b"new"], keys=[b"k"], timestamp=SECOND_MS), now_ms=NOW_MS)
     log.append(batch([b"last"], keys=[b"other"], timestamp=SECOND_MS - 5), now_ms=NOW_MS)
     return manager, log
@@ -41,11 +50,7 @@ def test_compaction_does_not_decompress_more_than_a_batch_may_become(tmp_path: P
     small = replace(COMPACTED, max_decompressed_bytes=1 << 20)
     manager = open_manager(tmp_path, small)
     log = manager.create("t", 0, TOPIC_ID, small, NOW_MS)
-    log.append(
-        batch([bytes(2 << 20)], keys=[b"k"], codec=4),
-        now_ms=NOW_MS,
-        origin=AppendOrigin.COORDINATOR,
-    )
+    append_unchecked(log, batch([bytes(2 << 20)], keys=[b"k"], codec=4))
     log.append(batch([b"new"], keys=[b"k"], timestamp=SECOND_MS), now_ms=NOW_MS)
     log.append(batch([b"last"], keys=[b"other"], timestamp=SECOND_MS), now_ms=NOW_MS)
     log.flush()
