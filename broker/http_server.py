@@ -14,7 +14,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, TypeVar
@@ -68,6 +68,23 @@ def error_response(status: int, text: str) -> Response:
 def in_loop(loop: asyncio.AbstractEventLoop, steps: Coroutine[Any, Any, T]) -> T:
     """Run it in the loop's thread, and wait for it. Raises: what it raises; TimeoutError."""
     return asyncio.run_coroutine_threadsafe(steps, loop).result(ANSWER_WITHIN_S)
+
+
+def in_slices(loop: asyncio.AbstractEventLoop, look: Generator[None, None, T]) -> T:
+    """Run a look of `broker.observe` in the loop's thread, one slice in each round of the loop, and
+    wait for what it returns.
+    """
+
+    async def run() -> T:
+        while True:
+            try:
+                next(look)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            await asyncio.sleep(0)
+
+    return in_loop(loop, run())
 
 
 class HttpServer:

@@ -244,6 +244,10 @@ class GroupCoordinator:
             if group_id in self._groups:
                 self._groups[group_id].offsets.replay_end(producer_id, commit)
 
+    def all_groups(self) -> list[Group]:
+        """The groups, for those who look at them and change nothing."""
+        return list(self._groups.values())
+
     def hard_state(self) -> dict[str, Any]:
         """The state that is the same in every coordinator that was fed the same log.
 

@@ -1,0 +1,180 @@
+"""What those outside see of the broker's state, and that it is made in slices."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from helpers.core_host import CoreHost, produce
+
+from barnabas.broker.http_server import in_slices
+from barnabas.broker.observe import (
+    ROWS_AT_ONCE,
+    CommittedOffsetState,
+    look_at_groups,
+    look_at_partitions,
+    look_at_transactional_ids,
+)
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[CoreHost]:
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    yield host
+    host.close()
+
+
+def seen(look: Generator[None, None, T]) -> tuple[T, int]:
+    """What a look gives, and how often others had their turn in between."""
+    turns = 0
+    while True:
+        try:
+            next(look)
+        except StopIteration as end:
+            return end.value, turns
+        turns += 1
+
+
+def begin(host: CoreHost, transactional_id: str) -> tuple[int, int]:
+    """A transaction with a record in t-1."""
+    host.ask(
+        1,
+        InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=60_000,
+            producer_id=-1,
+            producer_epoch=-1,
+        ),
+        4,
+    )
+    while host.flushes:
+        host.flush()
+    session = host.answers[1].pop()
+    identity = (session.producer_id, session.producer_epoch)
+    host.call(
+        1,
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=identity[0],
+            v3_and_below_producer_epoch=identity[1],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[1])],
+        ),
+        3,
+    )
+    request = produce("t", partition=1, transactional_id=transactional_id, identity=identity)
+    host.call(1, request, 9)
+    return identity
+
+
+def commit_offset(host: CoreHost, group: str, offsets: dict[int, int]) -> Any:
+    rows = [
+        OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=""
+        )
+        for partition, offset in offsets.items()
+    ]
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[OffsetCommitRequestTopic(name="t", partitions=rows)],
+    )
+    return host.call(1, request, 7)
+
+
+def test_a_partition_with_an_open_transaction(host: CoreHost) -> None:
+    host.create("t", 2)
+    host.call(1, produce("t", partition=1), 9)
+    identity = begin(host, "txn")
+    rows, _ = seen(look_at_partitions(host.broker))
+    assert ("__transaction_state", 0) in [row[:2] for row in rows]
+    empty, row = (row for row in rows if row.topic == "t")
+    assert empty[2:6] == (0, 0, 0, 0)
+    assert (empty.size_bytes, empty.producer_id_count, empty.open_transactions) == (0, 0, ())
+    assert row[:6] == ("t", 1, 0, 1, 2, 2)
+    assert row.stable_lag == 1
+    assert row.size_bytes > 0
+    assert (row.segment_count, row.producer_id_count) == (1, 1)
+    (transaction,) = row.open_transactions
+    assert transaction[:3] == (*identity, 1)
+
+
+def test_a_transactional_id_has_an_age_while_its_transaction_is_open(host: CoreHost) -> None:
+    host.create("t", 2)
+    identity = begin(host, "txn")
+    host.tick(1500)
+    (row,), _ = seen(look_at_transactional_ids(host.broker, host.now_ms))
+    assert row[:3] == ("txn", *identity)
+    assert (row.state, row.age_ms, row.timeout_ms) == ("Ongoing", 1500, 60_000)
+    assert row.partitions == (("t", 1),)
+    host.tick(60_000)
+    while host.flushes:
+        host.flush()
+    (row,), _ = seen(look_at_transactional_ids(host.broker, host.now_ms))
+    assert (row.state, row.age_ms, row.partitions) == ("CompleteAbort", None, ())
+
+
+def test_a_group_has_its_lag(host: CoreHost) -> None:
+    host.create("t", 2)
+    for _ in range(3):
+        host.call(1, produce("t"), 9)
+    commit_offset(host, "g", {0: 1, 1: 0})
+    (group,), _ = seen(look_at_groups(host.broker))
+    assert (group.group_id, group.state, group.member_count) == ("g", "Empty", 0)
+    assert group.offsets == (
+        CommittedOffsetState("t", 0, 1, 2),
+        CommittedOffsetState("t", 1, 0, 0),
+    )
+    assert (group.lag, group.pending_count) == (2, 0)
+
+
+def test_thousands_of_partitions_are_looked_at_in_slices(host: CoreHost) -> None:
+    count = 3 * ROWS_AT_ONCE
+    host.create("t", count)
+    look = look_at_partitions(host.broker)
+    next(look)
+    host.create("u")  # what comes in between spoils nothing
+    rows, turns = seen(look)
+    assert len([row for row in rows if row.topic == "t"]) == count
+    assert turns >= 2
+    commit_offset(host, "g", dict.fromkeys(range(count), 0))
+    (group,), turns = seen(look_at_groups(host.broker))
+    assert len(group.offsets) == count
+    assert turns >= 2
+
+
+def test_others_have_their_turn_between_the_slices() -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    order: list[str] = []
+
+    def look() -> Generator[None, None, int]:
+        for number in range(3):
+            order.append(f"slice {number}")
+            loop.call_soon(order.append, "another")
+            yield
+        return 7
+
+    assert in_slices(loop, look()) == 7
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    assert order == ["slice 0", "another", "slice 1", "another", "slice 2", "another"]
