@@ -373,6 +373,16 @@ def _alter_configs(broker: Broker) -> Route:
     )
 
 
+def _alter_replica_log_dirs(broker: Broker) -> Route:
+    from barnabas.broker.handlers.log_dirs import on_alter_replica_log_dirs
+    from barnabas.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+
+    return route(
+        AlterReplicaLogDirsRequest,
+        lambda request, context: on_alter_replica_log_dirs(broker.topics, request, context),
+    )
+
+
 def _describe_log_dirs(broker: Broker) -> Route:
     from barnabas.broker.handlers.log_dirs import on_describe_log_dirs
     from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -448,6 +458,16 @@ def _offset_delete(broker: Broker) -> Route:
     return route(OffsetDeleteRequest, to_groups(broker, broker.groups.on_offset_delete))
 
 
+def _describe_quorum(broker: Broker) -> Route:
+    from barnabas.broker.handlers.quorum import on_describe_quorum
+    from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest
+
+    return route(
+        DescribeQuorumRequest,
+        lambda request, context: on_describe_quorum(broker, request, context),
+    )
+
+
 def _describe_cluster(broker: Broker) -> Route:
     from barnabas.broker.handlers.cluster import on_describe_cluster
     from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -486,12 +506,12 @@ def _list_transactions(broker: Broker) -> Route:
 
 
 def _list_config_resources(broker: Broker) -> Route:
-    from barnabas.broker.handlers.configs import on_list_client_metrics_resources
+    from barnabas.broker.handlers.configs import on_list_config_resources
     from barnabas.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
     return route(
         ListConfigResourcesRequest,
-        lambda request, context: on_list_client_metrics_resources(broker, request, context),
+        lambda request, context: on_list_config_resources(broker, request, context),
     )
 
 
@@ -532,6 +552,7 @@ ROUTES: dict[int, Callable[[Broker], Route]] = {
     28: _txn_offset_commit,
     32: _describe_configs,
     33: _alter_configs,
+    34: _alter_replica_log_dirs,
     35: _describe_log_dirs,
     37: _create_partitions,
     42: _delete_groups,
@@ -540,6 +561,7 @@ ROUTES: dict[int, Callable[[Broker], Route]] = {
     45: _alter_partition_reassignments,
     46: _list_partition_reassignments,
     47: _offset_delete,
+    55: _describe_quorum,
     60: _describe_cluster,
     61: _describe_producers,
     65: _describe_transactions,

@@ -76,6 +76,7 @@ class ClusterMetadata:
     deletions: name by id, of the topics whose deletion has begun and may not have come to its end.
     coming: by id, the topics whose creation has begun; nobody else is told of them, and a start
     after a kill ends it.
+    change_count: the changes that the journal held at the start, and those since; it only rises.
     Takes:  disk and the journal's path; made if it is not there.
     Raises: JournalError.
     """
@@ -96,6 +97,7 @@ class ClusterMetadata:
         self._frames = 0
         self.generation = 0
         self._file = self._open()
+        self.change_count = self._frames
 
     # --- asking ----------------------------------------------------------------------------------
 
@@ -313,6 +315,7 @@ class ClusterMetadata:
         self._file.fsync()
         self._gone.clear()
         self._frames += len(bodies)
+        self.change_count += len(bodies)
         self.generation += 1
 
     def _open(self) -> File:

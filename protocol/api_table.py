@@ -2,7 +2,7 @@
 who answers it.
 
 `min_version`/`max_version` are what ApiVersions tells and what is accepted, within what Apache
-Kafka 3.9 offers. Produce is told of from version 0 although 3 is the first that is understood:
+Kafka 4.3 offers. Produce is told of from version 0 although 3 is the first that is understood:
 librdkafka before 2.8 turns compression off against a broker that says otherwise. `flexible_from` is
 the first version whose header is v2 (KIP-482).
 """
@@ -34,9 +34,9 @@ API_VERSIONS = 18
 
 APIS = (
     Api(0, "Produce", 3, 11, 9, told_from=0),
-    Api(1, "Fetch", 4, 17, 12),
-    Api(2, "ListOffsets", 1, 9, 6),
-    Api(3, "Metadata", 0, 12, 9),
+    Api(1, "Fetch", 4, 18, 12),
+    Api(2, "ListOffsets", 1, 11, 6),
+    Api(3, "Metadata", 0, 13, 9),
     Api(8, "OffsetCommit", 2, 9, 8),
     Api(9, "OffsetFetch", 1, 9, 6),
     Api(10, "FindCoordinator", 0, 6, 3),
@@ -59,19 +59,21 @@ APIS = (
     Api(28, "TxnOffsetCommit", 0, 4, 3),
     Api(32, "DescribeConfigs", 0, 4, 4),
     Api(33, "AlterConfigs", 0, 2, 2),
-    Api(35, "DescribeLogDirs", 1, 4, 2),
+    Api(34, "AlterReplicaLogDirs", 1, 2, 2),
+    Api(35, "DescribeLogDirs", 1, 5, 2),
     Api(37, "CreatePartitions", 0, 3, 2),
     Api(42, "DeleteGroups", 0, 2, 2),
     Api(43, "ElectLeaders", 0, 2, 2),
     Api(44, "IncrementalAlterConfigs", 0, 1, 1),
-    Api(45, "AlterPartitionReassignments", 0, 0, 0),
+    Api(45, "AlterPartitionReassignments", 0, 1, 0),
     Api(46, "ListPartitionReassignments", 0, 0, 0),
     Api(47, "OffsetDelete", 0, 0, NEVER),
-    Api(60, "DescribeCluster", 0, 1, 0),
+    Api(55, "DescribeQuorum", 0, 2, 0),
+    Api(60, "DescribeCluster", 0, 2, 0),
     Api(61, "DescribeProducers", 0, 0, 0),
     Api(65, "DescribeTransactions", 0, 0, 0),
     Api(66, "ListTransactions", 0, 1, 0),
-    Api(74, "ListConfigResources", 0, 0, 0),
+    Api(74, "ListConfigResources", 0, 1, 0),
     Api(75, "DescribeTopicPartitions", 0, 0, 0),
 )
 

@@ -6,17 +6,21 @@ topic of a thousand partitions. What makes it quick: with one broker the partiti
 with the same leader epochs are the same bytes. The property test holds it to what the classes
 encode.
 
-Versions 0-12; flexible from 9 (strings and arrays compact, each struct ends in tagged fields):
+Versions 0-13; flexible from 9 (strings and arrays compact, each struct ends in tagged fields):
 
-    int32 size, int32 correlation_id, [tags] 3+: int32 throttle_time_ms array of brokers: int32
-    node_id, string host, int32 port, 1+: nullable string rack 2+: nullable string cluster_id, 1+:
-    int32 controller_id array of topics: int16 error_code, string name (12+: nullable), 10+: uuid
-    topic_id, 1+: bool is_internal,
-        array of partitions: int16 error_code, int32 index, int32 leader_id, 7+: int32 leader_epoch,
-        array of int32 replicas,
-            array of int32 in-sync replicas, 5+: array of int32 offline replicas
+    int32 size, int32 correlation_id, [tags]
+    3+: int32 throttle_time_ms
+    array of brokers: int32 node_id, string host, int32 port, 1+: nullable string rack
+    2+: nullable string cluster_id
+    1+: int32 controller_id
+    array of topics: int16 error_code, string name (12+: nullable), 10+: uuid topic_id,
+        1+: bool is_internal,
+        array of partitions: int16 error_code, int32 index, int32 leader_id,
+            7+: int32 leader_epoch, array of int32 replicas, array of int32 in-sync replicas,
+            5+: array of int32 offline replicas
         8+: int32 topic's authorized operations
     8-10: int32 cluster's authorized operations
+    13+: int16 error_code
 """
 
 from __future__ import annotations
@@ -96,6 +100,8 @@ def encode_metadata(
         out.append(end)
     if 8 <= version <= 10:
         out.append(_INT.pack(cluster_operations))
+    if version >= 13:
+        out.append(_SHORT.pack(Code.NONE))  # of the whole request, which never fails
     out.append(tags)
     body = b"".join(out)
     return _FRAME.pack(4 + len(body), correlation_id) + body

@@ -179,7 +179,8 @@ class LogManager:
         self.last_run = self._run_note.last_run()
         config = self.config
         ids = MetaProperties(config.node_id, config.cluster_id, config.directory_id)
-        self.cluster_id = take_directory(self.disk, self.data_dir, ids).cluster_id
+        taken = take_directory(self.disk, self.data_dir, ids)
+        self.cluster_id, self.directory_id = taken.cluster_id, taken.directory_id
         if used_before and self.last_run is not LastRun.CLEAN:
             # Logs that were made just before a kill may not be durable by name.
             self.disk.fsync_dir(self.data_dir)

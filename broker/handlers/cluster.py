@@ -155,7 +155,11 @@ def on_alter_partition_reassignments(
                 code, message = error.code, error.message
             rows.append(ReassignablePartitionResponse(partition.partition_index, code, message))
         topics.append(ReassignableTopicResponse(reassignable.name, rows))
-    return AlterPartitionReassignmentsResponse(error_message=None, responses=topics)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_message=None,
+        responses=topics,
+    )
 
 
 def _check_move(broker: Broker, name: str, index: int, replicas: list[int] | None) -> None:

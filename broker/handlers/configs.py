@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.broker.metadata import Topic
 
-TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+RESOURCE_TYPES_SINCE = 1  # of ListConfigResources
 EVERY_BROKER = ""
 
 
@@ -173,14 +174,29 @@ def _check_subscription_name(name: str) -> None:
         )
 
 
-def on_list_client_metrics_resources(
+def on_list_config_resources(
     broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    """The names of all subscriptions of clients' metrics.
+    """The names of all that has settings, of the types asked for; of every type where none is
+    (KIP-1142).
 
-    Version 0 is ListClientMetricsResources; the schema has the name that version 1 gave it.
+    Version 0 is ListClientMetricsResources: the subscriptions of clients' metrics alone. Errors:
+    UNSUPPORTED_VERSION for a type that there is not.
     """
-    resources = [ConfigResource(name, CLIENT_METRICS) for name in broker.metadata.client_metrics]
+    brokers = [str(broker.node_id)]
+    names = {
+        TOPIC: list(broker.metadata.topics),
+        BROKER: brokers,
+        BROKER_LOGGER: brokers,
+        CLIENT_METRICS: list(broker.metadata.client_metrics),
+        GROUP: [],
+    }
+    wanted = [CLIENT_METRICS]
+    if context.api_version >= RESOURCE_TYPES_SINCE:
+        wanted = list(dict.fromkeys(request.resource_types)) or list(names)
+    if not set(wanted) <= set(names):
+        return ListConfigResourcesResponse(error_code=Code.UNSUPPORTED_VERSION)
+    resources = [ConfigResource(name, kind) for kind in wanted for name in names[kind]]
     return ListConfigResourcesResponse(config_resources=resources)
 
 

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from barnabas.storage.log import Log
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-KNOWN_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+EARLIEST_PENDING_UPLOAD = -6
+KNOWN_SINCE = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 NOT_FOUND = (-1, -1, -1)
 ISOLATION_SINCE, LEADER_EPOCH_SINCE = 2, 4
 MOST_BYTES_IN_MEMORY = (
@@ -37,11 +45,11 @@ def on_list_offsets(
     """One offset per partition asked for.
 
     Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 that of
-    the highest timestamp (7+), -4 earliest local (8+), -5 latest tiered (9+), else the first record
-    at or after the time, in ms. Errors: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH,
-    UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION for kinds the version does not know, INVALID_REQUEST
-    for a partition named twice, UNKNOWN_SERVER_ERROR, as Apache Kafka has it, for an isolation
-    level that does not exist.
+    the highest timestamp (7+), -4 earliest local (8+), -5 latest tiered (9+), -6 earliest to be
+    tiered (11+), else the first record at or after the time, in ms. Errors:
+    UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION for
+    kinds the version does not know, INVALID_REQUEST for a partition named twice,
+    UNKNOWN_SERVER_ERROR, as Apache Kafka has it, for an isolation level that does not exist.
 
     Where a batch takes long to search, the request is parked while a thread does it. Then all is
     looked up anew, with what came of it: so every row tells of its log at one time, that of the
@@ -148,7 +156,7 @@ def _look_up(
         return -1, upper_bound, log.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset, log.epochs.epoch_of(log.log_start_offset)
-    if timestamp == LATEST_TIERED:
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):  # there is no tiered storage
         return NOT_FOUND
     if timestamp == MAX_TIMESTAMP:
         position = log.offset_of_max_timestamp(searched=searched)

@@ -1,11 +1,17 @@
-"""DescribeLogDirs: how large the partitions are on the disk."""
+"""DescribeLogDirs and AlterReplicaLogDirs: where the partitions are on the disk, and how large."""
 
 from __future__ import annotations
 
 import posixpath
 from typing import TYPE_CHECKING
 
-from barnabas.protocol.errors import Code
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
 from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -49,3 +55,36 @@ def on_describe_log_dirs(
         usable_bytes=registry.logs.disk.free_bytes(registry.logs.data_dir),
     )
     return DescribeLogDirsResponse(error_code=Code.NONE, results=[directory])
+
+
+def on_alter_replica_log_dirs(
+    registry: TopicRegistry, request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
+    """A partition can be moved to the one log directory, where it is already (KIP-113).
+
+    Errors, by partition: LOG_DIR_NOT_FOUND for another directory, UNKNOWN_TOPIC_OR_PARTITION,
+    KAFKA_STORAGE_ERROR where it is off line.
+    """
+    rows: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    own = posixpath.abspath(registry.logs.data_dir)
+    for directory in request.dirs:
+        for topic in directory.topics:
+            rows.setdefault(topic.name, []).extend(
+                AlterReplicaLogDirPartitionResult(
+                    index,
+                    Code.LOG_DIR_NOT_FOUND
+                    if directory.path != own
+                    else _why_immovable(registry, topic.name, index),
+                )
+                for index in topic.partitions
+            )
+    results = [AlterReplicaLogDirTopicResult(name, partitions) for name, partitions in rows.items()]
+    return AlterReplicaLogDirsResponse(results=results)
+
+
+def _why_immovable(registry: TopicRegistry, topic: str, index: int) -> Code:
+    try:
+        registry.require_partition(topic, index)
+    except KafkaError as error:
+        return error.code
+    return Code.NONE

@@ -599,6 +599,31 @@ def test_loggers_are_not_replaced(host: AdminHost) -> None:
     assert replace(host, ME, {"root": "INFO"}, kind=BROKER_LOGGER) == Code.INVALID_REQUEST
 
 
+# --- what has settings --------------------------------------------------------------------------
+
+
+def test_what_has_settings_is_listed_by_type(host: AdminHost) -> None:
+    """KIP-1142: no type asked for means every type; version 0 knows client metrics alone."""
+    assert replace(host, "s", {"interval.ms": "100"}, kind=CLIENT_METRICS) == 0
+    answer = host.call(ListConfigResourcesRequest(), 1)
+    everything = {(row.resource_type, row.resource_name) for row in answer.config_resources}
+    topics = {(TOPIC, name) for name in host.broker.metadata.topics}
+    assert topics
+    assert everything == topics | {(BROKER, ME), (BROKER_LOGGER, ME), (CLIENT_METRICS, "s")}
+    answer = host.call(ListConfigResourcesRequest([BROKER, CLIENT_METRICS, BROKER]), 1)
+    assert [(row.resource_type, row.resource_name) for row in answer.config_resources] == [
+        (BROKER, ME),
+        (CLIENT_METRICS, "s"),
+    ]
+    assert subscriptions(host) == ["s"]
+
+
+@pytest.mark.parametrize("kind", [0, 1, 3, -1])
+def test_a_type_that_there_is_not_is_refused(host: AdminHost, kind: int) -> None:
+    answer = host.call(ListConfigResourcesRequest([TOPIC, kind]), 1)
+    assert (answer.error_code, answer.config_resources) == (Code.UNSUPPORTED_VERSION, [])
+
+
 # --- client metrics -----------------------------------------------------------------------------
 
 

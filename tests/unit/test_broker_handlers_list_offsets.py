@@ -68,3 +68,20 @@ def test_what_the_request_says_is_looked_at_before_the_partition(host: AdminHost
     assert code(host, "missing", 1) == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert code(host, "missing", 2) == Code.UNKNOWN_SERVER_ERROR
     assert code(host, "missing", 2, timestamp=MAX_TIMESTAMP, version=6) == Code.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(("timestamp", "since"), [(MAX_TIMESTAMP, 7), (-4, 8), (-5, 9), (-6, 11)])
+def test_each_kind_of_offset_is_known_since_a_version(
+    host: AdminHost, timestamp: int, since: int
+) -> None:
+    """KIP-734, KIP-405, KIP-1005, KIP-1023; a version before it refuses the kind."""
+    assert code(host, "t", 0, timestamp=timestamp, version=since) == Code.NONE
+    assert code(host, "t", 0, timestamp=timestamp, version=since - 1) == Code.UNSUPPORTED_VERSION
+
+
+def test_nothing_is_tiered(host: AdminHost) -> None:
+    for timestamp in (-5, -6):
+        partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [partition])], timeout_ms=9)
+        (row,) = host.call(request, 11).topics[0].partitions
+        assert (row.error_code, row.offset, row.leader_epoch) == (Code.NONE, -1, -1)

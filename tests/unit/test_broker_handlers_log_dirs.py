@@ -1,4 +1,4 @@
-"""DescribeLogDirs: how large the partitions are on the disk."""
+"""DescribeLogDirs and AlterReplicaLogDirs: where the partitions are on the disk, how large."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from pathlib import Path
 
 from helpers.core_host import CoreHost, produce
 
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from barnabas.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -33,4 +39,27 @@ def test_the_partitions_that_are_there_with_their_sizes(tmp_path: Path) -> None:
         (topic.name, [row.partition_index for row in topic.partitions])
         for topic in directory.topics
     ] == [("t", [1])]
+    host.close()
+
+
+def test_a_partition_moves_only_to_where_it_is(tmp_path: Path) -> None:
+    """KIP-113: a path that is no log directory of the broker is LOG_DIR_NOT_FOUND."""
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    host.create("t", 2)
+    own = AlterReplicaLogDir(
+        str(tmp_path / "data"),
+        [AlterReplicaLogDirTopic("t", [0, 1, 2]), AlterReplicaLogDirTopic("none", [0])],
+    )
+    other = AlterReplicaLogDir("/elsewhere", [AlterReplicaLogDirTopic("t", [1])])
+    for version in (1, 2):
+        answer = host.call(1, AlterReplicaLogDirsRequest([own, other]), version)
+        assert [
+            (topic.topic_name, [(row.partition_index, row.error_code) for row in topic.partitions])
+            for topic in answer.results
+        ] == [
+            ("t", [(0, Code.NONE), (1, Code.NONE), (2, Code.UNKNOWN_TOPIC_OR_PARTITION),
+                   (1, Code.LOG_DIR_NOT_FOUND)]),
+            ("none", [(0, Code.UNKNOWN_TOPIC_OR_PARTITION)]),
+        ]  # fmt: skip
     host.close()

@@ -1,0 +1,89 @@
+"""DescribeQuorum: the metadata journal in the form of a quorum of one (KIP-595, KIP-853).
+
+There are no controllers beside the broker: it leads its own journal, is the only voter, and has
+nobody who follows.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import TYPE_CHECKING
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+    Listener,
+    Node,
+    ReplicaState,
+)
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+
+METADATA_TOPIC = "__cluster_metadata"
+LISTENER = "PLAINTEXT"
+DIRECTORY_SINCE, NODES_SINCE = 2, 2
+NEVER_FETCHED = -1
+
+
+def on_describe_quorum(
+    broker: Broker, request: DescribeQuorumRequest, context: RequestContext
+) -> DescribeQuorumResponse:
+    """Leader, voters and high watermark of `__cluster_metadata`, partition 0.
+
+    The high watermark is the count of changes that the journal has taken. Errors, by partition:
+    UNKNOWN_TOPIC_OR_PARTITION for each where anything but that one partition is named.
+    """
+    named = [(topic.topic_name, row.partition_index) for topic in request.topics
+             for row in topic.partitions]  # fmt: skip
+    if named != [(METADATA_TOPIC, 0)]:
+        return DescribeQuorumResponse(error_message=None, topics=_refused(request))
+    changes = broker.metadata.change_count
+    voter = ReplicaState(
+        broker.node_id,
+        _directory_id(broker) if context.api_version >= DIRECTORY_SINCE else None,
+        changes,
+        NEVER_FETCHED,
+        broker.wall.at(context.now_ms),
+    )
+    partition = DescribeQuorumResponsePartitionData(
+        error_message=None,
+        leader_id=broker.node_id,
+        leader_epoch=broker.logs.leader_epoch,
+        high_watermark=changes,
+        current_voters=[voter],
+    )
+    nodes = []
+    if context.api_version >= NODES_SINCE:
+        host, port = broker.advertised(context)
+        nodes.append(Node(broker.node_id, [Listener(LISTENER, host, port)]))
+    return DescribeQuorumResponse(
+        error_message=None,
+        topics=[DescribeQuorumResponseTopicData(METADATA_TOPIC, [partition])],
+        nodes=nodes,
+    )
+
+
+def _refused(request: DescribeQuorumRequest) -> list[DescribeQuorumResponseTopicData]:
+    code = Code.UNKNOWN_TOPIC_OR_PARTITION
+    return [
+        DescribeQuorumResponseTopicData(
+            topic.topic_name,
+            [
+                DescribeQuorumResponsePartitionData(row.partition_index, code, None)
+                for row in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+
+
+def _directory_id(broker: Broker) -> uuid.UUID | None:
+    """The id that meta.properties has, in the form of a UUID."""
+    text = broker.logs.directory_id
+    return None if text is None else uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
