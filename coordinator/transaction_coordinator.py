@@ -48,6 +48,7 @@ from barnabas.coordinator.transaction_state import (
     NOBODY,
     PREPARED,
     STATE_BY_NAME,
+    Channel,
     ProducerIdAndEpoch,
     TransactionMetadata,
     TransactionState,
@@ -140,7 +141,7 @@ class TransactionCoordinator:
         self._transactions: dict[str, TransactionMetadata] = {}
         self._timers: Timers[str] = Timers()
         self._is_decided = is_ending
-        self._latest_connections: dict[tuple[str, bool], tuple[tuple[int, int], int]] = {}
+        self._latest_connections: dict[tuple[str, Channel], tuple[tuple[int, int], int]] = {}
 
     # hard state
 
@@ -156,8 +157,8 @@ class TransactionCoordinator:
         if value is None:
             self._transactions.pop(transactional_id, None)
             self._timers.cancel(transactional_id)
-            for is_for_offsets in (False, True):
-                self._latest_connections.pop((transactional_id, is_for_offsets), None)
+            for channel in Channel:
+                self._latest_connections.pop((transactional_id, channel), None)
             return
         self.apply(decode_value(transactional_id, value))
 
@@ -582,9 +583,9 @@ class TransactionCoordinator:
         transactional_id: str,
         producer: tuple[int, int],
         connection_id: int,
+        channel: Channel = Channel.COORDINATOR,
         *,
         adds: bool,
-        offsets: bool = False,
     ) -> None:
         """Refuse a request that was delayed on a connection that its producer has given up.
 
@@ -595,16 +596,17 @@ class TransactionCoordinator:
         is closed, not answered: a client that uses two at once, or a coordinator that ends what
         others began, connects again and is heard.
 
-        Takes:  producer, its id and epoch. adds, whether the request adds to the transaction:
-                AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit. offsets: it is a
-                TxnOffsetCommit, which goes to the group's coordinator and may have connections of
-                its own.
+        A late Produce would join the next transaction in the same way: a batch that its client
+        gave up when it aborted, and whose sequence happens to come next.
+
+        Takes:  producer, its id and epoch. adds, whether the request adds to the transaction: all
+                but EndTxn do.
         Raises: DelayedRequest.
         """
         transaction = self._transactions.get(transactional_id)
         if transaction is None or (transaction.producer_id, transaction.producer_epoch) != producer:
             return
-        key = (transactional_id, offsets)
+        key = (transactional_id, channel)
         of_producer, latest = self._latest_connections.get(key, (producer, 0))
         if of_producer != producer:
             # InitProducerId came between, over whichever connection: what is late from before bears

@@ -31,6 +31,14 @@ NOBODY = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 NO_PARTITIONS: Mapping[TopicPartition, None] = MappingProxyType({})
 
 
+class Channel(Enum):
+    """What a producer may have a connection of its own for, beside others to the same broker."""
+
+    COORDINATOR = "requests to the transaction coordinator"
+    OFFSETS = "TxnOffsetCommit, to the group's coordinator"
+    DATA = "Produce, to the leader of a partition"
+
+
 class TransactionState(Enum):
     """`value` is the name that requests and answers use; `number` the byte in __transaction_state.
 

@@ -49,8 +49,9 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_directory import LogDirectory, TopicIdPartition
 from barnabas.storage.log_reader import FetchData, Isolation, LogReader, Slice
 from barnabas.storage.producer_snapshots import ProducerSnapshots, aborted_entry
-from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager
+from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager, used_again
 from barnabas.storage.producer_window import restore_window
+from barnabas.storage.repetition import is_repetition
 from barnabas.storage.retention import expired_count
 from barnabas.storage.segment import CorruptLog, RollLimits, Segment
 from barnabas.storage.segment_list import SegmentList
@@ -220,8 +221,9 @@ class Log:
         Gives:  first_offset, last_offset (inclusive), log_append_time_ms; those of the earlier
                 batch where this one repeats it.
         Raises: AppendRefused, see validate; TakesLongError, only where at_once; KafkaError
-                OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. OSError is
-                fatal.
+                OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE;
+                UNKNOWN_PRODUCER_ID where its sequences were given to other records before
+                (`repetition`). OSError is fatal.
         After:  log_end_offset = last_offset + 1 unless it is a duplicate.
         Source: KIP-98 (idempotence).
 
@@ -233,7 +235,9 @@ class Log:
             checked = check_client_batch(view, rules, self.wall.at(now_ms), at_once=at_once)
         elif rules.log_append_time:
             checked = with_append_time(checked, self.wall.at(now_ms))
-        view, size, attributes, last_delta, max_timestamp, producer_id, epoch, sequence = checked  # type: ignore[assignment]
+        view, size, attributes, last_delta, max_timestamp, producer_id, epoch, sequence, crc = (
+            checked  # type: ignore[assignment]
+        )
         if size > self._segment_bytes:
             raise AppendRefused(
                 Code.RECORD_LIST_TOO_LARGE,
@@ -247,6 +251,8 @@ class Log:
                 producer_id, epoch, sequence, last_sequence, transactional, self._restore_window
             )
             if duplicate is not None:
+                if not is_repetition(duplicate, view, crc, self.segments):
+                    raise used_again(producer_id, sequence)
                 return AppendInfo(
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True
                 )
@@ -261,6 +267,7 @@ class Log:
                 max_timestamp,
                 transactional,
                 now_ms,
+                crc,
             )
         else:
             first_offset, last_offset = self._write(view, size, last_delta, max_timestamp, now_ms)

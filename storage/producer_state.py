@@ -17,7 +17,7 @@ A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at
                                         38   8   current_txn_first_offset (-1: none open)
 
 It holds the last batch of each producer only; the batches before it are found again in the log when
-one comes a second time (`producer_window`).
+one comes a second time (`producer_window`). The checksums of batches are not in it (`repetition`).
 Source: KIP-98 (idempotence, transactions), KIP-360 (epochs); the layout as Apache Kafka 3.9 writes
         it.
 """
@@ -41,6 +41,8 @@ _COUNT = struct.Struct(">i")
 _PRODUCER = struct.Struct(">qhiqiqiq")
 PRODUCER_SIZE = _PRODUCER.size
 NO_OFFSET = -1
+NO_CRC = -1
+_HALF_THE_SEQUENCES = 1 << 30
 
 
 class CorruptSnapshot(Exception):
@@ -48,13 +50,17 @@ class CorruptSnapshot(Exception):
 
 
 class BatchMeta(NamedTuple):
-    """A batch that was written, as far as a second sending of it is recognised."""
+    """A batch that was written, as far as a second sending of it is recognised.
+
+    crc: of the batch as the client sent it; NO_CRC where that is not known, after a restart.
+    """
 
     first_sequence: int
     last_sequence: int
     first_offset: int
     last_offset: int
     timestamp: int
+    crc: int = NO_CRC
 
 
 class CompletedTxn(NamedTuple):
@@ -125,6 +131,23 @@ class ProducerEntry:
             if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
                 return batch
         return None
+
+
+def used_again(producer_id: int, base_sequence: int) -> KafkaError:
+    """The refusal of a batch whose sequences another batch had, which its client gave up.
+
+    The code decides what its client does then. UNKNOWN_PRODUCER_ID makes librdkafka, the Java
+    client and franz-go abort the transaction, and kafka-python end it, and all of them ask for a
+    new epoch, in which sequences begin anew. An idempotent librdkafka or Java producer sends the
+    batch again in its next epoch. OUT_OF_ORDER_SEQUENCE_NUMBER ends a librdkafka producer for good;
+    with DUPLICATE_SEQUENCE_NUMBER all of them believe the batch written; TRANSACTION_ABORTABLE
+    makes them abort, but librdkafka keeps its epoch, and meets the same again.
+    """
+    return KafkaError(
+        Code.UNKNOWN_PRODUCER_ID,
+        f"producer {producer_id} gave the sequence {base_sequence} to other records before, which "
+        "were written: abort the transaction, and begin a new epoch",
+    )
 
 
 class ProducerStateManager:
@@ -208,7 +231,9 @@ class ProducerStateManager:
         Takes:  restore_window, called where the entry's earlier batches are needed and may be in
                 the log alone: it fills them in.
         Gives:  None: append it; or the earlier batch that it repeats.
-        Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE;
+                UNKNOWN_PRODUCER_ID for a transactional batch with sequences that were used before,
+                unless it repeats a batch of the same transaction, see `used_again`.
         Source: KIP-98; a producer that is not known may begin anywhere, a new epoch must begin at
                 0.
         """
@@ -225,7 +250,11 @@ class ProducerStateManager:
                     restore_window(entry)
                     duplicate = entry.find(base_sequence, last_sequence)
                 if duplicate is not None:
+                    if transactional and not 0 <= entry.txn_first_offset <= duplicate.first_offset:
+                        raise used_again(producer_id, base_sequence)
                     return duplicate
+                if transactional and (last - base_sequence) & MAX_SEQUENCE < _HALF_THE_SEQUENCES:
+                    raise used_again(producer_id, base_sequence)
                 raise KafkaError(
                     Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"producer {producer_id} sent the sequence {base_sequence}, its last was "
@@ -308,8 +337,9 @@ class ProducerStateManager:
         timestamp: int,
         transactional: bool,
         now_ms: int,
+        crc: int = NO_CRC,
     ) -> None:
-        """Take in a batch that was written.
+        """Take in a batch that was written. crc: of the batch as its client sent it.
 
         It has a parameter for each field: this is called with every append, and one object more
         for each of them would be felt.
@@ -323,7 +353,7 @@ class ProducerStateManager:
             entry.has_whole_window = True
         batches = entry.batches
         batches.append(
-            BatchMeta(base_sequence, last_sequence, first_offset, last_offset, timestamp)
+            BatchMeta(base_sequence, last_sequence, first_offset, last_offset, timestamp, crc)
         )
         if len(batches) > REMEMBERED_BATCHES:
             del batches[0]

@@ -121,7 +121,10 @@ class Rules(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A batch as it is to be written, but for its base offset and leader epoch."""
+    """A batch as it is to be written, but for its base offset and leader epoch.
+
+    crc: of the batch as it came.
+    """
 
     view: memoryview | bytearray
     size: int
@@ -131,6 +134,7 @@ class Checked(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    crc: int
 
 
 def check_client_batch(
@@ -224,7 +228,7 @@ def check_client_batch(
         set_attributes(view, attributes)
         set_max_timestamp(view, youngest)
         set_crc(view)
-    return Checked(view, size, attributes, last_delta, youngest, producer_id, epoch, sequence)
+    return Checked(view, size, attributes, last_delta, youngest, producer_id, epoch, sequence, crc)
 
 
 def with_append_time(checked: Checked, now_ms: int) -> Checked:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.coordinator.transaction_state import Channel
 from barnabas.protocol.compression import Codec
-from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.records import (
@@ -52,9 +53,21 @@ class _Pending(NamedTuple):
 
 
 class _Produce:
-    """One request while it is under way: what is answered so far, and whose logs it has come to."""
+    """One request while it is under way: what is answered so far, and whose logs it has come to.
 
-    __slots__ = ("answers", "appended", "context", "failed", "pending", "request", "unflushed")
+    producer: id and epoch in a transactional request's first batch.
+    """
+
+    __slots__ = (
+        "answers",
+        "appended",
+        "context",
+        "failed",
+        "pending",
+        "producer",
+        "request",
+        "unflushed",
+    )
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
         self.request, self.context = request, context
@@ -63,6 +76,7 @@ class _Produce:
         self.unflushed: list[Log] = []
         self.pending: list[_Pending] = []
         self.failed = False
+        self.producer: tuple[int, int] | None = None
 
 
 def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext) -> Answer:
@@ -79,9 +93,14 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     A batch whose check takes long is checked elsewhere while the request is parked. It is appended
     when that is done, as if it had only now come: all that depends on the log, its producers and
     their transactions is looked at in the call that appends (KAFKA-14884).
+
+    Raises: DelayedRequest for what comes over a connection that its transactional producer has
+    given up: a batch of its last transaction, which would join the next one.
     """
     refused = _refusal_of_all(request)
     produce = _Produce(request, context)
+    if request.transactional_id is not None and refused is None:
+        _check_connection(broker, produce)
     for topic in request.topic_data:
         row: list[ProducedPartition] = []
         for partition in topic.partition_data:
@@ -113,6 +132,28 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     return Encoded((encode_produce(context.correlation_id, context.api_version, produce.answers),))
 
 
+def _check_connection(broker: Broker, produce: _Produce) -> None:
+    """Raises: DelayedRequest, see `TransactionCoordinator.check_connection`."""
+    name = produce.request.transactional_id
+    if name is None:
+        return
+    if produce.producer is None:
+        produce.producer = _first_producer(produce.request)
+    if produce.producer is not None:
+        broker.transactions.check_connection(
+            name, produce.producer, produce.context.connection_id, Channel.DATA, adds=True
+        )
+
+
+def _first_producer(request: ProduceRequest) -> tuple[int, int] | None:
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            records = partition.records
+            if records is not None and len(records) >= HEADER_SIZE:
+                return producer_of(records)[:2]
+    return None
+
+
 def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
     pending, produce.pending = produce.pending, []
     now_ms = broker.wall.at(produce.context.now_ms)
@@ -123,6 +164,13 @@ def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
     def done(results: list[Checked | AppendRefused], now_ms: int) -> None:
         produce.context = produce.context._replace(now_ms=now_ms)
         produce.appended = []
+        if produce.producer is not None:
+            try:
+                _check_connection(broker, produce)
+            except DelayedRequest as error:
+                if produce.context.connection_id in broker.connections:
+                    broker.close(produce.context.connection_id, error)
+                return
         for batch, result in zip(pending, results, strict=True):
             answer = _append(
                 broker,

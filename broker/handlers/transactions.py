@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.outbox import PARKED, Parked
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import partition_for
+from barnabas.coordinator.transaction_state import Channel
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -51,7 +52,7 @@ def on_txn_offset_commit(
         return _offset_commit_refused(request, Code.INVALID_GROUP_ID)
     producer = (request.producer_id, request.producer_epoch)
     broker.transactions.check_connection(
-        request.transactional_id, producer, context.connection_id, adds=True, offsets=True
+        request.transactional_id, producer, context.connection_id, Channel.OFFSETS, adds=True
     )
     broker.topics.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
     index = partition_for(request.group_id, len(broker.topics.partitions_of(OFFSETS_TOPIC)))

@@ -37,7 +37,13 @@ from fuzz.reading import PRODUCE, Reading, Verdict, read
 CONNECTIONS = 12
 MOST_PARTITIONS = 60
 HOUR_MS = 3_600_000
-OF_A_TRANSACTION = ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
+OF_A_TRANSACTION = (
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "EndTxn",
+    "Produce",
+    "TxnOffsetCommit",
+)
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 JOIN_GROUP, INIT_PRODUCER_ID, FETCH, WRITE_TXN_MARKERS = 11, 22, 1, 27
 OFTEN = (

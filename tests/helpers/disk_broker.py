@@ -441,6 +441,23 @@ class DiskBroker:
         version: int = 9,
     ) -> tuple[int, int]:
         """(code, base offset)."""
+        request = self.produce_request(
+            topic, values, partition=partition, pid=pid, epoch=epoch, sequence=sequence, txn=txn
+        )
+        row = self.call(request, version, connection).responses[0].partition_responses[0]
+        return row.error_code, row.base_offset
+
+    def produce_request(
+        self,
+        topic: str,
+        values: tuple[bytes, ...],
+        *,
+        partition: int = 0,
+        pid: int = -1,
+        epoch: int = -1,
+        sequence: int = -1,
+        txn: str | None = None,
+    ) -> ProduceRequest:
         data = encode_batch(
             [NewRecord(None, value, self.now_ms) for value in values],
             producer_id=pid,
@@ -449,14 +466,12 @@ class DiskBroker:
             transactional=txn is not None,
         )
         rows = [PartitionProduceData(index=partition, records=bytes(data))]
-        request = ProduceRequest(
+        return ProduceRequest(
             transactional_id=txn,
             acks=-1,
             timeout_ms=1000,
             topic_data=[TopicProduceData(name=topic, partition_data=rows)],
         )
-        row = self.call(request, version, connection).responses[0].partition_responses[0]
-        return row.error_code, row.base_offset
 
     def init(
         self,
@@ -618,6 +633,13 @@ class Producer:
         if code == Code.NONE and sequence is None:
             self.sequences[topic, partition] = at + len(values)
         return code
+
+    def is_late(self, topic: str, *values: bytes, sequence: int, connection: int) -> bool:
+        """Whether a batch over a given-up connection is not heard, and that connection closed."""
+        request = self.b.produce_request(
+            topic, values, pid=self.pid, epoch=self.epoch, sequence=sequence, txn=self.txn
+        )
+        return self.b.is_hung_up_on(connection, request, 9)
 
     def send(self, topic: str, partition: int, *values: bytes) -> None:
         """Add the partition and write to it, as a client does."""

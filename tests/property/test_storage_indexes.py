@@ -190,6 +190,11 @@ def test_sequences_are_checked_as_a_naive_model_does(
         elif of_epoch and sequence != of_epoch[-1][2] + 1:
             same = [batch[3] for batch in of_epoch[-5:] if batch[1:3] == (sequence, last)]
             expected = same[0] if same else Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+            first_open = state.open_txns.get(pid)
+            is_over = same and (first_open is None or same[0] < first_open)
+            is_behind = not same and sequence <= of_epoch[-1][2]
+            if transactional and (is_over or is_behind):
+                expected = Code.UNKNOWN_PRODUCER_ID
         if expected == "append" and pid in state.open_txns and not transactional:
             expected = Code.INVALID_TXN_STATE
         try:

@@ -48,16 +48,13 @@ class Inits:
 class Batch:
     """Some records for one partition, encoded once and sent until they are answered."""
 
-    __slots__ = ("attempts", "call", "partition", "sent_ms", "writes")
+    __slots__ = ("attempts", "call", "partition", "sent_ms", "sequence", "writes")
 
-    def __init__(self, partition: Partition, writes: list[Write], call: wire.Call) -> None:
-        self.partition, self.writes, self.call, self.attempts, self.sent_ms = (
-            partition,
-            writes,
-            call,
-            0,
-            0,
-        )
+    def __init__(
+        self, partition: Partition, writes: list[Write], sequence: int, call: wire.Call
+    ) -> None:
+        self.partition, self.writes, self.sequence, self.call = partition, writes, sequence, call
+        self.attempts = self.sent_ms = 0
 
 
 class Producer(Client):
@@ -167,6 +164,7 @@ class Producer(Client):
         batch = Batch(
             partition,
             writes,
+            sequence,
             wire.produce(self.transactional_id, partition[0], partition[1], encoded),
         )
         self.waiting.append(batch)
@@ -195,6 +193,7 @@ class Producer(Client):
                     self.link = None
                     self._line_up_again()
                     if self.rng.random() >= patience:
+                        self._give_up_sequences()
                         return False
                     yield self.rng.randint(5, 80)
                     continue
@@ -221,6 +220,12 @@ class Producer(Client):
             and self.rng.random() < 0.4
         ):
             yield self.rng.randint(1500, 6000)
+
+    def _give_up_sequences(self) -> None:
+        """As librdkafka does: what comes next gets the sequences of what was given up."""
+        if self.world.scenario.reuses_sequences and self.transactional_id is not None:
+            for batch in reversed(self.waiting):
+                self.sequences[batch.partition] = batch.sequence
 
     def _line_up_again(self) -> None:
         self.waiting.extendleft(batch for batch, _ in reversed(self.in_flight))
@@ -446,7 +451,7 @@ class TransactionalProducer(Producer):
         wants_abort = rng.random() < 0.3
         self.added = []
         try:
-            unresolved = False
+            unresolved = keeps_epoch = False
             for _ in range(rng.randint(1, 3)):
                 chosen = rng.sample(self.partitions, rng.randint(1, min(2, len(self.partitions))))
                 try:
@@ -464,9 +469,11 @@ class TransactionalProducer(Producer):
                     raise Fenced  # the application dies in the midst of it
                 try:
                     unresolved = not (yield from self.send_all(patience=0.8))
+                    keeps_epoch = unresolved and world.scenario.reuses_sequences
                 except Refused as refusal:
                     is_forgotten = refusal.code in SEQUENCE_ERRORS and (
                         world.may_forget
+                        or world.scenario.reuses_sequences
                         or world.was_deleted(refusal)
                         or has_lost_batches_at_a_restart(world, self.partitions)
                     )
@@ -481,7 +488,7 @@ class TransactionalProducer(Producer):
                 if rng.random() < 0.3:
                     yield rng.randint(1, 200)
             yield from self.end(transaction, commit=not (wants_abort or unresolved))
-            if unresolved:
+            if unresolved and not keeps_epoch:
                 yield from self.init(bump=True, timeout_ms=self.timeout_ms)
         except Fenced:
             self.note_end_of(transaction)

@@ -83,7 +83,8 @@ class Scenario:
     holds, and producers are away for as long. groups: further ones. offsets_retention_ms: how long
     the offsets of those are kept while they have no members. kafka_epochs: what writers do at first
     is done with an Apache Kafka whose epochs are higher by so much, and the broker takes over its
-    directory; kafka_was_killed: not stopped.
+    directory; kafka_was_killed: not stopped. reuses_sequences: what a transactional producer gives
+    up when it aborts has no epoch of its own: its sequences are those of what comes next.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -141,6 +142,7 @@ class Scenario:
     offsets_retention_ms: int | None = None
     kafka_epochs: int = 0
     kafka_was_killed: bool = False
+    reuses_sequences: bool = False
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
@@ -212,6 +214,7 @@ class Scenario:
             scenario._draw_more(random.Random(more.getrandbits(64)))
             scenario._draw_wider(random.Random(more.getrandbits(64)))
             scenario._draw_beginning(random.Random(more.getrandbits(64)))
+            scenario._draw_protocols(random.Random(more.getrandbits(64)))
         return scenario
 
     def _draw_more(self, rng: random.Random) -> None:
@@ -338,6 +341,10 @@ class Scenario:
         may_expire = self.groups and not self.workers and not self.clock_steps_ms
         if may_expire and rng.random() < 0.4:
             self._draw_offsets_retention(rng)
+
+    def _draw_protocols(self, rng: random.Random) -> None:
+        """How transactional producers speak."""
+        self.reuses_sequences = rng.random() < 0.35
 
     def _draw_rolls_and_partitions(self, rng: random.Random) -> None:
         """More settings that decide to which file a write goes, and when one is rolled."""

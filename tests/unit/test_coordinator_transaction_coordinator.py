@@ -19,6 +19,7 @@ from barnabas.coordinator.transaction_coordinator import TxnSettings
 from barnabas.coordinator.transaction_records import encode_key, encode_value
 from barnabas.coordinator.transaction_state import (
     LEGAL_PREDECESSORS,
+    Channel,
     TransactionMetadata,
     TransactionState,
 )
@@ -645,9 +646,9 @@ def test_connections_of_an_id_that_expired_are_forgotten() -> None:
     coordinator = host.coordinator
     metadata = TransactionMetadata("txn", 1, 0, 60_000)
     coordinator.replay(0, 0, encode_key("txn"), encode_value(metadata))
-    for is_for_offsets in (False, True):
-        coordinator.check_connection("txn", (1, 0), 5, adds=True, offsets=is_for_offsets)
-    assert len(coordinator._latest_connections) == 2
+    for channel in Channel:
+        coordinator.check_connection("txn", (1, 0), 5, channel, adds=True)
+    assert len(coordinator._latest_connections) == 3
     coordinator.replay(0, 1, encode_key("txn"), None)
     assert not coordinator._latest_connections
 

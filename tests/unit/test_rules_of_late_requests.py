@@ -234,10 +234,10 @@ def test_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
 ) -> None:
     """A delayed batch of the last transaction does not join the next.
 
-    In version 1 sequences decide: a batch that is there already, or is not the next one, is not
-    appended. A batch of T1 that was never answered and happens to be the next in sequence cannot be
-    told from one of T2 in version 1; the client's part is to ask for a new epoch when it aborts
-    with unanswered batches, and then it is refused.
+    In version 1 its epoch is the same. If its sequences were used before the last marker, or are
+    not the next ones, it is refused. If they are the next ones, it takes the place of the client's
+    own batch, which has other records and is refused: the client aborts. Once the client has
+    written over its new connection, nothing is heard over the old one.
 
     Source: KIP-890.
     """
@@ -246,9 +246,9 @@ def test_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
     old = p.reconnect()
     assert p.end(False) == 0
     assert p.add("t", 0) == 0
-    assert p.produce("t", 0, b"t1a", b"t1b", sequence=0, connection=old) == 0, (
-        "a duplicate, with its old offset"
-    )
+    assert (
+        p.produce("t", 0, b"t1a", b"t1b", sequence=0, connection=old) == Code.UNKNOWN_PRODUCER_ID
+    ), "its transaction has ended"
     assert (
         p.produce("t", 0, b"t1d", sequence=3, connection=old) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     )
@@ -257,11 +257,75 @@ def test_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
         "nothing of the delayed ones is there"
     )
     assert p.produce("t", 0, b"t2") == 0
-    assert p.produce("t", 0, b"t1c", sequence=2, connection=old) == 0, (
-        "its place is taken: a duplicate of it"
-    )
+    assert p.is_late("t", b"t1d", sequence=3, connection=old), "it would be the next"
     assert p.end(True) == 0
     assert b.read("t", committed=True) == [b"t2"]
+
+
+def test_a_delayed_batch_that_comes_first_makes_its_client_abort(b: DiskBroker) -> None:
+    """A delayed batch that takes the place of the next transaction's is not committed with it.
+
+    Source: KIP-890.
+    """
+    p = Producer(b, "txn")
+    p.send("t", 0, b"t1a")
+    old = p.reconnect()
+    assert p.end(False) == 0
+    assert p.add("t", 0) == 0
+    assert p.produce("t", 0, b"t1b", sequence=1, connection=old) == 0, "nothing tells it from t2"
+    assert p.produce("t", 0, b"t2") == Code.UNKNOWN_PRODUCER_ID, "its place is taken"
+    assert p.end(False) == 0
+    assert b.read("t", committed=True) == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("commits_first", [False, True])
+def test_sequences_that_are_given_to_other_records_are_no_repetition(
+    b: DiskBroker, restarts: bool, commits_first: bool
+) -> None:
+    """A batch with the sequences of one that its client gave up is not taken for a repetition.
+
+    librdkafka aborts after a broken connection, and gives the sequences of what it gave up to the
+    records of its next transaction. Apache Kafka acknowledges these with the offsets of the former,
+    and they are missing from what is committed.
+
+    Source: Kafka: ProducerStateEntry, librdkafka: rdkafka_txnmgr.
+    """
+    p = Producer(b, "txn")
+    if commits_first:
+        p.send("t", 0, b"t0")
+        assert p.end(True) == 0
+    sequence = p.sequences.get(("t", 0), 0)
+    p.send("t", 0, b"given up")
+    assert p.end(False) == 0
+    if restarts:
+        b.kill()
+        p.reconnect()
+    p.sequences["t", 0] = sequence
+    assert p.add("t", 0) == 0
+    assert p.produce("t", 0, b"other") == Code.UNKNOWN_PRODUCER_ID
+    assert p.end(False) == 0
+    p.begin_session()
+    p.send("t", 0, b"other")
+    assert p.end(True) == 0
+    assert b.read("t", committed=True) == [*([b"t0"] if commits_first else []), b"other"]
+
+
+def test_within_a_transaction_a_repetition_has_the_same_records(b: DiskBroker) -> None:
+    """Of batches of one transaction only one with the same records is a repetition.
+
+    Source: Kafka: ProducerStateEntry, librdkafka: rdkafka_txnmgr.
+    """
+    p = Producer(b, "txn")
+    p.send("t", 0, b"one")
+    assert p.produce("t", 0, b"one", sequence=0) == 0, "its answer was lost"
+    assert p.produce("t", 0, b"two", sequence=0) == Code.UNKNOWN_PRODUCER_ID
+    b.kill()
+    p.reconnect()
+    assert p.produce("t", 0, b"one", sequence=0) == 0
+    assert p.produce("t", 0, b"two", sequence=0) == Code.UNKNOWN_PRODUCER_ID
+    assert p.end(True) == 0
+    assert b.read("t", committed=True) == [b"one"]
 
 
 def test_a_delayed_batch_is_refused_once_the_client_has_a_new_epoch(b: DiskBroker) -> None:

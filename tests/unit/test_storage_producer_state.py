@@ -49,6 +49,12 @@ def is_out_of_order(state: ProducerStateManager, epoch: int, sequence: int) -> b
     return refused.value.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def is_used_again(state: ProducerStateManager, first: int, last: int) -> bool:
+    with pytest.raises(KafkaError) as refused:
+        state.check_batch(PID, 0, first, last, True, lambda _: None)
+    return refused.value.code is Code.UNKNOWN_PRODUCER_ID
+
+
 def test_a_new_epoch_does_not_take_its_batches_for_those_of_the_former() -> None:
     """Batch 3 that comes without 1 and 2 is out of order. If it passed for batch 3 of the former
     epoch, it would be acknowledged and lost.
@@ -80,13 +86,23 @@ def test_a_marker_with_a_new_epoch_ends_what_is_remembered() -> None:
         wrote(state, 1, sequence)
 
 
-def test_a_marker_of_the_same_epoch_leaves_what_is_remembered() -> None:
-    """The answer to the last batch may have been lost although its transaction has ended."""
+def test_sequences_of_a_transaction_that_has_ended_are_not_used_again() -> None:
+    """A client that gave up a batch, aborted, and gives its sequences to others would be told that
+    these are written, and find them missing. What begins further on is a gap as ever.
+    """
     state = ProducerStateManager()
-    wrote(state, 0, 0)
-    marked(state, 0, commit=True)
-    assert is_repeated(state, 0, 0)
-    assert not is_repeated(state, 0, 1)
+    for sequence in range(3):
+        wrote(state, 0, sequence)
+    assert is_repeated(state, 0, 1)
+    marked(state, 0, commit=False)
+    for sequence in (0, 1, 2):
+        assert is_used_again(state, sequence, sequence)
+    assert is_used_again(state, 1, 2)
+    assert is_out_of_order(state, 0, 4)
+    assert not is_repeated(state, 0, 3)
+    wrote(state, 0, 3)
+    assert is_used_again(state, 2, 2)
+    assert is_repeated(state, 0, 3)
 
 
 def test_the_last_five_batches_are_remembered_and_no_more() -> None:
@@ -95,7 +111,7 @@ def test_the_last_five_batches_are_remembered_and_no_more() -> None:
         wrote(state, 0, sequence)
     for sequence in range(2, 7):
         assert is_repeated(state, 0, sequence)
-    assert is_out_of_order(state, 0, 1)
+    assert is_used_again(state, 1, 1)
 
 
 # --- transactions -------------------------------------------------------------------------------
@@ -239,8 +255,12 @@ def test_a_repeated_batch_is_known_by_both_its_sequences() -> None:
     duplicate = state.check_batch(PID, 0, 0, 2, True, lambda _: None)
     assert duplicate == BatchMeta(0, 2, 0, 2, NOW_MS)
     for first, last in ((0, 1), (1, 2)):
+        assert is_used_again(state, first, last)
+    state = ProducerStateManager()
+    state.on_batch(PID, 0, 0, 2, 0, 2, NOW_MS, False, NOW_MS)
+    for first, last in ((0, 1), (1, 2)):
         with pytest.raises(KafkaError, match="its last was 2"):
-            state.check_batch(PID, 0, first, last, True, lambda _: None)
+            state.check_batch(PID, 0, first, last, False, lambda _: None)
 
 
 def test_batches_that_are_in_the_log_alone_are_looked_for_once_they_are_needed() -> None:

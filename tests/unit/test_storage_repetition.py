@@ -1,0 +1,97 @@
+"""What is taken for a repetition: the same records, in whatever encoding.
+
+Source: KIP-98 (a repeated batch is answered with its first offset); that a repetition bears the
+same records is our own rule, since clients give sequences away again (see the module).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.storage_logs import NOW_MS, SECOND_MS, batch, new_log, reopened
+
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.repetition import MOST_COMPARED_BYTES
+
+NONE, GZIP, ZSTD = 0, 1, 4
+
+
+def send(
+    log: Log, *values: bytes, seq: int = 0, codec: int = NONE, timestamp: int = SECOND_MS
+) -> str:
+    """What becomes of the batch: "written", "repeated" or the code's name."""
+    sent = batch(values, pid=1, epoch=0, seq=seq, codec=codec, timestamp=timestamp)
+    try:
+        info = log.append(sent, now_ms=NOW_MS)
+    except KafkaError as error:
+        return error.code.name
+    return "repeated" if info.duplicate else "written"
+
+
+OTHER = Code.UNKNOWN_PRODUCER_ID.name
+TOPICS = {
+    "as they come": {},
+    "in a codec of the topic": {"compression_type": "zstd"},
+    "with the clock of the broker": {"timestamp_type_log_append": True},
+}
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_same_records_are_a_repetition_and_others_are_not(
+    tmp_path: Path, restarts: bool, topic: str
+) -> None:
+    """Also where the topic changes the bytes, and after a restart, when the log has to tell."""
+    manager, log = new_log(tmp_path, **TOPICS[topic])
+    for sequence in range(0, 10, 2):
+        assert send(log, b"a%d" % sequence, b"b", seq=sequence) == "written"
+    if restarts:
+        _, log = reopened(manager, LogConfig(**TOPICS[topic]), clean=False)  # type: ignore[arg-type]
+    for sequence in range(0, 10, 2):
+        assert send(log, b"a%d" % sequence, b"b", seq=sequence) == "repeated"
+        assert send(log, b"x", b"b", seq=sequence) == OTHER
+    assert send(log, b"a8", b"b", seq=8, timestamp=SECOND_MS + 1) == OTHER, "made a moment later"
+    assert log.log_end_offset == 10
+    assert send(log, b"next", seq=10) == "written"
+
+
+@pytest.mark.parametrize(("first", "second"), [(NONE, ZSTD), (ZSTD, NONE), (GZIP, ZSTD)])
+def test_the_same_records_in_another_codec_are_a_repetition(
+    tmp_path: Path, first: int, second: int
+) -> None:
+    """A client whose connection broke may encode anew what it sends again."""
+    _, log = new_log(tmp_path)
+    assert send(log, b"value" * 100, codec=first) == "written"
+    assert send(log, b"value" * 100, codec=second) == "repeated"
+    assert send(log, b"other" * 100, codec=second) == OTHER
+
+
+def test_what_takes_long_to_open_goes_by_its_checksum(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    large = b"v" * (MOST_COMPARED_BYTES + 1)
+    assert send(log, large, codec=ZSTD) == "written"
+    assert send(log, large, codec=ZSTD) == "repeated"
+    assert send(log, b"w" + large[1:], codec=ZSTD) == OTHER
+    _, log = reopened(manager, LogConfig(), clean=False)
+    assert send(log, b"w" + large[1:], codec=ZSTD) == "repeated", "the checksum is not known"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_batch_that_is_gone_from_the_log_goes_by_its_checksum(
+    tmp_path: Path, restarts: bool
+) -> None:
+    """After a restart nothing tells the one from the other any more: as with Apache Kafka."""
+    config = LogConfig(segment_bytes=300)
+    manager, log = new_log(tmp_path, segment_bytes=300)
+    assert send(log, b"gone") == "written"
+    log.append(batch([b"v" * 150]), now_ms=NOW_MS)
+    log.append(batch([b"v" * 150]), now_ms=NOW_MS)
+    log.delete_records_before(2)
+    assert log.delete_old_segments(NOW_MS) == 1
+    if restarts:
+        _, log = reopened(manager, config, clean=True)
+    assert send(log, b"gone") == "repeated"
+    assert send(log, b"other") == ("repeated" if restarts else OTHER)
