@@ -31,12 +31,12 @@ PRODUCERS = (1, 2, 3)
 @dataclass
 class Producer:
     """What a producer knows of itself: its epoch, the next sequence, and its last batches as (first
-    sequence, count, offset).
+    sequence, values, offset, whether it is of a transaction).
     """
 
     epoch: int = 0
     next_sequence: int = 0
-    batches: list[tuple[int, int, int]] = field(default_factory=list)
+    batches: list[tuple[int, list[bytes], int, bool]] = field(default_factory=list)
     open_from: int | None = None
     pending: list[int] = field(default_factory=list)
 
@@ -110,26 +110,39 @@ class LogMachine(RuleBasedStateMachine):
         info = self.log.append(data, now_ms=NOW_MS)
         assert not info.duplicate
         self._wrote(values, info.first_offset)
-        producer.batches = [*producer.batches, (producer.next_sequence, count, info.first_offset)][
-            -5:
-        ]
+        sent = (producer.next_sequence, values, info.first_offset, transactional)
+        producer.batches = [*producer.batches, sent][-5:]
         producer.next_sequence += count
         if transactional:
             if producer.open_from is None:
                 producer.open_from = info.first_offset
             producer.pending += range(info.first_offset, info.first_offset + count)
 
-    @rule(pid=st.sampled_from(PRODUCERS), which=st.integers(0, 4))
-    def again(self, pid: int, which: int) -> None:
+    @rule(pid=st.sampled_from(PRODUCERS), which=st.integers(0, 4), others=st.booleans())
+    def again(self, pid: int, which: int, others: bool) -> None:
+        """A batch once more, or other records with its sequences."""
         producer = self.producers[pid]
-        if which < len(producer.batches):
-            sequence, count, offset = producer.batches[which]
-            data = batch(
-                [b"again"] * count, pid=pid, epoch=producer.epoch, seq=sequence, transactional=True
-            )
-            info = self.log.append(data, now_ms=NOW_MS)
-            assert info.duplicate
-            assert (info.first_offset, info.last_offset) == (offset, offset + count - 1)
+        if which >= len(producer.batches):
+            return
+        sequence, values, offset, transactional = producer.batches[which]
+        if others and offset < self.log.log_start_offset:
+            return  # after a restart nothing tells them apart
+        data = batch(
+            [b"other"] * len(values) if others else values,
+            pid=pid,
+            epoch=producer.epoch,
+            seq=sequence,
+            transactional=transactional,
+        )
+        is_over = producer.open_from is None or offset < producer.open_from
+        if others or (transactional and is_over):
+            with pytest.raises(KafkaError) as refused:
+                self.log.append(data, now_ms=NOW_MS)
+            assert refused.value.code == Code.UNKNOWN_PRODUCER_ID
+            return
+        info = self.log.append(data, now_ms=NOW_MS)
+        assert info.duplicate
+        assert (info.first_offset, info.last_offset) == (offset, offset + len(values) - 1)
 
     @rule(pid=st.sampled_from(PRODUCERS), ahead=st.integers(1, 3))
     def gap(self, pid: int, ahead: int) -> None:
