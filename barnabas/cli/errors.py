@@ -59,6 +59,10 @@ _ADVICE = {
     "SaslAuthenticationFailedError": (
         "the broker refuses the user: see sasl.* in the file of --client-config"
     ),
+    "CoordinatorNotAvailableError": (
+        "the cluster names no coordinator: its topic for groups or transactions cannot be made, or "
+        "has no leader; see the brokers' logs"
+    ),
     "KafkaTimeoutError": "no answer in time: `barnabas check` tells what works; see --timeout, too",
 }
 

@@ -9,6 +9,8 @@ from helpers.cli_commands import CommandLine
 from helpers.e2e_clients import committed_offset, consumer, eventually, send_all, unique
 from helpers.ports import refusing_port
 
+from barnabas.local_broker import LocalBroker
+
 pytestmark = pytest.mark.e2e
 
 
@@ -154,3 +156,19 @@ def test_check_of_nothing(barnabas: CommandLine) -> None:
         assert (told.code, told.data["healthy"]) == (3, False)
         lost = barnabas("topics", "list", "-b", nowhere)
     assert (lost.code, "barnabas start" in lost.err) == (1, True)
+
+
+def test_a_coordinator_that_is_not_there_yet_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Apache Kafka answers so while it makes the topic of groups, for who comes first."""
+    with LocalBroker(control=True, topics=["orders"]) as broker:
+        barnabas = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
+        barnabas.ok("produce", "orders", stdin="coffee\n")
+        answer = {"api": "FindCoordinator", "code": "COORDINATOR_NOT_AVAILABLE"}
+        with broker.control.fault("error", times=2, **answer) as fault:
+            assert barnabas.ok("consume", "orders", "--group", "kitchen").out == "coffee\n"
+            assert fault.met == 2
+        with broker.control.fault("error", **answer):
+            late = barnabas("groups", "describe", "kitchen", "--timeout", "0.5")
+            assert (late.code, "names no coordinator" in late.err) == (1, True)
