@@ -1,4 +1,4 @@
-# make install | run | demo | test | check | protocol | oracle | bench | bench-eos | sim | mutants | mutants-sim | torture | torture-spark | dist. Everything is installed into .venv.
+# make install | run | demo | test | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | torture | torture-spark | docs | docs-pages | dist. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ SEEDS ?= 1000
 SAMPLE ?= 400
 MINUTES ?= 3
 
-.PHONY: install run demo test test-quick check protocol oracle bench bench-eos sim mutants mutants-sim torture torture-spark dist clean
+.PHONY: install run demo test test-quick check protocol clients oracle bench bench-eos sim mutants mutants-sim torture torture-spark docs docs-pages dist clean
 
 install: $(VENV)/.installed
 
@@ -50,6 +50,10 @@ check: install
 protocol: install
 	$(BIN)/python -m barnabas.protocol.generator
 
+# Clients in other languages, for docs/GETTING_STARTED.md's tests: what this machine can have.
+clients:
+	@tests/clients.sh
+
 oracle: install
 	@PYTHONPATH=tests:. $(BIN)/python -m oracle $(ORACLE)
 
@@ -76,6 +80,15 @@ torture: install
 
 torture-spark: install
 	PYTHONPATH=tests:. $(BIN)/python -m torture.spark_pipeline --minutes $(MINUTES)
+
+# The pages of docs/ that are made from the code: settings, requests, error codes, commands.
+docs-pages: install
+	$(BIN)/python docs/pages.py
+
+# The site, in build/site; a link that leads nowhere fails it.
+docs: docs-pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "built: open build/site/index.html, or, to search it, $(BIN)/python -m http.server -b 127.0.0.1 -d build/site"
 
 # The wheel and the sdist, in dist/, after they were tried on each Python that we support.
 dist: install

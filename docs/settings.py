@@ -1,5 +1,5 @@
-"""Writes docs/CONFIGURATION.md from the tables of broker/config.py: `python docs/settings.py` (a
-test checks that it was done).
+"""Writes docs/CONFIGURATION.md from the tables of broker/config.py: `make docs-pages`, or `python
+docs/settings.py` (a test checks that it was done).
 """
 
 from __future__ import annotations

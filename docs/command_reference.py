@@ -1,0 +1,67 @@
+"""Writes docs/COMMAND_REFERENCE.md from the commands themselves: `make docs-pages` (a test checks
+that it was done).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from barnabas.broker.main import parser
+from barnabas.cli.root import make_root
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "docs" / "COMMAND_REFERENCE.md"
+_BEFORE = """\
+# Every command and its options
+
+*Written by `make docs-pages` from the commands.* [COMMAND_LINE.md](COMMAND_LINE.md) shows what they
+print. What each says with `--help`:
+"""
+_WIDTH = 96
+
+
+def text() -> str:
+    """The whole file."""
+    broker = parser()
+    sections = [_section(f"barnabas {name}", help_text) for name, help_text in _own(broker)]
+    root = make_root(broker)
+    context = click.Context(root, info_name="barnabas", max_content_width=_WIDTH)
+    names = [name for name in root.list_commands(context) if name not in dict(_own(broker))]
+    for name in names:
+        command = root.get_command(context, name)
+        assert command is not None
+        sections += [_section(*described) for described in _described(command, context, name)]
+    return _BEFORE + "".join(sections)
+
+
+def _own(broker: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """The broker's commands, with their help."""
+    for action in broker._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, own in action.choices.items():
+                own.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=_WIDTH)
+                yield name, own.format_help()
+
+
+def _described(
+    command: click.Command, parent: click.Context, name: str
+) -> Iterator[tuple[str, str]]:
+    """A command and all below it, with their help."""
+    context = click.Context(
+        command, info_name=name, parent=parent, max_content_width=_WIDTH, terminal_width=_WIDTH
+    )
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for below in command.list_commands(context):
+            found = command.get_command(context, below)
+            assert found is not None
+            yield from _described(found, context, below)
+
+
+def _section(name: str, help_text: str) -> str:
+    level = "##" if name.count(" ") == 1 else "###"
+    return f"\n{level} {name}\n\n```\n{help_text.rstrip()}\n```\n"

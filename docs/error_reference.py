@@ -1,0 +1,167 @@
+"""Writes docs/ERRORS.md from the codes of protocol/errors.py, and from where the product answers
+with them: `make docs-pages` (a test checks that it was done).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from barnabas.protocol.errors import Code
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "docs" / "ERRORS.md"
+_PACKAGES = ("broker", "coordinator", "protocol", "storage")
+_BEFORE = """\
+# Error codes
+
+*Written by `make docs-pages` from `protocol/errors.py` and from the code that answers with them.*
+
+Codes and names are Apache Kafka's. *Again* says whether the same request may succeed later: stock
+clients then send it again by themselves, many of them after a look at Metadata or FindCoordinator.
+
+## Answered by this broker
+
+| code | name | again | what it means, and what to do |
+|---|---|---|---|
+"""
+_BETWEEN = """
+## Never answered by this broker
+
+Kafka's clients know them, and a test can have them answered by a fault
+([TESTING.md](TESTING.md#faults-and-time)).
+
+| code | name |
+|---|---|
+"""
+
+# Whether it is worth trying again, what it means, and what to do.
+MEANINGS: dict[str, tuple[bool, str]] = {
+    "UNKNOWN_SERVER_ERROR": (False, "Nothing else fits. The broker's log has the cause; please report it."),
+    "OFFSET_OUT_OF_RANGE": (False, "The offset is before the log's start or behind its end: retention deleted it, or the log ended earlier after a power loss. Consumers go on by `auto.offset.reset`."),
+    "CORRUPT_MESSAGE": (True, "A batch's checksum or length is wrong: it was damaged on its way."),
+    "UNKNOWN_TOPIC_OR_PARTITION": (True, "There is no such topic or partition, or not yet."),
+    "LEADER_NOT_AVAILABLE": (True, "The partition has no leader at the moment, or its topic is being made."),
+    "NOT_LEADER_OR_FOLLOWER": (True, "Another broker leads the partition."),
+    "REQUEST_TIMED_OUT": (True, "It was not done within the time that the request gave."),
+    "MESSAGE_TOO_LARGE": (False, "A batch is larger than the topic's `max.message.bytes`."),
+    "OFFSET_METADATA_TOO_LARGE": (False, "The text beside a committed offset is longer than `offset.metadata.max.bytes`."),
+    "COORDINATOR_LOAD_IN_PROGRESS": (True, "The coordinator still reads its log."),
+    "COORDINATOR_NOT_AVAILABLE": (True, "No coordinator can be named at the moment."),
+    "NOT_COORDINATOR": (True, "Another broker coordinates this group or transactional id."),
+    "INVALID_TOPIC_EXCEPTION": (False, "The name is no topic's (letters, digits, `.`, `_`, `-`; at most 249), or an internal topic may not be written."),
+    "RECORD_LIST_TOO_LARGE": (False, "A batch is larger than a segment (`segment.bytes`)."),
+    "NOT_ENOUGH_REPLICAS": (True, "`acks=all`, and fewer replicas are in sync than `min.insync.replicas`."),
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": (True, "As NOT_ENOUGH_REPLICAS, noticed after the append: a retry without idempotence may double it."),
+    "INVALID_REQUIRED_ACKS": (False, "`acks` has to be 0, 1 or -1."),
+    "ILLEGAL_GENERATION": (False, "The group has rebalanced since; consumers join again."),
+    "INCONSISTENT_GROUP_PROTOCOL": (False, "The member has no assignor or protocol type in common with the group."),
+    "INVALID_GROUP_ID": (False, "The group's name is empty."),
+    "UNKNOWN_MEMBER_ID": (False, "The group does not have this member (any more); consumers join again."),
+    "INVALID_SESSION_TIMEOUT": (False, "Outside `group.min.session.timeout.ms` to `group.max.session.timeout.ms`."),
+    "REBALANCE_IN_PROGRESS": (False, "The group is being assigned anew; consumers join again."),
+    "INVALID_COMMIT_OFFSET_SIZE": (False, "The record of a commit would be too large."),
+    "TOPIC_AUTHORIZATION_FAILED": (False, "Not allowed: an internal topic, or by an ACL."),
+    "GROUP_AUTHORIZATION_FAILED": (False, "Not allowed for this group."),
+    "CLUSTER_AUTHORIZATION_FAILED": (False, "Not allowed for the cluster."),
+    "INVALID_TIMESTAMP": (False, "A record's time is further from the broker's than `message.timestamp.before.max.ms` or `message.timestamp.after.max.ms` allow."),
+    "UNSUPPORTED_SASL_MECHANISM": (False, "The broker does not offer this way to log in."),
+    "ILLEGAL_SASL_STATE": (False, "A request that does not fit the login."),
+    "UNSUPPORTED_VERSION": (False, "The request or this version of it is not spoken; ApiVersions tells which are ([REQUESTS.md](REQUESTS.md))."),
+    "TOPIC_ALREADY_EXISTS": (False, "A topic has the name, or one that differs in `.` and `_` alone."),
+    "INVALID_PARTITIONS": (False, "Fewer than one, or no more than there are."),
+    "INVALID_REPLICATION_FACTOR": (False, "More replicas than brokers. Ask for 1, or for -1, the broker's default."),
+    "INVALID_REPLICA_ASSIGNMENT": (False, "Brokers that do not exist, or partitions that do not follow each other."),
+    "INVALID_CONFIG": (False, "A setting that is not known, or a value out of bounds; the message says which."),
+    "NOT_CONTROLLER": (True, "Another broker is the controller."),
+    "INVALID_REQUEST": (False, "The request contradicts itself; the message or the broker's log says how."),
+    "UNSUPPORTED_FOR_MESSAGE_FORMAT": (False, "Older record formats than version 2 are not written."),
+    "POLICY_VIOLATION": (False, "Too much at once (10,000 partitions or topics in a request), or refused by a rule; the message says which."),
+    "OUT_OF_ORDER_SEQUENCE_NUMBER": (False, "A batch of this producer is missing before this one. librdkafka and the Java client send what is missing, or begin a new epoch."),
+    "DUPLICATE_SEQUENCE_NUMBER": (False, "Known to clients as success: the batch is there already."),
+    "INVALID_PRODUCER_EPOCH": (False, "A newer producer has the transactional id, or the transaction timed out. Begin with a new producer."),
+    "INVALID_TXN_STATE": (False, "It does not fit the state of the transaction: as a batch without a registered partition, or the other end of a transaction that is decided."),
+    "INVALID_PRODUCER_ID_MAPPING": (False, "The transactional id does not have this producer id: it expired, or was never there. Begin with a new producer."),
+    "INVALID_TRANSACTION_TIMEOUT": (False, "Longer than `transaction.max.timeout.ms`."),
+    "CONCURRENT_TRANSACTIONS": (True, "The last transaction of this id is still ending."),
+    "TRANSACTION_COORDINATOR_FENCED": (False, "A marker of an older coordinator."),
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": (False, "Not allowed for this transactional id."),
+    "SECURITY_DISABLED": (False, "No authorizer: there are no ACLs to ask for."),
+    "OPERATION_NOT_ATTEMPTED": (False, "Another part of the same request failed, so that this one was not tried."),
+    "KAFKA_STORAGE_ERROR": (True, "The partition's files cannot be read or written: a full disk, or damage. The broker's log says what to do."),
+    "LOG_DIR_NOT_FOUND": (False, "The broker has no such log directory."),
+    "INVALID_FETCH_SIZE": (False, "A fetch of no size."),
+    "BROKER_NOT_AVAILABLE": (False, "The broker is not there."),
+    "REPLICA_NOT_AVAILABLE": (True, "The replica is not there."),
+    "STALE_CONTROLLER_EPOCH": (False, "From an older controller."),
+    "STALE_BROKER_EPOCH": (False, "From an earlier run of the broker."),
+    "NETWORK_EXCEPTION": (True, "The connection ended before the answer."),
+    "SASL_AUTHENTICATION_FAILED": (False, "Wrong name or password."),
+    "UNKNOWN_PRODUCER_ID": (False, "The log knows this producer no more."),
+    "REASSIGNMENT_IN_PROGRESS": (False, "The partition is being moved already."),
+    "NON_EMPTY_GROUP": (False, "The group has members: end them first."),
+    "GROUP_ID_NOT_FOUND": (False, "There is no such group."),
+    "FETCH_SESSION_ID_NOT_FOUND": (True, "The fetch session was given to another; clients begin a new one."),
+    "INVALID_FETCH_SESSION_EPOCH": (True, "A fetch came twice or out of order; clients begin a new session."),
+    "LISTENER_NOT_FOUND": (True, "The leader has no listener of this name."),
+    "TOPIC_DELETION_DISABLED": (False, "`delete.topic.enable=false`."),
+    "FENCED_LEADER_EPOCH": (True, "The client knows an older leader epoch; it looks at Metadata, and where its log ended."),
+    "UNKNOWN_LEADER_EPOCH": (True, "The client knows a newer leader epoch than the broker."),
+    "UNSUPPORTED_COMPRESSION_TYPE": (False, "zstd in a version of Produce or Fetch that does not know it."),
+    "OFFSET_NOT_AVAILABLE": (True, "The high watermark is not known yet."),
+    "MEMBER_ID_REQUIRED": (False, "The first join without a member id: it is in the answer, and clients join with it."),
+    "PREFERRED_LEADER_NOT_AVAILABLE": (True, "The first replica is not there."),
+    "GROUP_MAX_SIZE_REACHED": (False, "The group has `group.max.size` members."),
+    "FENCED_INSTANCE_ID": (False, "Another process has joined with this `group.instance.id`."),
+    "ELIGIBLE_LEADERS_NOT_AVAILABLE": (True, "No replica may lead."),
+    "ELECTION_NOT_NEEDED": (True, "The leader is the right one already."),
+    "NO_REASSIGNMENT_IN_PROGRESS": (False, "Nothing is being moved."),
+    "GROUP_SUBSCRIBED_TO_TOPIC": (False, "Offsets of a topic that the group reads are not deleted."),
+    "INVALID_RECORD": (False, "A record does not decode, or a compacted topic was given one without key. Nothing of the batch was written."),
+    "UNSTABLE_OFFSET_COMMIT": (True, "Offsets of the group are in an open transaction; clients wait for its end."),
+    "THROTTLING_QUOTA_EXCEEDED": (True, "A quota is used up for now."),
+    "PRODUCER_FENCED": (False, "A newer producer has the transactional id. Begin with a new producer."),
+    "RESOURCE_NOT_FOUND": (False, "There is no such user or resource."),
+    "DUPLICATE_RESOURCE": (False, "It is named twice in the request."),
+    "UNKNOWN_TOPIC_ID": (True, "No topic has this id: it was deleted, or made anew."),
+    "INCONSISTENT_TOPIC_ID": (True, "The topic has another id by now."),
+    "FETCH_SESSION_TOPIC_ID_ERROR": (True, "The fetch session goes by names, and the request by ids, or the other way."),
+    "TRANSACTIONAL_ID_NOT_FOUND": (False, "There is no such transactional id."),
+    "INELIGIBLE_REPLICA": (False, "A replica that may not be in sync."),
+    "NEW_LEADER_ELECTED": (False, "The request led to another leader."),
+    "FENCED_MEMBER_EPOCH": (False, "The member's epoch is not the group's; consumers join again."),
+    "UNRELEASED_INSTANCE_ID": (False, "Another member has this instance id; it has to leave first."),
+    "UNSUPPORTED_ASSIGNOR": (False, "The broker does not have this assignor; the message names those that it has."),
+    "STALE_MEMBER_EPOCH": (False, "The member has a newer epoch by now; clients ask again with it."),
+    "MISMATCHED_ENDPOINT_TYPE": (False, "Controllers were asked for, and this is a broker."),
+    "UNSUPPORTED_ENDPOINT_TYPE": (False, "Neither brokers nor controllers were asked for."),
+    "INVALID_REGULAR_EXPRESSION": (False, "A pattern that is none in RE2's syntax."),
+    "TRANSACTION_ABORTABLE": (False, "This transaction can only be aborted; then the producer goes on."),
+}  # fmt: skip
+
+
+def answered_codes() -> set[str]:
+    """The names of the codes that the product's modules name."""
+    names: set[str] = set()
+    for package in _PACKAGES:
+        for module in (ROOT / package).rglob("*.py"):
+            if module.name not in ("errors.py", "refusals.py") and "generator" not in module.parts:
+                names |= set(re.findall(r"\bCode\.([A-Z_]+)\b", module.read_text("utf-8")))
+    return names - {"NONE"}
+
+
+def text() -> str:
+    """The whole file."""
+    answered = answered_codes()
+    rows = [
+        f"| {code.value} | `{code.name}` | {'yes' if again else 'no'} | {meaning} |"
+        for code in sorted(Code)
+        if code.name in answered
+        for again, meaning in [MEANINGS.get(code.name, (False, ""))]
+    ]
+    others = [
+        f"| {code.value} | `{code.name}` |"
+        for code in sorted(Code)
+        if code.name not in answered and code is not Code.NONE
+    ]
+    return _BEFORE + "\n".join(rows) + "\n" + _BETWEEN + "\n".join(others) + "\n"

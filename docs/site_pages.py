@@ -1,0 +1,80 @@
+"""The hook by which the site takes in pages that stand outside docs/, and mends links to them.
+
+A link of the repository has to work where the repository is read, and on the site. So pages keep
+links to files, and here they become links of the site: to the page that such a file is there
+(`PAGES`), or, where the file is none, to its name alone. A link to a file that does not exist fails
+the build.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# what stands outside docs/: its place on the site
+PAGES = {
+    "spark_connector/README.md": "spark/README.md",
+    "broker/README.md": "inside/broker.md",
+    "coordinator/README.md": "inside/coordinator.md",
+    "protocol/README.md": "inside/protocol.md",
+    "storage/README.md": "inside/storage.md",
+    "barnabas/cli/README.md": "inside/cli.md",
+    "tests/README.md": "inside/tests.md",
+    "tests/sim/README.md": "inside/sim.md",
+    "bench/README.md": "inside/bench.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+    "README.md": "index.md",
+}
+_BY_PLACE = {place: source for source, place in PAGES.items() if source != "README.md"}
+_CODE = re.compile(r"^(```|~~~).*?^\1\s*?$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Take in the pages of `PAGES`."""
+    for place, source in _BY_PLACE.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, place, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
+    """Mend the links of a page."""
+    place = page.file.src_uri
+    return with_site_links(markdown, _BY_PLACE.get(place, f"docs/{place}"), place)
+
+
+def with_site_links(markdown: str, source: str, place: str) -> str:
+    """A page's text with the site's links. Takes: its file in the repository, its place."""
+    codes: list[str] = []
+
+    def set_aside(match: re.Match[str]) -> str:
+        codes.append(match[0])
+        return f"\0{len(codes) - 1}\0"
+
+    text = _LINK.sub(lambda match: _mended(match, source, place), _CODE.sub(set_aside, markdown))
+    return re.sub("\0(\\d+)\0", lambda match: codes[int(match[1])], text)
+
+
+def _mended(match: re.Match[str], source: str, place: str) -> str:
+    target, _, anchor = match["target"].partition("#")
+    if not target or re.match(r"[a-z]+:", target):
+        return match[0]
+    file = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+    if not (ROOT / file).exists():
+        raise PluginError(f"{source}: there is no {file}, to which it has a link")
+    page = PAGES.get(file) or (file.removeprefix("docs/") if file.startswith("docs/") else None)
+    if page is None:
+        return match["text"]
+    way = posixpath.relpath(page, posixpath.dirname(place) or ".")
+    return f"{match['image']}[{match['text']}]({way}{'#' + anchor if anchor else ''})"

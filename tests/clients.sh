@@ -1,0 +1,46 @@
+#!/bin/sh
+# Fetches into .clients/ what tests need of clients in other languages, as far as this machine and
+# its registries allow; what cannot be had is named, and its tests are skipped.
+cd "$(dirname "$0")/.." || exit 1
+mkdir -p .clients/node .clients/go .clients/java
+log=.clients/log
+: > "$log"
+
+try() { # what it is for, command …
+  what=$1
+  shift
+  if "$@" >> "$log" 2>&1; then echo "$what: there"; else echo "$what: not to be had (see $log)"; fi
+}
+
+node() {
+  test -d .clients/node/node_modules/kafkajs ||
+    npm install --silent --no-save --prefix .clients/node kafkajs@2.2.4
+}
+
+go_module() {
+  test -f .clients/go/go.sum && return
+  (
+    cd .clients/go || exit 1
+    test -f go.mod || go mod init orders || exit 1
+    if ! go get github.com/twmb/franz-go/pkg/kgo@v1.15.4; then
+      rm -f go.mod go.sum
+      exit 1
+    fi
+  )
+}
+
+java() {
+  ls .clients/java/*.jar && return
+  mvn --batch-mode --quiet dependency:copy-dependencies -f tests/fixtures/java-client.xml \
+    -DoutputDirectory="$PWD/.clients/java"
+}
+
+c() {
+  pkg-config --exists rdkafka && return
+  test "$(id -u)" = 0 && apt-get install --yes --quiet librdkafka-dev pkg-config
+}
+
+try "kafkajs (Node)" node
+try "franz-go (Go)" go_module
+try "kafka-clients (Java)" java
+try "librdkafka (C)" c

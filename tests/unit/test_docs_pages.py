@@ -1,0 +1,37 @@
+"""The pages of docs/ that are made from the code say what the code says."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from barnabas.protocol.errors import Code
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+MODULES = ("settings", "api_reference", "error_reference", "command_reference", "pages")
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """docs/pages.py, imported as when it is run."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    yield importlib.import_module("pages")
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+def test_the_generated_pages_are_up_to_date(pages: ModuleType) -> None:
+    assert pages.stale() == [], "run `make docs-pages`"
+
+
+def test_every_code_that_is_answered_has_a_meaning(pages: ModuleType) -> None:
+    reference = sys.modules["error_reference"]
+    answered = reference.answered_codes()
+    assert {"PRODUCER_FENCED", "UNSTABLE_OFFSET_COMMIT", "UNKNOWN_TOPIC_OR_PARTITION"} <= answered
+    assert answered <= {code.name for code in Code}
+    assert sorted(answered - set(reference.MEANINGS)) == [], "say what they mean"
