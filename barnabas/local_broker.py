@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from barnabas.control import Control
 
 _CONTROL = re.compile(r"TEST CONTROL on (http://\S+):? ")
+_AHEAD = re.compile(r"the test's clock is (-?\d+) ms ahead ")  # it may die without being asked
 _READY = re.compile(r"listens on (\S+):(\d+) ")
 _MEMORY_DIRECTORY = "/dev/shm"
 _ENOUGH_MEMORY_BYTES = 1 << 30  # with less, as containers have it by default, the disk is used
@@ -164,6 +165,8 @@ class LocalBroker:
                 del self.output[:-_KEPT_LINES]
             if match := _CONTROL.search(line):
                 self._control_url = match.group(1).rstrip(":")
+            if match := _AHEAD.search(line):
+                self._clock_ahead_ms = max(0, int(match.group(1)))
             if not self._listens and (match := _READY.search(line)):
                 self.port = int(match.group(2))
                 self._listens = True

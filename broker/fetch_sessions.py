@@ -112,6 +112,12 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def partitions_of(self, session_id: int) -> list[tuple[TopicKey, int]]:
+        """What a session remembers; nothing where there is none of that id."""
+        session = self._sessions.get(session_id)
+        targets = session.targets.values() if session is not None else ()
+        return [(target.topic, target.index) for target in targets]
+
     def plan(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> Planned:
         """What to read for the request.
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import importlib
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from barnabas.protocol.api_table import BY_KEY, Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.framing import decode_response, read_request_header
+from barnabas.protocol.messages.fetch import FetchRequest, ForgottenTopic
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.records import batches_in
 
@@ -68,6 +69,25 @@ def observe(frame: memoryview) -> ObservedRequest | None:
     )
 
 
+def with_fetch_session(
+    request: ObservedRequest, remembered: Iterable[tuple[str | UUID, int]]
+) -> ObservedRequest:
+    """A Fetch with what its session remembers, besides what it names. Takes: remembered, topics (or
+    their ids) and partitions.
+    """
+    assert isinstance(request.body, FetchRequest)
+    forgotten = {
+        (topic.topic or str(topic.topic_id), partition)
+        for topic in request.body.forgotten_topics_data or ()
+        for partition in topic.partitions
+    }
+    topics = {name: set(partitions) for name, partitions in request.topics.items()}
+    for topic, partition in remembered:
+        if (str(topic), partition) not in forgotten:
+            topics.setdefault(str(topic), set()).add(partition)
+    return request._replace(topics=topics)
+
+
 def message_class(api: Api, kind: str) -> type[Message]:
     """The class of an API's "Request" or "Response"."""
     module = re.sub(r"(?<!^)(?=[A-Z])", "_", api.name).lower()
@@ -84,6 +104,8 @@ def _collect(
     texts: dict[str, set[str]],
 ) -> None:
     """Find what names topics, partitions, groups and transactional ids, at any depth."""
+    if isinstance(message, ForgottenTopic):
+        return  # a fetch session is to leave it out
     values = {name: getattr(message, name) for name in message.__slots__}
     for name in (*_GROUP_FIELDS, *_TRANSACTION_FIELDS):
         if isinstance(values.get(name), str) and values[name]:

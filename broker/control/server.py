@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from barnabas.broker.control.clock import ControlledClock
 from barnabas.broker.control.faults import Action, Fault, FaultTable
@@ -27,6 +27,7 @@ from barnabas.broker.control.observed import (
     error_codes,
     observe,
     plain,
+    with_fetch_session,
 )
 from barnabas.broker.control.refusals import can_refuse, refusal
 from barnabas.broker.core import Broker
@@ -34,6 +35,7 @@ from barnabas.broker.outbox import CloseReason
 from barnabas.broker.server import BACKLOG, Connection, Server
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import SIZE, response_has_tagged_header
+from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.storage.log_reader import Slice
 
 logger = logging.getLogger("barnabas.control")
@@ -186,6 +188,35 @@ class ControlledConnection(Connection):
         self._loop.call_soon(self._server.disconnect, self, None)
 
 
+class LateConnection:
+    """What stands for a connection that its client has ended, until a late request of it is done.
+
+    The core lets go of what a connection has under way when that ends, as the decoding of a large
+    request, which a thread does.
+    """
+
+    def __init__(self, server: Server, exchange: Exchange) -> None:
+        self._server = server
+        self.connection_id, self.peer = exchange.connection, exchange.client
+        self.in_flight, self.closed = True, False
+        self.has_stirred = True
+
+    def send(self, pieces: Any) -> None:
+        """Nobody is there to have the answer."""
+
+    def wake(self) -> None:
+        """The request is answered: there is nothing more to come."""
+        self._server.disconnect(cast("Connection", self), None)
+
+    def quiet_sweeps(self) -> int:
+        """It is not idle."""
+        return 0
+
+    def close(self) -> None:
+        """It has no socket."""
+        self.closed = True
+
+
 class ControlledServer(Server):
     """A server under a test's control. All of it is to be called in the loop's thread."""
 
@@ -241,7 +272,12 @@ class ControlledServer(Server):
             self._hand_on(connection, exchange, frame, now_ms)
 
     def _with_names(self, request: ObservedRequest) -> ObservedRequest:
-        """The topics by name, where the request has their ids."""
+        """The topics by name, where the request has their ids; a Fetch's with those of its
+        session.
+        """
+        if isinstance(request.body, FetchRequest) and request.body.session_epoch > 0:
+            remembered = self.broker.fetch_sessions.partitions_of(request.body.session_id)
+            request = with_fetch_session(request, remembered)
         by_id = {str(topic.topic_id): topic.name for topic in self.broker.metadata.topics.values()}
         return request._replace(
             topics={by_id.get(name, name): rows for name, rows in request.topics.items()}
@@ -307,13 +343,16 @@ class ControlledServer(Server):
         """
         connection_id = exchange.connection
         host, _, _ = exchange.client.rpartition(":")
+        late = cast("Connection", LateConnection(self, exchange))
         self.broker.on_connected(connection_id, host, *self.address)
+        self._connections[connection_id] = late
         exchange.deliveries += 1
         try:
             self.broker.on_frame(connection_id, frame, self.now_ms())
-            self.carry_out()
-        finally:
-            self.broker.on_closed(connection_id)
+        except BaseException:
+            self.disconnect(late, None)
+            raise
+        self.carry_out()
 
     def _hand_on(
         self,
@@ -381,6 +420,7 @@ class ControlledServer(Server):
         chosen = [
             connection
             for connection in list(self._connections.values())
+            if isinstance(connection, Connection)
             if client_id is None or last.get(connection.connection_id) == client_id
         ]
         for connection in chosen:
@@ -393,6 +433,7 @@ class ControlledServer(Server):
         return [
             {"connection": number, "client": connection.peer, "client_id": last.get(number)}
             for number, connection in self._connections.items()
+            if isinstance(connection, Connection)
         ]
 
     def refuse_connections(self, refuse: bool) -> None:
@@ -420,6 +461,7 @@ class ControlledServer(Server):
     async def advance(self, by_ms: int) -> None:
         """Move time on, and wait until all that was due by then is done and on the disk."""
         self.clock.advance(by_ms)
+        self._say_time()
         self._guarded(self.broker.on_tick, self.now_ms())
         await self._until_quiet()
 
@@ -429,7 +471,12 @@ class ControlledServer(Server):
             self.clock.freeze()
         else:
             self.clock.unfreeze()
+        self._say_time()
         self._reset_timer()
+
+    def _say_time(self) -> None:
+        """Whoever starts the broker again after it died reads there where its time was."""
+        logger.info("the test's clock is %d ms ahead of the machine's", self.clock.ahead_ms)
 
     async def _until_quiet(self) -> None:
         """Until nothing is due and no flush is under way, some times in a row."""

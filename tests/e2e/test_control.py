@@ -24,8 +24,16 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from barnabas.protocol.records import NewRecord, encode_batch
 
 pytestmark = pytest.mark.e2e
@@ -77,6 +85,13 @@ def end(name: str, session: Any) -> wire.Call:
     return wire.request(request, 3)
 
 
+def committed(client: Wire, group: str, topic: str) -> list[int]:
+    """The offsets that a group has committed, of 60 partitions."""
+    topics = [OffsetFetchRequestTopic(name=topic, partition_indexes=list(range(60)))]
+    answer = client.call(wire.request(OffsetFetchRequest(group_id=group, topics=topics), 5))
+    return [row.committed_offset for row in answer.topics[0].partitions]
+
+
 def list_transactions() -> wire.Call:
     return wire.request(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0)
 
@@ -104,6 +119,55 @@ def test_a_request_that_comes_late_comes_over_the_connection_that_was_given_up(
             wait_until(lambda: deliveries(broker, "late") == [1, 1])
             assert [row.state for row in broker.open_transactions()] == ["Ongoing"]
             assert later.call(end("late", session)).error_code == Code.NONE
+
+
+def test_a_large_request_that_comes_late_is_carried_out(broker: LocalBroker) -> None:
+    """A thread decodes it, which takes longer than a call: the connection has to stand so long."""
+    broker.create_topic("wide", 60)
+    rows = [
+        OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=index, committed_metadata="x" * 4000
+        )
+        for index in range(60)
+    ]
+    topics = [OffsetCommitRequestTopic(name="wide", partitions=rows)]
+    commit = wire.request(
+        OffsetCommitRequest(group_id="large", generation_id_or_member_epoch=-1, topics=topics), 7
+    )
+    with broker.control.fault("hold", api="OffsetCommit") as fault:
+        with Wire(broker.port) as client:
+            client.send(commit)
+            wait_until(lambda: fault.met == 1)
+        assert broker.control.close_connections() == 1
+        with Wire(broker.port) as other:
+            assert committed(other, "large", "wide") == [-1] * 60
+            fault.release()
+            wait_until(lambda: committed(other, "large", "wide") == list(range(60)))
+            assert len(broker.control.connections()) == 1
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_a_fault_of_a_topic_meets_the_fetches_of_a_session_that_has_it(
+    broker: LocalBroker, version: int
+) -> None:
+    """Such a Fetch names nothing: the session knows what is fetched."""
+    with Wire(broker.port) as client:
+        metadata = client.call(
+            wire.request(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)
+        )
+        named = {"topic": "t"} if version == 12 else {"topic_id": metadata.topics[0].topic_id}
+        topics = [FetchTopic(partitions=[FetchPartition(partition=0)], **named)]
+
+        def fetch(**session: Any) -> Any:
+            return client.call(wire.request(FetchRequest(max_wait_ms=0, **session), version))
+
+        session = fetch(session_epoch=0, topics=topics).session_id
+        with broker.control.fault("error", api="Fetch", topic="t", code="UNKNOWN_TOPIC_ID") as met:
+            assert fetch(session_id=session, session_epoch=1).error_code == Code.UNKNOWN_TOPIC_ID
+            assert met.met == 1
+        with broker.control.fault("error", api="Fetch", topic="u", code="UNKNOWN_TOPIC_ID"):
+            assert fetch(session_id=session, session_epoch=1).error_code == Code.NONE
+        assert broker.control.requests("Fetch", topic="t")[-1]["outcome"] == "answered"
 
 
 def test_a_request_goes_on_whose_fault_was_removed_while_another_delayed_it(
@@ -217,6 +281,14 @@ def test_time_goes_on_where_it_was_though_the_broker_was_paused_when_it_was_kill
         broker.pause()
         broker.kill()
         broker.start()
+        assert broker.control.ahead_ms >= 8 * 86_400_000
+
+
+def test_time_goes_on_where_it_was_though_the_broker_died_by_itself() -> None:
+    with LocalBroker(control=True) as broker:
+        broker.control.advance(days=8)
+        os.kill(broker.pid, signal.SIGKILL)
+        broker.restart()
         assert broker.control.ahead_ms >= 8 * 86_400_000
 
 

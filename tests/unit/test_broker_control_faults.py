@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -16,12 +17,19 @@ from barnabas.broker.control.observed import (
     message_class,
     observe,
     plain,
+    with_fetch_session,
 )
 from barnabas.broker.control.refusals import _BY_PARTITION, _WHOLE, can_refuse, refusal
 from barnabas.protocol.api_table import APIS, BY_KEY, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import SIZE, encode_request, response_has_tagged_header
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+)
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.protocol.messages.produce import (
@@ -57,6 +65,21 @@ def test_what_a_request_names() -> None:
     assert observed.transactional_ids == {"shop"}
     fetched = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="kitchen", topics=None)])
     assert seen(fetched, 8).groups == {"kitchen"}
+
+
+def test_a_fetch_has_what_its_session_remembers_and_not_what_it_is_to_forget() -> None:
+    topic = UUID(int=7)
+    fetch = FetchRequest(
+        session_id=3,
+        session_epoch=1,
+        topics=[FetchTopic(topic_id=topic, partitions=[FetchPartition(partition=2)])],
+        forgotten_topics_data=[ForgottenTopic(topic_id=topic, partitions=[0])],
+    )
+    observed = seen(fetch, 13)
+    assert observed.topics == {str(topic): {2}}
+    other = UUID(int=8)
+    remembered = [(topic, 0), (topic, 1), (other, 5)]
+    assert with_fetch_session(observed, remembered).topics == {str(topic): {1, 2}, str(other): {5}}
 
 
 def test_a_request_that_is_none() -> None:
