@@ -29,12 +29,18 @@ from barnabas.protocol.messages.list_transactions import (
     ListTransactionsResponse,
 )
 from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 Response = TypeVar("Response", bound=Message)
 
 _SIZE = struct.Struct(">i")
 _OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 _CREATE_TOPICS, _LIST_TRANSACTIONS, _DESCRIBE_TRANSACTIONS = 5, 1, 0  # versions
+_HANDSHAKE, _AUTHENTICATE = 1, 2
 
 
 class AdminError(Exception):
@@ -79,12 +85,30 @@ class OpenTransaction(NamedTuple):
 class Admin:
     """A connection for administrative requests, as a context manager.
 
-    Raises: OSError where the broker cannot be reached or does not answer in `timeout_s`.
+    Takes:  user, a name and password where the broker asks who its clients are (by PLAIN).
+    Raises: OSError where the broker cannot be reached or does not answer in `timeout_s`;
+            AdminError where it does not believe the user.
     """
 
-    def __init__(self, host: str, port: int, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, host: str, port: int, *, timeout_s: float = 10.0, user: tuple[str, str] | None = None
+    ) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._correlation_id = 0
+        if user is not None:
+            try:
+                self._authenticate(*user)
+            except BaseException:
+                self.close()
+                raise
+
+    def _authenticate(self, name: str, password: str) -> None:
+        self.call(SaslHandshakeRequest("PLAIN"), _HANDSHAKE, SaslHandshakeResponse)
+        token = SaslAuthenticateRequest(f"\0{name}\0{password}".encode())
+        answer = self.call(token, _AUTHENTICATE, SaslAuthenticateResponse)
+        if answer.error_code != Code.NONE:
+            code = Code(answer.error_code)
+            raise AdminError(code, f"user {name!r}: {answer.error_message or code.name}")
 
     def __enter__(self) -> Admin:
         return self

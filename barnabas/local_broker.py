@@ -51,7 +51,8 @@ class LocalBroker:
             topics: to be made at the start: names, or {name: partitions}, or {name: {"partitions":
             4, "cleanup.policy": "compact"}}. port: 0 for a free one; a restart keeps it. control:
             with `LocalBroker.control`, for faults and time on demand. in_memory: False for a
-            temporary directory on the disk in any case.
+            temporary directory on the disk in any case. users: {name: password}: clients have to
+            say who they are then, by SASL_PLAINTEXT and PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
     Raises: BrokerStartError with what the daemon said when it does not start; AdminError where a
             topic is refused.
     """
@@ -65,11 +66,13 @@ class LocalBroker:
         port: int = 0,
         control: bool = False,
         in_memory: bool = True,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         self._is_temporary = data_dir is None
         self.data_dir = _temporary_directory(in_memory) if data_dir is None else os.fspath(data_dir)
         self.settings = {name: _text(value) for name, value in (settings or {}).items()}
         self.topics = topics
+        self.users = dict(users or {})
         self.port = port
         self.output: list[str] = []
         self.process: subprocess.Popen[str] | None = None
@@ -112,6 +115,7 @@ class LocalBroker:
     def start(self, timeout_s: float = 30.0) -> LocalBroker:
         """Start the daemon, wait until it listens, and make the topics that it is to have."""
         assert self.process is None, "the broker runs already"
+        self._write_users()
         self.process = subprocess.Popen(
             self._command(),
             stdin=subprocess.PIPE,
@@ -152,9 +156,25 @@ class LocalBroker:
             command.append("--remove-data-at-end-of-input")
         if self._is_controlled:
             command += ["--test-control", "0", "--test-clock-ahead", str(self._clock_ahead_ms)]
-        for name, value in self.settings.items():
+        settings = dict(self.settings)
+        if self.users:
+            settings.setdefault("listeners", "SASL_PLAINTEXT://127.0.0.1:0")
+            settings["barnabas.users.file"] = self._users_file
+        for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
         return command
+
+    @property
+    def _users_file(self) -> str:
+        return os.path.join(self.data_dir, "barnabas-users")
+
+    def _write_users(self) -> None:
+        """Passwords go by a file, since everybody sees the arguments of a process."""
+        if self.users:
+            os.makedirs(self.data_dir, exist_ok=True)
+            descriptor = os.open(self._users_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.writelines(f"{name}:{password}\n" for name, password in self.users.items())
 
     def _read(self, process: subprocess.Popen[str], decided: threading.Event) -> None:
         """Collect what the daemon writes; `decided` is set when it listens, or has ended."""
@@ -286,7 +306,8 @@ class LocalBroker:
         """A connection for administrative requests, to be closed after use."""
         from barnabas.admin import Admin
 
-        return Admin("127.0.0.1", self.port, timeout_s=timeout_s)
+        user = next(iter(self.users.items()), None)
+        return Admin("127.0.0.1", self.port, timeout_s=timeout_s, user=user)
 
     def create_topic(self, name: str, partitions: int = -1, **configs: object) -> str:
         """Make a topic, if there is none of that name, and give its name.

@@ -28,6 +28,11 @@ from barnabas.storage.log_config import LogConfig
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 OWN_PREFIX = "barnabas."
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PLAINTEXT, SASL_PLAINTEXT = "PLAINTEXT", "SASL_PLAINTEXT"
+LISTENER_PREFIX = "listener.name."
+OF_LISTENERS = ("sasl.enabled.mechanisms", "connections.max.reauth.ms")
+OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")  # of a listener, by mechanism
 Value = TypeVar("Value")
 
 
@@ -202,7 +207,7 @@ _BROKER_ROWS = (
     _broker("node.id", Kind.INT, 1, "This broker's number.", lowest=0),
     _broker("broker.id", Kind.INT, None, "The older name of node.id.", lowest=0),
     _broker("broker.rack", Kind.STRING, None, "Told in Metadata."),
-    _broker("listeners", Kind.STRING, "PLAINTEXT://127.0.0.1:9092", "Where to listen: PLAINTEXT://ADDRESS:PORT; one listener; port 0 takes a free one."),
+    _broker("listeners", Kind.STRING, "PLAINTEXT://127.0.0.1:9092", "Where to listen: PLAINTEXT://ADDRESS:PORT, or SASL_PLAINTEXT://ADDRESS:PORT where clients have to say who they are; one listener; port 0 takes a free one."),
     _broker("advertised.listeners", Kind.STRING, None, "What clients are told to connect to; by default the address where they came in."),
     _broker("log.dirs", Kind.STRING, None, "The data directory; one."),
     _broker("log.dir", Kind.STRING, "./data", "The data directory, where log.dirs is not set."),
@@ -300,9 +305,14 @@ _BROKER_ROWS = (
     _broker("controlled.shutdown.enable", Kind.BOOLEAN, True, "Accepted; there is one broker."),
     _broker("security.inter.broker.protocol", Kind.STRING, "PLAINTEXT", "Accepted; there is one broker."),
     _broker("inter.broker.listener.name", Kind.STRING, None, "Accepted; there is one broker."),
-    _broker("listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT", "What protocol each listener name stands for; PLAINTEXT is spoken."),
+    _broker("listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT", "What protocol each listener name stands for; PLAINTEXT and SASL_PLAINTEXT are spoken."),
     _broker("controller.listener.names", Kind.LIST, ("CONTROLLER",), "Listeners of these names are left out: there is no controller."),
-    _broker("sasl.enabled.mechanisms", Kind.LIST, (), "None yet; a value is refused."),
+    _broker("sasl.enabled.mechanisms", Kind.LIST, SASL_MECHANISMS, "How clients may show who they are, on a listener with SASL.", choices=SASL_MECHANISMS),
+    _broker("sasl.mechanism.inter.broker.protocol", Kind.STRING, "GSSAPI", "Accepted; there is one broker."),
+    _broker("sasl.server.max.receive.size", Kind.INT, 512 << 10, "The largest request that is read of a client that has not shown who it is.", lowest=1),
+    _broker("connections.max.reauth.ms", Kind.LONG, 0, "How long a client is who it has shown to be, before it has to show it again; 0: for as long as the connection lasts.", lowest=0),
+    _broker("connection.failed.authentication.delay.ms", Kind.INT, 100, "How long a client that does not show who it is waits for its refusal.", lowest=0),
+    _broker("barnabas.users.file", Kind.STRING, None, "A file of users, for all mechanisms: a line NAME:PASSWORD for each. It is read at the start."),
     _broker("authorizer.class.name", Kind.STRING, "", "None yet; a value is refused."),
     _broker("barnabas.features", Kind.LIST, (), "Levels of features that are to be finalised instead of the newest, each as NAME=LEVEL; transaction.version=0 keeps clients with the first version of transactions.", choices=LEVELS),
     _broker("barnabas.decompressed.max.bytes", Kind.INT, 128 << 20, "What a producer's batch may decompress to, in bytes; one that would be larger is refused with MESSAGE_TOO_LARGE. Of one that is in a log already, compaction keeps all, and a time is looked for no further than to its first record.", lowest=1 << 20),
@@ -388,11 +398,11 @@ IGNORED_KEYS = {
     "log.dir.failure.timeout.ms": "a data directory that fails ends the broker at once",
     "metric.reporters": _NOTHING_REPORTED,
     "port": "listeners takes its place",
-    "principal.builder.class": "there is no authentication",
+    "principal.builder.class": "a principal is the user's name",
     "producer.purgatory.purge.interval.requests": _NO_PURGATORY,
     "request.timeout.ms": _ONE_BROKER,
     "reserved.broker.max.id": _ONE_BROKER,
-    "security.providers": "there is no authentication",
+    "security.providers": "there is no Java here",
     "server.max.startup.time.ms": "the start takes as long as recovery does",
     "unclean.leader.election.interval.ms": _ONE_BROKER,
     "unstable.api.versions.enable": "only stable versions are spoken",
@@ -404,12 +414,10 @@ IGNORED_PREFIXES = {
     "broker.heartbeat.": _NO_QUORUM,
     "broker.session.": _NO_QUORUM,
     "confluent.": _NOTHING_REPORTED,
-    "connection.failed.authentication.": "there is no authentication",
-    "connections.max.reauth.": "there is no authentication",
     "controlled.shutdown.": _ONE_BROKER,
     "controller.": _NO_QUORUM,
     "create.topic.policy.": "there are no policies",
-    "delegation.token.": "there is no authentication",
+    "delegation.token.": "there are no delegation tokens",
     "group.consumer.": "the classic group protocol is spoken",
     "group.share.": _NO_SHARE_GROUPS,
     "kafka.metrics.": _NOTHING_REPORTED,
@@ -434,8 +442,7 @@ _REFUSED = {
     "authorizer.class.name": "there is no authorizer yet: remove it, and keep the port to yourself",
 }
 _REFUSED_PREFIXES = {
-    "listener.name.": "a listener has no settings of its own: remove it",
-    "sasl.": "SASL is not spoken yet: remove it, and keep the port to yourself",
+    "sasl.": "it has no counterpart here: remove it; docs/SECURITY.md says which settings of SASL there are",
     "ssl.": "TLS is not spoken yet: remove it, and keep the port to yourself",
     "zookeeper.ssl.": "there is no ZooKeeper: remove it",
 }
@@ -458,6 +465,8 @@ def _why_refused(name: str, text: str) -> str | None:
     """
     if not text.strip():
         return None
+    if name in BROKER_SETTINGS:
+        return _REFUSED.get(name)
     return _REFUSED.get(name) or next(
         (why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None
     )
@@ -487,6 +496,14 @@ class _Typed(Generic[Value]):
         return value
 
 
+class _Listener(NamedTuple):
+    """Where to listen, or what clients are told of it; and what is spoken there."""
+
+    name: str
+    protocol: str
+    address: tuple[str, int]
+
+
 class BrokerConfig:
     """The broker's settings. Those that the broker itself heeds are typed attributes; `config[name]`
     is for requests that go by names.
@@ -497,6 +514,9 @@ class BrokerConfig:
     """
 
     auto_create_topics_enable = _Typed[bool]()
+    barnabas_users_file = _Typed[str | None]()
+    connection_failed_authentication_delay_ms = _Typed[int]()
+    sasl_server_max_receive_size = _Typed[int]()
     barnabas_decompressed_max_bytes = _Typed[int]()
     barnabas_disk_reserve_bytes = _Typed[int]()
     barnabas_features = _Typed[tuple[str, ...]]()
@@ -536,7 +556,10 @@ class BrokerConfig:
     transaction_state_log_segment_bytes = _Typed[int]()
     transactional_id_expiration_ms = _Typed[int]()
 
-    def __init__(self, explicit: dict[str, str], warnings: list[str]) -> None:
+    def __init__(
+        self, explicit: dict[str, str], warnings: list[str], of_listeners: Mapping[str, str]
+    ) -> None:
+        """of_listeners: the settings `listener.name.NAME...`."""
         self.explicit, self.warnings = explicit, warnings
         self.dynamic: dict[str, str] = {}
         self.dynamic_defaults: dict[str, str] = {}
@@ -548,19 +571,32 @@ class BrokerConfig:
             self._fixed["node.id"] = self._fixed["broker.id"]
         self._values = dict(self._fixed)
         self.data_dir = _one_data_dir(self._values["log.dirs"] or self._values["log.dir"])
-        self.listener = self._one_listener("listeners")
+        listener = self._one_listener("listeners")
+        self.listener_name, self.security_protocol = listener.name, listener.protocol
+        self.listener = listener.address
         self.advertised_listener = (
-            self._one_listener("advertised.listeners")
+            self._one_listener("advertised.listeners").address
             if self._values["advertised.listeners"]
             else None
         )
+        self.users: dict[str, str] = {}
+        self._of_listener = self._listener_settings(of_listeners)
+        if self.has_sasl and not self.sasl_mechanisms:
+            raise ConfigError(
+                f"sasl.enabled.mechanisms is empty: name some of {', '.join(SASL_MECHANISMS)}"
+            )
+        self.plain_passwords = self._plain_passwords()
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
         """Check and take the settings. Raises ConfigError on the first that is wrong."""
         explicit: dict[str, str] = {}
+        of_listeners: dict[str, str] = {}
         warnings = []
         for name, text in properties.items():
+            if name.startswith(LISTENER_PREFIX):
+                of_listeners[name] = text.strip()
+                continue
             refusal = _why_refused(name, text)
             if refusal is not None:
                 raise ConfigError(f"{name}: {refusal}")
@@ -573,12 +609,12 @@ class BrokerConfig:
                 raise ConfigError(f"unknown setting {name}{nearest(name, BROKER_SETTINGS)}")
             setting.parse(text)
             explicit[name] = text.strip()
-        return cls(explicit, warnings)
+        return cls(explicit, warnings, of_listeners)
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
-    def _one_listener(self, name: str) -> tuple[str, int]:
+    def _one_listener(self, name: str) -> _Listener:
         text: str = self._values[name]
         pairs = self._values["listener.security.protocol.map"].upper().split(",")
         protocols = {
@@ -599,10 +635,73 @@ class BrokerConfig:
         if not separator or not colon or not _PORT.fullmatch(port) or int(port) > 65535:
             raise ConfigError(f"{name}={text}: it must have the form PLAINTEXT://ADDRESS:PORT")
         protocol = protocols.get(listener_name.upper(), listener_name.upper())
-        if protocol in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
-            raise ConfigError(f"{name}={text}: {protocol} is not spoken yet, only PLAINTEXT")
+        if protocol not in (PLAINTEXT, SASL_PLAINTEXT):
+            raise ConfigError(
+                f"{name}={text}: {protocol} is not spoken, only {PLAINTEXT} and {SASL_PLAINTEXT}; "
+                "what another name stands for is said by listener.security.protocol.map"
+            )
         anywhere = "0.0.0.0" if name == "listeners" else "localhost"
-        return host.strip("[]") or anywhere, int(port)
+        return _Listener(listener_name, protocol, (host.strip("[]") or anywhere, int(port)))
+
+    def _listener_settings(self, of_listeners: Mapping[str, str]) -> dict[str, str]:
+        """Those of the listener, without its name. Raises: ConfigError."""
+        settings: dict[str, str] = {}
+        for full_name, text in of_listeners.items():
+            listener, _, name = full_name.removeprefix(LISTENER_PREFIX).partition(".")
+            mechanism, _, rest = name.partition(".")
+            is_of_mechanism = mechanism.upper() in SASL_MECHANISMS and rest in OF_MECHANISMS
+            if name not in OF_LISTENERS and not is_of_mechanism:
+                raise ConfigError(
+                    f"{full_name}: a listener has settings of its own only for "
+                    f"{', '.join(OF_LISTENERS)} and, by mechanism, {', '.join(OF_MECHANISMS)}"
+                )
+            if listener.lower() != self.listener_name.lower():
+                self.warnings.append(f"{full_name} does nothing here: no listener has that name")
+                continue
+            kind = rest if is_of_mechanism else name
+            if kind in BROKER_SETTINGS:
+                BROKER_SETTINGS[kind].parse(text)
+            settings[name.lower()] = text
+        return settings
+
+    # --- who clients are -------------------------------------------------------------------------
+
+    @property
+    def has_sasl(self) -> bool:
+        """Whether clients have to say who they are."""
+        return self.security_protocol == SASL_PLAINTEXT
+
+    @property
+    def sasl_mechanisms(self) -> tuple[str, ...]:
+        """The mechanisms that are enabled, in the order of their names."""
+        own = self._of_listener.get("sasl.enabled.mechanisms")
+        setting = BROKER_SETTINGS["sasl.enabled.mechanisms"]
+        names = self["sasl.enabled.mechanisms"] if own is None else setting.parse(own)
+        return tuple(sorted(names))
+
+    @property
+    def max_reauth_ms(self) -> dict[str, int]:
+        """By mechanism, how long a client is who it has shown to be; 0: without an end."""
+        name = "connections.max.reauth.ms"
+        every = int(self._of_listener.get(name, self[name]))
+        return {
+            mechanism: int(self._of_listener.get(f"{mechanism.lower()}.{name}", every))
+            for mechanism in SASL_MECHANISMS
+        }
+
+    def _plain_passwords(self) -> dict[str, str]:
+        """By user, of the JAAS text for PLAIN. Raises: ConfigError."""
+        text = self._of_listener.get("plain.sasl.jaas.config")
+        if text is None:
+            return {}
+        from barnabas.broker.security.jaas import JaasError, parse_jaas
+
+        try:
+            return parse_jaas(text).passwords
+        except JaasError as error:
+            raise ConfigError(
+                f"{LISTENER_PREFIX}{self.listener_name.lower()}.plain.sasl.jaas.config: {error}"
+            ) from error
 
     def set_dynamic(self, configs: Mapping[str, str]) -> None:
         """Let what was changed at run time on this broker hold.

@@ -15,7 +15,7 @@ import functools
 import logging
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.compaction import Compaction
 from barnabas.broker.config import BrokerConfig
@@ -61,6 +61,9 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.cleaner import CleanJob, CleanResult
 from barnabas.storage.disk import Syncable, may_have_lost_pages
 from barnabas.storage.log_manager import LogManager, sync_one_by_one
+
+if TYPE_CHECKING:
+    from barnabas.broker.security.gate import SaslGate
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -128,6 +131,7 @@ class Broker:
         )
         self.progress = LogProgress(self.purgatory, self.flushes)
         self.compaction = Compaction(config, logs, self.flushes, self.outbox, now_ms)
+        self.sasl = _sasl_gate(self)
         self._begin_coordinators(now_ms, sync)
 
     def _begin_coordinators(self, now_ms: int, sync: Callable[[list[Syncable]], None]) -> None:
@@ -178,9 +182,11 @@ class Broker:
         self, connection_id: int, client_host: str, local_host: str, local_port: int
     ) -> None:
         """A client connected. Its address is shown with the slash that Kafka's tools expect."""
-        self.connections[connection_id] = ConnectionState(
+        connection = self.connections[connection_id] = ConnectionState(
             connection_id, f"/{client_host}", local_host, local_port
         )
+        if self.sasl is not None:
+            self.sasl.on_connected(connection)
 
     def on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
         """One whole request without its size. The frame's memory may be written to and is not used
@@ -199,6 +205,11 @@ class Broker:
         ticket = self._next_ticket
         self._next_ticket = ticket + 1
         try:
+            authentication = connection.authentication
+            if authentication is not None:
+                assert self.sasl is not None
+                if not self.sasl.is_served(connection, authentication, frame, now_ms):
+                    return
             header = read_request_header(frame)
             api = header.api
             if api is None:
@@ -220,11 +231,11 @@ class Broker:
     def _handle(self, context: RequestContext, row: Route, request: Message) -> None:
         response = answer(row, request, context)
         if isinstance(response, Encoded):
-            self._answer(context.connection_id, response.pieces)
+            self.answer(context.connection_id, response.pieces)
         elif isinstance(response, NoResponse):
-            self._answer(context.connection_id, ())
+            self.answer(context.connection_id, ())
         elif not isinstance(response, Parked):
-            self._answer(context.connection_id, self._encode(context, response))
+            self.answer(context.connection_id, self.encode(context, response))
 
     def _decode_elsewhere(
         self,
@@ -281,6 +292,8 @@ class Broker:
         self.compaction.on_tick(now_ms)
         self.flushes.on_tick(now_ms)
         self.work.on_tick(now_ms)
+        if self.sasl is not None:
+            self.sasl.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
@@ -294,6 +307,7 @@ class Broker:
             self.compaction.next_deadline_ms(),
             self.flushes.next_deadline_ms(),
             self.progress.next_deadline_ms(),
+            None if self.sasl is None else self.sasl.next_deadline_ms(),
         ):
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
@@ -367,9 +381,9 @@ class Broker:
         connection.parked_ticket = -1
         self._waiting_fetches.pop(ticket, None)
         if isinstance(response, Encoded):
-            self._answer(context.connection_id, response.pieces)
+            self.answer(context.connection_id, response.pieces)
         else:
-            self._answer(context.connection_id, self._encode(context, response))
+            self.answer(context.connection_id, self.encode(context, response))
 
     def park(self, context: RequestContext) -> None:
         """Make `reply` possible for the request under way, before its handler returns PARKED."""
@@ -395,7 +409,8 @@ class Broker:
         """End a connection, with a line in the log."""
         self.outbox.closes.append((connection_id, reason))
 
-    def _answer(self, connection_id: int, pieces: Sequence[Piece]) -> None:
+    def answer(self, connection_id: int, pieces: Sequence[Piece]) -> None:
+        """Send the answer to a connection's request, as it is on the wire."""
         self.connections[connection_id].in_flight = False
         self.outbox.sends.append((connection_id, pieces))
 
@@ -407,7 +422,7 @@ class Broker:
             from barnabas.broker.handlers.api_versions import unsupported_version_response
 
             body = unsupported_version_response().encode(version=0)
-            self._answer(
+            self.answer(
                 connection.connection_id,
                 (_FRAME.pack(4 + len(body), header.correlation_id) + body,),
             )
@@ -425,7 +440,8 @@ class Broker:
         row = self._routes[api.key] = ROUTES[api.key](self)
         return row
 
-    def _encode(self, context: RequestContext, response: Message) -> tuple[bytearray]:
+    def encode(self, context: RequestContext, response: Message) -> tuple[bytearray]:
+        """The whole frame of the response to a request."""
         is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
         out = bytearray(_FRAME_TAGGED if is_tagged else _FRAME.size)
         response.write(out, context.api_version)
@@ -438,6 +454,15 @@ class Broker:
         """
         configured: tuple[str, int] | None = self.config.advertised_listener
         return configured or (context.local_host, context.local_port)
+
+
+def _sasl_gate(broker: Broker) -> SaslGate | None:
+    """What asks clients who they are, where the listener has SASL."""
+    if not broker.config.has_sasl:
+        return None
+    from barnabas.broker.security.gate import SaslGate
+
+    return SaslGate(broker)
 
 
 def _transaction_settings(config: BrokerConfig) -> TxnSettings:

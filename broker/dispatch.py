@@ -458,6 +458,46 @@ def _offset_delete(broker: Broker) -> Route:
     return route(OffsetDeleteRequest, to_groups(broker, broker.groups.on_offset_delete))
 
 
+def _sasl_handshake(broker: Broker) -> Route:
+    from barnabas.broker.handlers.scram_credentials import on_sasl_handshake
+    from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
+
+    return route(SaslHandshakeRequest, on_sasl_handshake)
+
+
+def _sasl_authenticate(broker: Broker) -> Route:
+    from barnabas.broker.handlers.scram_credentials import on_sasl_authenticate
+    from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+
+    return route(SaslAuthenticateRequest, on_sasl_authenticate)
+
+
+def _describe_user_scram_credentials(broker: Broker) -> Route:
+    from barnabas.broker.handlers.scram_credentials import on_describe_user_scram_credentials
+    from barnabas.protocol.messages.describe_user_scram_credentials import (
+        DescribeUserScramCredentialsRequest,
+    )
+
+    return route(
+        DescribeUserScramCredentialsRequest,
+        lambda request, context: on_describe_user_scram_credentials(
+            broker.metadata, request, context
+        ),
+    )
+
+
+def _alter_user_scram_credentials(broker: Broker) -> Route:
+    from barnabas.broker.handlers.scram_credentials import on_alter_user_scram_credentials
+    from barnabas.protocol.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+    )
+
+    return route(
+        AlterUserScramCredentialsRequest,
+        lambda request, context: on_alter_user_scram_credentials(broker.metadata, request, context),
+    )
+
+
 def _describe_quorum(broker: Broker) -> Route:
     from barnabas.broker.handlers.quorum import on_describe_quorum
     from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest
@@ -539,6 +579,7 @@ ROUTES: dict[int, Callable[[Broker], Route]] = {
     14: _sync_group,
     15: _describe_groups,
     16: _list_groups,
+    17: _sasl_handshake,
     18: _api_versions,
     19: _create_topics,
     20: _delete_topics,
@@ -554,6 +595,7 @@ ROUTES: dict[int, Callable[[Broker], Route]] = {
     33: _alter_configs,
     34: _alter_replica_log_dirs,
     35: _describe_log_dirs,
+    36: _sasl_authenticate,
     37: _create_partitions,
     42: _delete_groups,
     43: _elect_leaders,
@@ -561,6 +603,8 @@ ROUTES: dict[int, Callable[[Broker], Route]] = {
     45: _alter_partition_reassignments,
     46: _list_partition_reassignments,
     47: _offset_delete,
+    50: _describe_user_scram_credentials,
+    51: _alter_user_scram_credentials,
     55: _describe_quorum,
     60: _describe_cluster,
     61: _describe_producers,

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.version import __version__
 
 if TYPE_CHECKING:
+    from barnabas.broker.config import BrokerConfig
     from barnabas.broker.log_output import LogOutput
 
 logger = logging.getLogger("barnabas")
@@ -248,18 +249,46 @@ def _read_config(options: argparse.Namespace) -> Any:
             properties.pop("log.dir", None)
             properties["log.dirs"] = options.data_dir
         if options.port is not None or options.host is not None:
-            listener = BrokerConfig.from_properties(properties).listener
-            host = options.host if options.host is not None else listener[0]
-            port = options.port if options.port is not None else listener[1]
+            before = BrokerConfig.from_properties(properties)
+            host = options.host if options.host is not None else before.listener[0]
+            port = options.port if options.port is not None else before.listener[1]
             if not 0 <= port <= 65535:
                 raise StartError(f"--port {port}: a port is between 0 and 65535")
-            properties["listeners"] = f"PLAINTEXT://{host}:{port}"
+            properties["listeners"] = f"{before.listener_name}://{host}:{port}"
         config = BrokerConfig.from_properties(properties)
+        _read_users(config)
     except ConfigError as error:
         raise StartError(str(error)) from error
     for warning in config.warnings:
         logger.warning("%s", warning)
     return config
+
+
+def _read_users(config: BrokerConfig) -> None:
+    """Take the users of barnabas.users.file. Raises: StartError, ConfigError."""
+    path = config.barnabas_users_file
+    if path is None:
+        if config.has_sasl and not config.plain_passwords:
+            logger.warning(
+                "clients have to say who they are (%s), and the settings name no user: only SCRAM "
+                "users that were made before can come in; barnabas.users.file names others",
+                config.security_protocol,
+            )
+        return
+    from barnabas.broker.security.users import UsersFileError, parse_users
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            config.users = parse_users(file.read())
+    except OSError as error:
+        raise StartError(f"cannot read the users of {path}: {error.strerror}") from error
+    except (UsersFileError, UnicodeDecodeError) as error:
+        raise StartError(f"the users file {path}: {error}") from error
+    if not config.has_sasl:
+        logger.warning(
+            "barnabas.users.file does nothing: nobody is asked who he is; that takes "
+            "listeners=SASL_PLAINTEXT://ADDRESS:PORT"
+        )
 
 
 def _listen(host: str, port: int, option: str = "--port") -> socket.socket:

@@ -16,6 +16,7 @@ A journal is a file of frames, each appended by one write and flushed before it 
     broker_default_configs  configs                          the dynamic settings of every broker, whole
     client_metrics   name, configs                           a subscription of clients' metrics, whole; none: it is gone
     features         levels, epoch                           the finalised features, whole
+    scram_credential user, mechanism (number), credential    salt, stored key, server key, iterations; nil: it is gone
     producer_ids     next                                    ids below it may be in use
     changes          changes                                 several of these, which hold together or not at all
 
@@ -32,7 +33,7 @@ import struct
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 from crc32c import crc32c
@@ -53,6 +54,15 @@ _FRAME = struct.Struct(">II")
 
 class JournalError(LogDirectoryError):
     """The journal is damaged; the text says where, and what to do."""
+
+
+class ScramCredential(NamedTuple):
+    """What is kept of a user's password (RFC 5802). It proves the password and does not tell it."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
 
 
 @dataclass(slots=True)
@@ -91,6 +101,7 @@ class ClusterMetadata:
         self.broker_configs: dict[str, str] = {}
         self.broker_default_configs: dict[str, str] = {}
         self.client_metrics: dict[str, dict[str, str]] = {}
+        self.scram_credentials: dict[tuple[str, int], ScramCredential] = {}
         self.feature_levels: dict[str, int] = {}
         self.features_epoch = -1
         self.next_producer_id = 0
@@ -260,6 +271,15 @@ class ClusterMetadata:
         self._take_client_metrics(name, configs)
         self._maybe_rewrite()
 
+    def set_scram_credentials(
+        self, changes: Mapping[tuple[str, int], ScramCredential | None]
+    ) -> None:
+        """Keep credentials by (user, mechanism's number), with one flush; None forgets one."""
+        self._append(*(_scram_frame(key, credential) for key, credential in changes.items()))
+        for key, credential in changes.items():
+            self._take_scram_credential(key, credential)
+        self._maybe_rewrite()
+
     def set_features(self, levels: Mapping[str, int]) -> None:
         """Keep the levels of all features, with the next epoch."""
         epoch = self.features_epoch + 1
@@ -287,6 +307,14 @@ class ClusterMetadata:
 
     def _take(self, topic: Topic) -> None:
         self.topics[topic.name] = self._by_id[topic.topic_id] = topic
+
+    def _take_scram_credential(
+        self, key: tuple[str, int], credential: ScramCredential | None
+    ) -> None:
+        if credential is None:
+            self.scram_credentials.pop(key, None)
+        else:
+            self.scram_credentials[key] = credential
 
     def _take_client_metrics(self, name: str, configs: dict[str, str]) -> None:
         if configs:
@@ -405,6 +433,12 @@ class ClusterMetadata:
                 self._take_client_metrics(body["name"], body["configs"])
             elif kind == "features":
                 self.feature_levels, self.features_epoch = dict(body["levels"]), body["epoch"]
+            elif kind == "scram_credential":
+                kept = body["credential"]
+                self._take_scram_credential(
+                    (body["user"], body["mechanism"]),
+                    None if kept is None else ScramCredential(*kept),
+                )
             elif kind == "producer_ids":
                 self.next_producer_id = max(self.next_producer_id, body["next"])
             elif kind == "header":
@@ -434,7 +468,12 @@ class ClusterMetadata:
     def _maybe_rewrite(self) -> None:
         """Write the journal anew when at most a tenth of its frames still count."""
         living = (
-            len(self.topics) + len(self.coming) + len(self.deletions) + len(self.client_metrics) + 5
+            len(self.topics)
+            + len(self.coming)
+            + len(self.deletions)
+            + len(self.client_metrics)
+            + len(self.scram_credentials)
+            + 5
         )
         if self._frames < max(SMALLEST_REWRITE, REWRITE_FACTOR * living):
             return
@@ -449,6 +488,9 @@ class ClusterMetadata:
             )
         frames += [
             _client_metrics_frame(name, configs) for name, configs in self.client_metrics.items()
+        ]
+        frames += [
+            _scram_frame(key, credential) for key, credential in self.scram_credentials.items()
         ]
         if self.feature_levels:
             frames.append(_features_frame(self.feature_levels, self.features_epoch))
@@ -472,6 +514,14 @@ def _topic_frame(topic: Topic) -> dict[str, Any]:
 
 def _client_metrics_frame(name: str, configs: dict[str, str]) -> dict[str, Any]:
     return {"kind": "client_metrics", "name": name, "configs": configs}
+
+
+def _scram_frame(key: tuple[str, int], credential: ScramCredential | None) -> dict[str, Any]:
+    user, mechanism = key
+    kept = None if credential is None else list(credential)
+    return {
+        "kind": "scram_credential", "user": user, "mechanism": mechanism, "credential": kept,
+    }  # fmt: skip
 
 
 def _features_frame(levels: Mapping[str, int], epoch: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.hot_responses import Piece
@@ -12,6 +12,9 @@ from barnabas.protocol.messages.message import Message
 from barnabas.storage.cleaner import CleanJob
 from barnabas.storage.disk import Syncable
 from barnabas.storage.durability import FlushToken
+
+if TYPE_CHECKING:
+    from barnabas.broker.security.authentication import Authentication
 
 CloseReason = ProtocolViolation | str  # why the broker ends a connection, for its log
 
@@ -30,10 +33,12 @@ class Ids(Protocol):
 
 class ConnectionState:
     """A connection as the core knows it. `in_flight`: a request is being answered, and the next one
-    waits (answers keep their order).
+    waits (answers keep their order). authentication: what it has shown of its client; None where
+    nobody has to show anything.
     """
 
     __slots__ = (
+        "authentication",
         "client_host",
         "client_software",
         "connection_id",
@@ -50,6 +55,7 @@ class ConnectionState:
         self.client_host = client_host
         self.local_host, self.local_port = local_host, local_port
         self.client_software = ""
+        self.authentication: Authentication | None = None
         self.in_flight = False
         self.parked_ticket = -1
 
@@ -84,7 +90,8 @@ class Outbox:
     and cleanings in its own time.
 
     sends: (connection_id, pieces of one whole response frame). No pieces: the request has no answer
-    (acks=0), the next may come. closes: (connection_id, reason). cleanings: jobs for
+    (acks=0), the next may come. admitted: connections whose clients have shown who they are: their
+    requests may be as large as any. closes: (connection_id, reason). cleanings: jobs for
     `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`. work: what would hold up
     everybody; the rim then calls `Broker.on_worked`. deferred: work of the core for which nobody
     who is answered by `sends` has to wait. `Broker.on_sent` does it once those are sent, and the
@@ -92,11 +99,12 @@ class Outbox:
     was deferred.
     """
 
-    __slots__ = ("cleanings", "closes", "deferred", "flushes", "sends", "work")
+    __slots__ = ("admitted", "cleanings", "closes", "deferred", "flushes", "sends", "work")
 
     def __init__(self) -> None:
         self.sends: list[tuple[int, Sequence[Piece]]] = []
         self.closes: list[tuple[int, CloseReason]] = []
+        self.admitted: list[int] = []
         self.flushes: list[FlushJob] = []
         self.cleanings: list[CleanJob] = []
         self.work: list[Work] = []

@@ -77,7 +77,9 @@ class Connection:
     def __init__(self, server: Server, connection_id: int, sock: socket.socket, peer: str) -> None:
         self._server, self._socket, self._loop = server, sock, server.loop
         self.connection_id, self.peer = connection_id, peer
-        self._buffer = FrameBuffer(server.max_frame_bytes, server.memory, server.max_other_bytes)
+        self._buffer = FrameBuffer(
+            server.greeting_bytes or server.max_frame_bytes, server.memory, server.max_other_bytes
+        )
         self._out: deque[Any] = deque()
         self._gathered: list[Any] = []
         self._gathered_bytes = 0
@@ -169,6 +171,10 @@ class Connection:
     def resume_receiving(self) -> None:
         """There is room for more of a large request, or it is this connection's turn."""
         self._resume_reading()
+
+    def admit(self) -> None:
+        """The client has shown who it is: its requests may be as large as any."""
+        self._buffer.max_frame_bytes = self._server.max_frame_bytes
 
     def hang_up(self, reason: str) -> None:
         self._server.disconnect(self, reason)
@@ -367,6 +373,9 @@ class Server:
         self._steady_ms, self._wall_ms = steady_ms, wall_ms
         self.max_frame_bytes = broker.config.socket_request_max_bytes
         self.max_other_bytes = broker.config.barnabas_request_max_bytes
+        self.greeting_bytes = (
+            broker.config.sasl_server_max_receive_size if broker.config.has_sasl else 0
+        )
         self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
         self.turns = ReceiveTurns(self.memory, loop)
         self._listener = sock
@@ -519,6 +528,11 @@ class Server:
                             if pieces:
                                 connection.send(pieces)
                             connection.wake()
+                if outbox.admitted:
+                    admitted, outbox.admitted = outbox.admitted, []
+                    for connection_id in admitted:
+                        if connection_id in connections:
+                            connections[connection_id].admit()
                 if outbox.closes:
                     closes, outbox.closes = outbox.closes, []
                     for connection_id, reason in closes:

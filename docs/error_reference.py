@@ -123,6 +123,7 @@ MEANINGS: dict[str, tuple[bool, str]] = {
     "PRODUCER_FENCED": (False, "A newer producer has the transactional id. Begin with a new producer."),
     "RESOURCE_NOT_FOUND": (False, "There is no such user or resource."),
     "DUPLICATE_RESOURCE": (False, "It is named twice in the request."),
+    "UNACCEPTABLE_CREDENTIAL": (False, "A SCRAM user without a name or a password, or with iterations that are out of bounds."),
     "UNKNOWN_TOPIC_ID": (True, "No topic has this id: it was deleted, or made anew."),
     "INCONSISTENT_TOPIC_ID": (True, "The topic has another id by now."),
     "FETCH_SESSION_TOPIC_ID_ERROR": (True, "The fetch session goes by names, and the request by ids, or the other way."),

@@ -110,19 +110,19 @@ class FrameBuffer:
 
     __slots__ = (
         "_end",
-        "_max_frame_bytes",
         "_max_other_bytes",
         "_memory",
         "_own",
         "_start",
         "_view",
+        "max_frame_bytes",
     )
 
     def __init__(
         self, max_frame_bytes: int, memory: ReceiveMemory, max_other_bytes: int | None = None
     ) -> None:
         """max_other_bytes: of a request that is no Produce; None: as of all."""
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._max_other_bytes = max_frame_bytes if max_other_bytes is None else max_other_bytes
         self._memory = memory
         self._own: bytearray | None = None
@@ -167,11 +167,11 @@ class FrameBuffer:
         if self._end < start:
             return None
         (size,) = SIZE.unpack_from(self._view, self._start)
-        if not 0 < size <= self._max_frame_bytes:
+        if not 0 < size <= self.max_frame_bytes:
             raise ProtocolViolation(
-                f"a request of {size} bytes: it must be between 1 and {self._max_frame_bytes} "
-                "(socket.request.max.bytes)"
-                + hint_of_other_protocol(bytes(self._view[self._start : start]))
+                f"a request of {size} bytes: it must be between 1 and {self.max_frame_bytes} "
+                "(socket.request.max.bytes; sasl.server.max.receive.size before the client has "
+                "shown who it is)" + hint_of_other_protocol(bytes(self._view[self._start : start]))
             )
         if size > self._max_other_bytes and self._end >= start + API_KEY.size:
             self._check_other(start, size)
@@ -219,7 +219,7 @@ class FrameBuffer:
         if self._end - self._start < 4:
             return 0
         size: int = SIZE.unpack_from(self._view, self._start)[0]
-        return 4 + size if 0 < size <= self._max_frame_bytes else 0
+        return 4 + size if 0 < size <= self.max_frame_bytes else 0
 
     def _move_to_front(self) -> None:
         assert self._own is not None
@@ -242,8 +242,8 @@ def hint_of_other_protocol(first_bytes: bytes) -> str:
     """A word on what the peer seems to speak instead."""
     if first_bytes[:2] == b"\x16\x03":
         return (
-            "; it looks like TLS, and this listener is PLAINTEXT: set security.protocol=PLAINTEXT "
-            "in the client"
+            "; it looks like TLS, which this listener does not speak: set "
+            "security.protocol=PLAINTEXT (or SASL_PLAINTEXT) in the client"
         )
     if first_bytes in (b"GET ", b"POST", b"HEAD", b"PUT "):
         return "; it looks like HTTP: this port speaks Kafka's protocol"

@@ -255,7 +255,7 @@ class OsDisk:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def mkdir(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, mode=0o700, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)

@@ -37,15 +37,25 @@ def on_api_versions(
     INVALID_REQUEST where the client's software name or version has other letters than KIP-511
     allows.
     """
+    if not names_software(request, context.api_version):
+        return _response(Code.INVALID_REQUEST, ())
     if context.api_version >= SOFTWARE_SINCE:
         name, version = request.client_software_name, request.client_software_version
-        if not (SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version)):
-            return _response(Code.INVALID_REQUEST, ())
         connections[context.connection_id].client_software = f"{name} {version}"
     response = _response(Code.NONE, APIS)
     if context.api_version >= SOFTWARE_SINCE:
         _add_features(response, features, context.api_version)
     return response
+
+
+def names_software(request: ApiVersionsRequest, api_version: int) -> bool:
+    """Whether the client's software has a name and version as KIP-511 allows; before version 3 it
+    has none to give.
+    """
+    name, version = request.client_software_name, request.client_software_version
+    return api_version < SOFTWARE_SINCE or bool(
+        SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version)
+    )
 
 
 def _add_features(

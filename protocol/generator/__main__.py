@@ -15,7 +15,6 @@ from barnabas.protocol.generator.schema import structs_of
 
 TARGET = Path(__file__).parent.parent / "messages"
 WRITTEN_BY_HAND = {"__init__.py", "message.py"}
-ALSO = ("SaslAuthenticate", "SaslHandshake")  # spoken by the connector
 
 
 def formatted(text: str) -> str:
@@ -46,9 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     only_check = parser.parse_args(arguments).check
     first_versions = {api.name: api.min_version for api in APIS}
-    modules = {
-        f"{module_name(name)}.py": name for name in sorted([api.name for api in APIS] + list(ALSO))
-    }
+    modules = {f"{module_name(name)}.py": name for name in sorted(api.name for api in APIS)}
     differing = [
         path.name
         for path in TARGET.glob("*.py")

@@ -40,14 +40,16 @@ class CoreHost:
     that the broker wants and has not got.
     """
 
-    def __init__(self, directory: Path, **settings: str) -> None:
+    def __init__(
+        self, directory: Path, users: dict[str, str] | None = None, **settings: str
+    ) -> None:
         properties = {**SETTINGS, "log.dirs": str(directory / "data")} | {
             name.replace("_", "."): value for name, value in settings.items()
         }
         self.now_ms, self.wall_ahead_ms = NOW_MS, 0
-        self.broker = open_broker(
-            BrokerConfig.from_properties(properties), CountedIds(), now_ms=NOW_MS
-        )
+        config = BrokerConfig.from_properties(properties)
+        config.users = users or {}
+        self.broker = open_broker(config, CountedIds(), now_ms=NOW_MS)
         self.answers: dict[int, list[Any]] = {}
         self.closed: dict[int, str] = {}
         self.flushes: list[FlushJob] = []

@@ -255,7 +255,7 @@ def test_every_other_setting_of_kafka_is_known_or_does_nothing() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("sasl.enabled.mechanisms", "GSSAPI"),
         ("sasl.jaas.config", "x"),
         ("ssl.keystore.location", "/x"),
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
@@ -278,7 +278,7 @@ def test_a_listener_name_that_stands_for_tls_is_refused() -> None:
         "listeners": "EXTERNAL://:9092",
         "listener.security.protocol.map": "INTERNAL:PLAINTEXT, EXTERNAL:SSL",
     }
-    with pytest.raises(ConfigError, match="SSL is not spoken yet"):
+    with pytest.raises(ConfigError, match="SSL is not spoken"):
         BrokerConfig.from_properties(properties)
     assert (
         BrokerConfig.from_properties(
@@ -321,7 +321,12 @@ def test_listeners_that_may_not_be(text: str) -> None:
 
 
 def test_controller_listeners_have_the_names_that_the_file_says() -> None:
-    assert config(listeners="A://:1,B://:2", controller_listener_names="A").listener == (
+    protocols = "A:PLAINTEXT,B:PLAINTEXT"
+    assert config(
+        listeners="A://:1,B://:2",
+        controller_listener_names="A",
+        listener_security_protocol_map=protocols,
+    ).listener == (
         "0.0.0.0",
         2,
     )
@@ -633,3 +638,66 @@ def test_a_typed_setting_follows_what_is_changed_at_run_time() -> None:
     assert config.log_cleaner_backoff_ms == 8
     config.set_dynamic({})
     assert config.log_cleaner_backoff_ms == 7
+
+
+# --- who clients are ----------------------------------------------------------------------------
+
+JAAS = 'some.LoginModule required user_alice="her-secret";'
+
+
+def sasl(**settings: str) -> BrokerConfig:
+    properties = {
+        "listeners": "CLIENTS://:9092",
+        "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT",
+    }
+    return BrokerConfig.from_properties(
+        properties | {name.replace("_", "."): value for name, value in settings.items()}
+    )
+
+
+def test_a_listener_with_sasl_by_its_own_name_or_by_a_map() -> None:
+    assert config(listeners="SASL_PLAINTEXT://:9092").has_sasl
+    assert sasl().has_sasl
+    assert not config().has_sasl
+
+
+def test_mechanisms_and_sessions_of_a_listener_go_before_those_of_all() -> None:
+    taken = sasl(
+        sasl_enabled_mechanisms="SCRAM-SHA-512",
+        connections_max_reauth_ms="5000",
+        **{
+            "listener.name.clients.sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
+            "listener.name.clients.plain.connections.max.reauth.ms": "7000",
+        },
+    )
+    assert taken.sasl_mechanisms == ("PLAIN", "SCRAM-SHA-256")
+    assert taken.max_reauth_ms == {"PLAIN": 7000, "SCRAM-SHA-256": 5000, "SCRAM-SHA-512": 5000}
+
+
+def test_users_of_plain_are_those_of_the_jaas_text() -> None:
+    taken = sasl(**{"listener.name.clients.plain.sasl.jaas.config": JAAS})
+    assert taken.plain_passwords == {"alice": "her-secret"}
+    assert taken.explicit.keys() == {"listeners", "listener.security.protocol.map"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("listener.name.clients.plain.sasl.jaas.config", "user_alice=her-secret"),
+        ("listener.name.clients.plain.sasl.server.callback.handler.class", "x"),
+        ("listener.name.clients.gssapi.sasl.jaas.config", JAAS),
+        ("listener.name.clients.sasl.enabled.mechanisms", ""),
+        ("listener.name.clients.connections.max.reauth.ms", "never"),
+    ],
+)
+def test_a_listeners_setting_that_may_not_be(name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        sasl(**{name: value})
+    assert "her-secret" not in str(error.value)
+
+
+def test_settings_of_a_listener_that_there_is_not_do_nothing() -> None:
+    taken = sasl(**{"listener.name.other.plain.sasl.jaas.config": JAAS})
+    assert taken.plain_passwords == {}
+    (warning,) = taken.warnings
+    assert "no listener has that name" in warning

@@ -1,0 +1,153 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554), and SASL's requests where
+nobody has to authenticate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from barnabas.broker.metadata import ScramCredential
+from barnabas.broker.security.scram import (
+    BY_NUMBER,
+    FEWEST_ITERATIONS,
+    MOST_ITERATIONS,
+    credential_of,
+)
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from barnabas.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from barnabas.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.broker.metadata import ClusterMetadata
+
+Change = ScramCredentialDeletion | ScramCredentialUpsertion
+
+
+def on_describe_user_scram_credentials(
+    metadata: ClusterMetadata, request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    """Mechanisms and iterations of users; nobody named: of all.
+
+    Errors, by user: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE for one who is named twice.
+    """
+    infos: dict[str, list[CredentialInfo]] = {}
+    for (user, number), credential in sorted(metadata.scram_credentials.items()):
+        infos.setdefault(user, []).append(CredentialInfo(number, credential.iterations))
+    wanted = Counter(user.name for user in request.users or ())
+    results = []
+    for name in wanted or infos:
+        code, message = Code.NONE, None
+        if wanted[name] > 1:
+            code, message = Code.DUPLICATE_RESOURCE, f"User '{name}' is named twice."
+        elif name not in infos:
+            code, message = Code.RESOURCE_NOT_FOUND, f"There is no SCRAM user '{name}'."
+        found = infos[name] if code is Code.NONE else []
+        results.append(DescribeUserScramCredentialsResult(name, code, message, found))
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+
+
+def on_alter_user_scram_credentials(
+    metadata: ClusterMetadata, request: AlterUserScramCredentialsRequest, context: RequestContext
+) -> AlterUserScramCredentialsResponse:
+    """Set and remove what shows that somebody is a user. Passwords come salted and iterated.
+
+    Errors, by user: UNACCEPTABLE_CREDENTIAL for an empty name or password, or iterations that are
+    out of bounds; UNSUPPORTED_SASL_MECHANISM; RESOURCE_NOT_FOUND where there is nothing to remove;
+    DUPLICATE_RESOURCE for a user who is named twice, of whom nothing is changed.
+    """
+    errors: dict[str, KafkaError] = {}
+    changes: dict[tuple[str, int], ScramCredential | None] = {}
+    times = Counter(change.name for change in _changes(request))
+    for change in _changes(request):
+        try:
+            credential = _checked(metadata, change)
+            if times[change.name] > 1:
+                raise KafkaError(
+                    Code.DUPLICATE_RESOURCE, f"User '{change.name}' is named twice: say it once."
+                )
+            changes[change.name, change.mechanism] = credential
+        except KafkaError as error:
+            errors.setdefault(change.name, error)
+    if changes:
+        metadata.set_scram_credentials(changes)
+    results = []
+    for name in times:
+        refusal = errors.get(name)
+        results.append(
+            AlterUserScramCredentialsResult(name)
+            if refusal is None
+            else AlterUserScramCredentialsResult(name, refusal.code, refusal.message)
+        )
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _changes(request: AlterUserScramCredentialsRequest) -> Iterator[Change]:
+    yield from request.deletions
+    yield from request.upsertions
+
+
+def _checked(metadata: ClusterMetadata, change: Change) -> ScramCredential | None:
+    """The credential that is to be kept; None: it is to be forgotten. Raises: KafkaError."""
+    if not change.name:
+        raise KafkaError(Code.UNACCEPTABLE_CREDENTIAL, "A user has no name: give one.")
+    mechanism = BY_NUMBER.get(change.mechanism)
+    if mechanism is None:
+        raise KafkaError(
+            Code.UNSUPPORTED_SASL_MECHANISM,
+            f"There is no SCRAM mechanism {change.mechanism}: use 1 (SHA-256) or 2 (SHA-512).",
+        )
+    if isinstance(change, ScramCredentialDeletion):
+        if (change.name, change.mechanism) not in metadata.scram_credentials:
+            raise KafkaError(
+                Code.RESOURCE_NOT_FOUND,
+                f"User '{change.name}' has no credential for {mechanism.name}.",
+            )
+        return None
+    if not FEWEST_ITERATIONS <= change.iterations <= MOST_ITERATIONS:
+        raise KafkaError(
+            Code.UNACCEPTABLE_CREDENTIAL,
+            f"{change.iterations} iterations: use {FEWEST_ITERATIONS} to {MOST_ITERATIONS}.",
+        )
+    if not change.salted_password:
+        raise KafkaError(Code.UNACCEPTABLE_CREDENTIAL, "The salted password is empty.")
+    return credential_of(
+        mechanism, bytes(change.salted_password), bytes(change.salt), change.iterations
+    )
+
+
+# --- where nobody has to authenticate -----------------------------------------------------------
+
+
+def on_sasl_handshake(
+    request: SaslHandshakeRequest, context: RequestContext
+) -> SaslHandshakeResponse:
+    """ILLEGAL_SASL_STATE, as on each listener without SASL."""
+    return SaslHandshakeResponse(Code.ILLEGAL_SASL_STATE)
+
+
+def on_sasl_authenticate(
+    request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse:
+    """ILLEGAL_SASL_STATE, as on each listener without SASL."""
+    return SaslAuthenticateResponse(
+        Code.ILLEGAL_SASL_STATE, "This listener does not ask who a client is: leave SASL out."
+    )

@@ -1,0 +1,1 @@
+"""Who a client is: SASL's mechanisms, the users, and what a connection has shown of itself."""

@@ -1,0 +1,265 @@
+"""What a connection has shown of who its client is, and what it may ask meanwhile.
+
+    stage          request           what becomes of it                             next stage
+    GREETING       ApiVersions       served                                         VERSIONS_TOLD
+    GREETING       SaslHandshake 1   answered; 33 and the end if unknown            TOKENS
+     and           SaslHandshake 0   likewise                                       BARE_TOKENS
+     VERSIONS_TOLD anything else     the connection ends
+    TOKENS         SaslAuthenticate  the mechanism's answer; 58 and the end         AUTHENTICATED
+    TOKENS         anything else     its own answer with 34, and the end
+    BARE_TOKENS    any bytes         the mechanism's answer, bare; or the end       AUTHENTICATED
+    AUTHENTICATED  SaslHandshake     34; a renewal where sessions have an end       TOKENS
+    AUTHENTICATED  SaslAuthenticate  34
+    AUTHENTICATED  anything else     served; the end where the session has ended
+
+An ApiVersions that is refused leaves the stage as it is, and so does a token that is not the last.
+An answer that refuses a client, and the end of its connection, are put off by
+`connection.failed.authentication.delay.ms`. Source: KIP-43, KIP-152 (SaslAuthenticate), KIP-368
+(sessions that are renewed), KIP-306 (the delay).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+
+from barnabas.broker.handlers.api_versions import names_software
+from barnabas.broker.security.plain import PlainServer
+from barnabas.broker.security.scram import MECHANISMS, AuthenticationError, ScramServer
+from barnabas.broker.security.users import Users
+from barnabas.protocol.errors import Code
+from barnabas.protocol.framing import RequestHeader, read_request_header
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
+PLAIN = "PLAIN"
+SHORTEST_RENEWAL_MS = 1000  # between two renewals (KIP-368)
+SASL_STATE_ERROR = "this request does not belong here in the exchange with SASL"
+_API_KEY = struct.Struct(">h")
+
+
+class Stage(Enum):
+    """How far a connection has come."""
+
+    GREETING = auto()
+    VERSIONS_TOLD = auto()
+    TOKENS = auto()
+    BARE_TOKENS = auto()
+    AUTHENTICATED = auto()
+
+
+class SaslServer(Protocol):
+    """The server's side of one mechanism's exchange."""
+
+    user: str
+    is_complete: bool
+
+    def evaluate(self, token: bytes) -> bytes:
+        """The answer to the client's token. Raises: AuthenticationError."""
+        ...
+
+
+class Authentication:
+    """One connection's state. user: of the last session, once there was one.
+
+    session_end_ms: when the session ends, in steady time; None: it does not. renewed_ms: when it
+    was renewed for the last time; None: never.
+    """
+
+    __slots__ = ("_server", "mechanism", "renewed_ms", "session_end_ms", "stage", "user")
+
+    def __init__(self) -> None:
+        self.stage = Stage.GREETING
+        self.user: str | None = None
+        self.mechanism = ""
+        self.renewed_ms: int | None = None
+        self.session_end_ms: int | None = None
+        self._server: SaslServer | None = None
+
+    def begin(self, server: SaslServer, stage: Stage) -> None:
+        self._server, self.stage = server, stage
+
+    @property
+    def server(self) -> SaslServer:
+        assert self._server is not None, "a token before the handshake"
+        return self._server
+
+    def may_renew(self, now_ms: int) -> bool:
+        """Whether the session has an end, and was not renewed just now."""
+        return self.session_end_ms is not None and (
+            self.renewed_ms is None or now_ms >= self.renewed_ms + SHORTEST_RENEWAL_MS
+        )
+
+    def complete(self, now_ms: int, lifetime_ms: int) -> None:
+        if self.user is not None:
+            self.renewed_ms = now_ms
+        self.user, self._server = self.server.user, None
+        self.stage = Stage.AUTHENTICATED
+        self.session_end_ms = now_ms + lifetime_ms if lifetime_ms else None
+
+
+class Verdict(NamedTuple):
+    """What becomes of a frame. Neither an answer nor a reason: the request is served.
+
+    answer: bytes are a token without a header. close: why the connection ends after the answer.
+    is_failure: both are put off. is_admitted: the client has shown who it is with this.
+    """
+
+    answer: Message | bytes | None = None
+    close: str = ""
+    is_failure: bool = False
+    is_admitted: bool = False
+
+
+SERVE = Verdict()
+
+
+class AuthenticationSettings(NamedTuple):
+    """How clients may show who they are, and for how long.
+
+    mechanisms: those that are enabled. max_reauth_ms: by mechanism, how long a session lasts; 0:
+    without an end.
+    """
+
+    mechanisms: tuple[str, ...]
+    max_reauth_ms: Mapping[str, int]
+
+
+class Authenticator:
+    """Decides what becomes of each frame of a connection that has to authenticate.
+
+    Takes: users; new_nonce, the server's part of SCRAM's nonces; refusal, an answer of the
+           request's own kind with an error code.
+    """
+
+    def __init__(
+        self,
+        settings: AuthenticationSettings,
+        users: Users,
+        new_nonce: Callable[[], str],
+        refusal: Callable[[RequestHeader, Code], Message],
+    ) -> None:
+        self.settings, self._users, self._new_nonce = settings, users, new_nonce
+        self._refusal = refusal
+
+    def on_frame(self, state: Authentication, frame: memoryview, now_ms: int) -> Verdict:
+        """What becomes of the frame.
+
+        Raises: ProtocolViolation, MalformedMessageError, IndexError or struct.error where it cannot
+                be read.
+        """
+        if state.stage is Stage.AUTHENTICATED:
+            key = _API_KEY.unpack_from(frame)[0] if len(frame) >= _API_KEY.size else -1
+            if key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+                if state.session_end_ms is not None and now_ms >= state.session_end_ms:
+                    return Verdict(close=f"the session of user '{state.user}' has ended")
+                return SERVE
+        if state.stage is Stage.BARE_TOKENS:
+            return self._on_bare_token(state, bytes(frame), now_ms)
+        header = read_request_header(frame)
+        if state.stage is Stage.TOKENS:
+            if header.api_key == SASL_AUTHENTICATE and header.api is not None:
+                return self._on_token(state, frame, header, now_ms)
+            if header.api is None:
+                return Verdict(close=SASL_STATE_ERROR)
+            return Verdict(self._refusal(header, Code.ILLEGAL_SASL_STATE), SASL_STATE_ERROR)
+        if header.api_key == SASL_HANDSHAKE and header.api is not None:
+            return self._on_handshake(state, frame, header, now_ms)
+        if state.stage is Stage.AUTHENTICATED:
+            if header.api is None:
+                return SERVE  # refused as any request in a version that is not spoken
+            return Verdict(self._refusal(header, Code.ILLEGAL_SASL_STATE))
+        if header.api_key == API_VERSIONS and state.stage is Stage.GREETING:
+            return self._on_versions(state, frame, header)
+        return Verdict(close="the client has to authenticate first (SASL)")
+
+    def _on_versions(
+        self, state: Authentication, frame: memoryview, header: RequestHeader
+    ) -> Verdict:
+        """It is served; once only where it is answered without an error."""
+        if header.api is not None:
+            request = ApiVersionsRequest.read(frame, header.body_start, header.api_version)[0]
+            if names_software(request, header.api_version):
+                state.stage = Stage.VERSIONS_TOLD
+        return SERVE
+
+    def _on_handshake(
+        self, state: Authentication, frame: memoryview, header: RequestHeader, now_ms: int
+    ) -> Verdict:
+        name = SaslHandshakeRequest.read(frame, header.body_start, header.api_version)[0].mechanism
+        is_renewal = state.stage is Stage.AUTHENTICATED
+        if is_renewal and not state.may_renew(now_ms):
+            return Verdict(SaslHandshakeResponse(Code.ILLEGAL_SASL_STATE, []))
+        enabled = list(self.settings.mechanisms)
+        if name not in enabled:
+            close = f"the mechanism '{name[:100]}' is not enabled: {', '.join(enabled)} are"
+            if is_renewal:
+                return Verdict(close=close)
+            return Verdict(
+                SaslHandshakeResponse(Code.UNSUPPORTED_SASL_MECHANISM, enabled), close, True
+            )
+        state.mechanism, before = name, state.mechanism
+        if is_renewal and before != name:
+            state.mechanism = ""  # its first token ends the connection
+        stage = Stage.TOKENS if header.api_version > 0 else Stage.BARE_TOKENS
+        state.begin(self._server_of(name), stage)
+        return Verdict(SaslHandshakeResponse(Code.NONE, enabled))
+
+    def _server_of(self, mechanism: str) -> SaslServer:
+        if mechanism == PLAIN:
+            return PlainServer(self._users.passwords)
+        scram = MECHANISMS[mechanism]
+        return ScramServer(
+            scram, lambda user: self._users.credential(scram, user), self._new_nonce()
+        )
+
+    def _on_token(
+        self, state: Authentication, frame: memoryview, header: RequestHeader, now_ms: int
+    ) -> Verdict:
+        if not state.mechanism:
+            return Verdict(close="a session is renewed with its own mechanism only")
+        request = SaslAuthenticateRequest.read(frame, header.body_start, header.api_version)[0]
+        try:
+            answer = self._evaluate(state, bytes(request.auth_bytes))
+        except AuthenticationError as error:
+            response = SaslAuthenticateResponse(
+                Code.SASL_AUTHENTICATION_FAILED,
+                f"Authentication failed during authentication by {state.mechanism}: the user or "
+                "the password is wrong, or the message is malformed.",
+                b"",
+            )
+            return Verdict(response, f"authentication failed: {error}", True)
+        lifetime_ms = self._maybe_complete(state, now_ms)
+        response = SaslAuthenticateResponse(Code.NONE, None, answer, lifetime_ms)
+        return Verdict(response, is_admitted=state.stage is Stage.AUTHENTICATED)
+
+    def _on_bare_token(self, state: Authentication, token: bytes, now_ms: int) -> Verdict:
+        try:
+            answer = self._evaluate(state, token)
+        except AuthenticationError as error:
+            return Verdict(None, f"authentication failed: {error}", True)
+        self._maybe_complete(state, now_ms)
+        return Verdict(answer, is_admitted=state.stage is Stage.AUTHENTICATED)
+
+    def _evaluate(self, state: Authentication, token: bytes) -> bytes:
+        server = state.server
+        answer = server.evaluate(token)
+        if server.is_complete and state.user not in (None, server.user):
+            raise AuthenticationError(f"the session is of user '{state.user}', not '{server.user}'")
+        return answer
+
+    def _maybe_complete(self, state: Authentication, now_ms: int) -> int:
+        """How long the session lasts, in ms, where the exchange is complete; else 0."""
+        if not state.server.is_complete:
+            return 0
+        lifetime_ms = self.settings.max_reauth_ms.get(state.mechanism, 0)
+        state.complete(now_ms, lifetime_ms)
+        return lifetime_ms

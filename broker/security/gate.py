@@ -1,0 +1,141 @@
+"""Between the frames of a listener with SASL and the broker: what the authenticator decides is
+carried out here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.broker.security.authentication import (
+    SERVE,
+    Authentication,
+    AuthenticationSettings,
+    Authenticator,
+)
+from barnabas.broker.security.users import Users
+from barnabas.protocol.errors import Code, ProtocolViolation
+from barnabas.protocol.framing import SIZE, RequestHeader, read_request_header
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.primitives import MalformedMessageError
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+    from barnabas.broker.outbox import ConnectionState
+
+logger = logging.getLogger("barnabas.security")
+
+
+class _Refusal(NamedTuple):
+    """An answer, and the end of its connection, that are put off."""
+
+    deadline_ms: int
+    connection: ConnectionState
+    pieces: Sequence[bytes | bytearray]
+    reason: str
+
+
+class SaslGate:
+    """Lets requests of clients through that have shown who they are.
+
+    Holds: refusals that wait for `connection.failed.authentication.delay.ms`, in their order.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        config, ids = broker.config, broker.ids
+        self._broker = broker
+        self._refusals: deque[_Refusal] = deque()
+        users = Users(
+            config.users,
+            config.plain_passwords,
+            broker.metadata.scram_credentials,
+            new_salt=lambda: ids.uuid().bytes,
+        )
+        self._failure_delay_ms = config.connection_failed_authentication_delay_ms
+        self._authenticator = Authenticator(
+            AuthenticationSettings(config.sasl_mechanisms, config.max_reauth_ms),
+            users,
+            new_nonce=lambda: ids.uuid().hex + ids.uuid().hex,
+            refusal=_refusal,
+        )
+
+    def on_connected(self, connection: ConnectionState) -> None:
+        connection.authentication = Authentication()
+
+    def is_served(
+        self,
+        connection: ConnectionState,
+        authentication: Authentication,
+        frame: memoryview,
+        now_ms: int,
+    ) -> bool:
+        """Whether the request goes its way; else it is answered here, or its connection ends.
+
+        Raises: ProtocolViolation where it cannot be read.
+        """
+        try:
+            verdict = self._authenticator.on_frame(authentication, frame, now_ms)
+        except (struct.error, IndexError, MalformedMessageError) as error:
+            raise ProtocolViolation(f"a request cannot be read: {error}") from error
+        if verdict is SERVE:
+            return True
+        if verdict.is_admitted:
+            self._broker.outbox.admitted.append(connection.connection_id)
+            logger.info(
+                "%s is user '%s', by %s",
+                connection.client_host,
+                authentication.user,
+                authentication.mechanism,
+            )
+        pieces: Sequence[bytes | bytearray] = ()
+        if isinstance(verdict.answer, bytes):
+            pieces = (SIZE.pack(len(verdict.answer)) + verdict.answer,)
+        elif verdict.answer is not None:
+            header = read_request_header(frame)
+            context = RequestContext(
+                0, header.api_version, "", "", -1, header.api_key, header.correlation_id
+            )
+            pieces = self._broker.encode(context, verdict.answer)
+        refusal = _Refusal(now_ms, connection, pieces, verdict.close)
+        if verdict.is_failure and self._failure_delay_ms:
+            deadline_ms = now_ms + self._failure_delay_ms
+            self._refusals.append(refusal._replace(deadline_ms=deadline_ms))
+        else:
+            self._carry_out(refusal)
+        return False
+
+    def _carry_out(self, refusal: _Refusal) -> None:
+        connection_id = refusal.connection.connection_id
+        if refusal.pieces:
+            self._broker.answer(connection_id, refusal.pieces)
+        if refusal.reason:
+            self._broker.close(connection_id, refusal.reason)
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next refusal is due."""
+        return self._refusals[0].deadline_ms if self._refusals else None
+
+    def on_tick(self, now_ms: int) -> None:
+        """Send the refusals that are due."""
+        while self._refusals and self._refusals[0].deadline_ms <= now_ms:
+            refusal = self._refusals.popleft()
+            if self._broker.connections.get(refusal.connection.connection_id) is refusal.connection:
+                self._carry_out(refusal)
+
+
+def _refusal(header: RequestHeader, code: Code) -> Message:
+    """An answer of the request's own kind, empty but for the error if it has a place for one."""
+    assert header.api is not None
+    name = header.api.name
+    module_name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    module = importlib.import_module(f"barnabas.protocol.messages.{module_name}")
+    answer: Message = getattr(module, f"{name}Response")()
+    if hasattr(answer, "error_code"):
+        answer.error_code = code
+    return answer

@@ -1,0 +1,73 @@
+"""JAAS texts, as `sasl.jaas.config` has them: the class of a login module, a flag, and options.
+
+    org.apache.kafka.common.security.plain.PlainLoginModule required
+        username="admin" password="secret" user_alice="her password";
+
+Source: KIP-85 and KIP-103; one module a text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_FLAGS = ("required", "requisite", "sufficient", "optional")
+_TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^\s="\';]+)|([=;]))', re.DOTALL)
+USER_PREFIX = "user_"
+
+
+class JaasError(ValueError):
+    """The text is none; the message says what is wrong, and shows no value of it."""
+
+
+class LoginModule(NamedTuple):
+    """What a JAAS text says."""
+
+    class_name: str
+    options: dict[str, str]
+
+    @property
+    def passwords(self) -> dict[str, str]:
+        """By user: what the options `user_NAME` say."""
+        return {
+            name.removeprefix(USER_PREFIX): value
+            for name, value in self.options.items()
+            if name.startswith(USER_PREFIX)
+        }
+
+
+def parse_jaas(text: str) -> LoginModule:
+    """Read a JAAS text. Raises: JaasError."""
+    words = _words(text)
+    if len(words) < 3 or words[-1] != ("", ";"):
+        raise JaasError("it must be: CLASS required OPTION=\"VALUE\" ...; with the ';' at its end")
+    (class_name, _), (flag, _), *options = words[:-1]
+    if flag.lower() not in _FLAGS:
+        raise JaasError(f"the class must be followed by one of {', '.join(_FLAGS)}")
+    values: dict[str, str] = {}
+    if len(options) % 3:
+        raise JaasError('each option must have the form NAME="VALUE"')
+    for (name, _), (_, equals), (value, mark) in zip(
+        options[::3], options[1::3], options[2::3], strict=True
+    ):
+        if not name or equals != "=" or mark:
+            raise JaasError('each option must have the form NAME="VALUE"')
+        values[name] = value
+    return LoginModule(class_name, values)
+
+
+def _words(text: str) -> list[tuple[str, str]]:
+    """(word, "") or ("", mark), in order."""
+    words: list[tuple[str, str]] = []
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise JaasError(f"it cannot be read from character {at + 1} on: is a quote missing?")
+        quoted, bare, mark = match.groups()
+        if mark:
+            words.append(("", mark))
+        else:
+            words.append((bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted), ""))
+        at = match.end()
+    return words

@@ -1,0 +1,42 @@
+"""PLAIN's server side: one message with a user's name and password (RFC 4616)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+
+from barnabas.broker.security.scram import AuthenticationError
+
+
+class PlainServer:
+    """The server's side of one exchange. passwords: by user."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._passwords = passwords
+        self.user = ""
+        self.is_complete = False
+
+    def evaluate(self, token: bytes) -> bytes:
+        """The answer, which is empty. Raises: AuthenticationError."""
+        try:
+            parts = token.decode().split("\0")
+        except UnicodeDecodeError as error:
+            raise AuthenticationError("a message that is no text") from error
+        if len(parts) != 3 or not parts[1] or not parts[2]:
+            raise AuthenticationError("a message that is not [user], NUL, user, NUL, password")
+        authorization, self.user, password = parts
+        expected = self._passwords.get(self.user)
+        # digests have one length: the time taken tells nothing of the password, nor whether
+        # there is such a user
+        is_right = hmac.compare_digest(_digest(password), _digest(expected or ""))
+        if expected is None or not is_right:
+            raise AuthenticationError(f"no such user, or a wrong password, for '{self.user[:100]}'")
+        if authorization not in ("", self.user):
+            raise AuthenticationError(f"user '{self.user}' may not act for another user")
+        self.is_complete = True
+        return b""
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

@@ -1,0 +1,146 @@
+"""SCRAM's server side: what is kept of a password, and the two messages that prove it.
+
+    client  n,[a=USER],n=USER,r=NONCE                     first
+    server  r=NONCE and more,s=SALT,i=ITERATIONS
+    client  c=GS2 HEADER,r=THE WHOLE NONCE,p=PROOF        final
+    server  v=SIGNATURE
+
+Source: RFC 5802 (SCRAM), RFC 7677 (SHA-256); KIP-84, KIP-554. Binding to a TLS channel is not
+offered.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from barnabas.broker.metadata import ScramCredential
+
+FEWEST_ITERATIONS, MOST_ITERATIONS = 4096, 16384
+_NAME = r"(?:[^=,\0]|=2C|=3D)+"
+_VALUE = r"[^,\0]+"
+_EXTENSIONS = rf"(?:,[A-Za-z]+={_VALUE})*"
+_FIRST = re.compile(
+    rf"(?P<gs2>n,(?:a=(?P<authorization>{_NAME}))?,)"
+    rf"(?P<bare>(?:m={_VALUE},)?n=(?P<user>{_NAME}),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+){_EXTENSIONS})"
+)
+_FINAL = re.compile(
+    r"(?P<without_proof>c=(?P<channel>[A-Za-z0-9+/=]*),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+))"
+    r",p=(?P<proof>[A-Za-z0-9+/=]+)"
+)
+
+
+class AuthenticationError(Exception):
+    """The client did not show who it is; the text is for the broker's log, and names no secret."""
+
+
+class Mechanism(NamedTuple):
+    """One of SCRAM's mechanisms: its number in Kafka's requests, and its hash."""
+
+    name: str
+    number: int
+    hash_name: str
+
+    def digest(self, key: bytes, text: bytes) -> bytes:
+        return hmac.digest(key, text, self.hash_name)
+
+    def hash(self, data: bytes) -> bytes:
+        return hashlib.new(self.hash_name, data).digest()
+
+
+SCRAM_SHA_256 = Mechanism("SCRAM-SHA-256", 1, "sha256")
+SCRAM_SHA_512 = Mechanism("SCRAM-SHA-512", 2, "sha512")
+MECHANISMS = {mechanism.name: mechanism for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512)}
+BY_NUMBER = {mechanism.number: mechanism for mechanism in MECHANISMS.values()}
+
+
+def credential_of(
+    mechanism: Mechanism, salted_password: bytes, salt: bytes, iterations: int
+) -> ScramCredential:
+    """The credential of a password that was salted and iterated already, as clients send it."""
+    client_key = mechanism.digest(salted_password, b"Client Key")
+    server_key = mechanism.digest(salted_password, b"Server Key")
+    return ScramCredential(salt, mechanism.hash(client_key), server_key, iterations)
+
+
+def salted(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
+    """Hi() of RFC 5802: some milliseconds of CPU for the fewest iterations that are allowed."""
+    return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
+
+
+class ScramServer:
+    """The server's side of one exchange.
+
+    Takes: credential_of_user, which gives None for a user that there is not; nonce, this server's
+           part of it, another each time.
+    After: user is the client's name once `is_complete`.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        credential_of_user: Callable[[str], ScramCredential | None],
+        nonce: str,
+    ) -> None:
+        self._mechanism, self._credential_of_user = mechanism, credential_of_user
+        self._own_nonce = nonce
+        self.user = ""
+        self.is_complete = False
+        self._gs2 = self._messages = self._nonce = ""
+        self._credential: ScramCredential | None = None
+
+    def evaluate(self, token: bytes) -> bytes:
+        """The answer to the client's next message. Raises: AuthenticationError."""
+        if self.is_complete:
+            raise AuthenticationError("a message after the last one of the exchange")
+        try:
+            text = token.decode()
+        except UnicodeDecodeError as error:
+            raise AuthenticationError("a message that is no text") from error
+        return self._first(text) if self._credential is None else self._final(text)
+
+    def _first(self, text: str) -> bytes:
+        match = _FIRST.fullmatch(text)
+        if match is None:
+            raise AuthenticationError("the client's first message is malformed")
+        self.user = match["user"].replace("=2C", ",").replace("=3D", "=")
+        if match["authorization"] not in (None, match["user"]):
+            raise AuthenticationError(f"user '{self.user}' may not act for another user")
+        self._credential = self._credential_of_user(self.user)
+        if self._credential is None:
+            raise AuthenticationError(f"there is no {self._mechanism.name} user '{self.user}'")
+        self._gs2 = match["gs2"]
+        self._nonce = match["nonce"] + self._own_nonce
+        salt = base64.b64encode(self._credential.salt).decode()
+        answer = f"r={self._nonce},s={salt},i={self._credential.iterations}"
+        self._messages = f"{match['bare']},{answer}"
+        return answer.encode()
+
+    def _final(self, text: str) -> bytes:
+        assert self._credential is not None
+        match = _FINAL.fullmatch(text)
+        if match is None:
+            raise AuthenticationError("the client's final message is malformed")
+        if match["nonce"] != self._nonce:
+            raise AuthenticationError("the client's final message has another nonce")
+        if match["channel"] != base64.b64encode(self._gs2.encode()).decode():
+            raise AuthenticationError("the client's final message binds another channel")
+        try:
+            proof = base64.b64decode(match["proof"], validate=True)
+        except binascii.Error as error:
+            raise AuthenticationError("the client's proof is malformed") from error
+        mechanism, credential = self._mechanism, self._credential
+        messages = f"{self._messages},{match['without_proof']}".encode()
+        signature = mechanism.digest(credential.stored_key, messages)
+        if len(proof) != len(signature):
+            raise AuthenticationError("the client's proof has another length")
+        client_key = bytes(left ^ right for left, right in zip(proof, signature, strict=True))
+        if not hmac.compare_digest(mechanism.hash(client_key), credential.stored_key):
+            raise AuthenticationError(f"a wrong password for user '{self.user}'")
+        self.is_complete = True
+        return b"v=" + base64.b64encode(mechanism.digest(credential.server_key, messages))

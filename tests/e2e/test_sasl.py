@@ -1,0 +1,136 @@
+"""Stock clients that have to say who they are: each mechanism, wrong passwords, and users that
+come and go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from kafka import KafkaProducer
+
+from barnabas import LocalBroker
+
+pytestmark = pytest.mark.e2e
+
+USER, PASSWORD = "alice", "her:secret"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalBroker]:
+    settings = {"connection.failed.authentication.delay.ms": "1"}
+    with LocalBroker(users={USER: PASSWORD}, topics=["t"], settings=settings) as broker:
+        yield broker
+
+
+def confluent(broker: LocalBroker, mechanism: str, user: str, password: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password,
+        "log_level": 0,
+    }
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_writes_and_reads(broker: LocalBroker, mechanism: str) -> None:
+    settings = confluent(broker, mechanism, USER, PASSWORD)
+    producer = Producer({**settings, "transactional.id": mechanism})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("t", mechanism.encode())
+    producer.commit_transaction(20)
+    consumer = Consumer({**settings, "group.id": mechanism, "auto.offset.reset": "earliest"})
+    consumer.subscribe(["t"])
+    values: set[bytes] = set()
+    while mechanism.encode() not in values:
+        message = consumer.poll(20)
+        assert message is not None
+        assert message.error() is None
+        values.add(message.value())
+    consumer.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_is_told_to_the_client(broker: LocalBroker, mechanism: str) -> None:
+    errors: list[KafkaError] = []
+    settings = confluent(broker, mechanism, USER, "wrong") | {"error_cb": errors.append}
+    producer = Producer(settings)
+    while not any(error.code() == KafkaError._AUTHENTICATION for error in errors):
+        producer.poll(1)
+    with pytest.raises(KafkaException):
+        producer.list_topics(timeout=0.5)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_writes(broker: LocalBroker, mechanism: str) -> None:
+    producer = KafkaProducer(
+        bootstrap_servers=broker.bootstrap_servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_plain_username=USER,
+        sasl_plain_password=PASSWORD,
+    )
+    assert producer.send("t", b"x").get(timeout=20).topic == "t"
+    producer.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_aiokafka_writes(broker: LocalBroker, mechanism: str) -> None:
+    async def write() -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=broker.bootstrap_servers,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=mechanism,
+            sasl_plain_username=USER,
+            sasl_plain_password=PASSWORD,
+        )
+        async with producer:
+            await producer.send_and_wait("t", b"x")
+
+    asyncio.run(asyncio.wait_for(write(), 30))
+
+
+def test_a_scram_user_made_by_a_client_outlives_a_kill(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data", users={USER: PASSWORD}, topics=["t"]) as broker:
+        admin = AdminClient(confluent(broker, "PLAIN", USER, PASSWORD))
+        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        made = UserScramCredentialUpsertion("bob", credential, b"his-secret")
+        for future in admin.alter_user_scram_credentials([made]).values():
+            future.result(20)
+        broker.kill()
+        broker.start()
+        producer = Producer(confluent(broker, "SCRAM-SHA-512", "bob", "his-secret"))
+        producer.produce("t", b"x")
+        assert producer.flush(20) == 0
+        admin = AdminClient(confluent(broker, "SCRAM-SHA-512", "bob", "his-secret"))
+        described = admin.describe_user_scram_credentials(["bob"])["bob"].result(20)
+        (info,) = described.scram_credential_infos
+        assert (info.mechanism, info.iterations) == (ScramMechanism.SCRAM_SHA_512, 4096)
+        log = "".join(broker.output)
+        assert "'bob'" in log
+        assert "secret" not in log
+        mode = (tmp_path / "data" / "barnabas-users").stat().st_mode
+        assert stat.S_IMODE(mode) == 0o600
+
+
+def test_a_client_without_sasl_is_not_served(broker: LocalBroker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    with pytest.raises(KafkaException):
+        producer.list_topics(timeout=1)
+    assert "has to authenticate first" in "".join(broker.output)

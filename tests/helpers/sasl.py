@@ -1,0 +1,62 @@
+"""A broker that asks who its clients are, and the clients' side of SASL."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from pathlib import Path
+from typing import Any
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from helpers.core_host import CoreHost
+
+USER, PASSWORD = "alice", "her-secret"
+REAUTH_MS = 3000
+JAAS = f'a.LoginModule required user_{USER}="{PASSWORD}" user_bob="{PASSWORD}";'
+
+
+def sasl_host(directory: Path) -> CoreHost:
+    """Its SCRAM-SHA-512 sessions end after REAUTH_MS; USER and bob have one password for all."""
+    settings = {
+        "listeners": "SASL://127.0.0.1:9092",
+        "listener.security.protocol.map": "SASL:SASL_PLAINTEXT",
+        "listener.name.sasl.plain.sasl.jaas.config": JAAS,
+        "listener.name.sasl.scram-sha-512.connections.max.reauth.ms": str(REAUTH_MS),
+    }
+    return CoreHost(directory, users={USER: PASSWORD, "bob": PASSWORD}, **settings)
+
+
+def plain_token(user: str, password: str) -> bytes:
+    return f"\0{user}\0{password}".encode()
+
+
+def scram_log_in(
+    host: CoreHost, connection: int, *, user: str = USER, expects_answer: bool = True
+) -> Any:
+    """SCRAM-SHA-512's two messages after the handshake; gives the last answer."""
+    answer = host.call(connection, SaslHandshakeRequest("SCRAM-SHA-512"), 1)
+    assert answer.error_code == Code.NONE
+    bare = f"n={user},r=nonce"
+    first = host.call(connection, SaslAuthenticateRequest(f"n,,{bare}".encode()), 2)
+    final = SaslAuthenticateRequest(final_message(bare, bytes(first.auth_bytes).decode()))
+    if expects_answer:
+        return host.call(connection, final, 2)
+    host.ask(connection, final, 2)
+    return None
+
+
+def final_message(bare: str, server_first: str, password: str = PASSWORD) -> bytes:
+    """The client's last message, by RFC 5802."""
+    parts = dict(part.split("=", 1) for part in server_first.split(","))
+    salted = hashlib.pbkdf2_hmac(
+        "sha512", password.encode(), base64.b64decode(parts["s"]), int(parts["i"])
+    )
+    without_proof = f"c=biws,r={parts['r']}"
+    client_key = hmac.digest(salted, b"Client Key", "sha512")
+    stored_key = hashlib.sha512(client_key).digest()
+    signature = hmac.digest(stored_key, f"{bare},{server_first},{without_proof}".encode(), "sha512")
+    proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
+    return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()

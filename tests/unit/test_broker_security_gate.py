@@ -1,0 +1,76 @@
+"""What the gate does with verdicts: answers, delays, ends, and larger frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.core_host import CoreHost
+from helpers.sasl import PASSWORD, USER, plain_token, sasl_host
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[CoreHost]:
+    host = sasl_host(tmp_path)
+    yield host
+    host.close()
+
+
+def fail(host: CoreHost, connection: int) -> None:
+    host.connect(connection)
+    host.call(connection, SaslHandshakeRequest("PLAIN"), 1)
+    host.ask(connection, SaslAuthenticateRequest(plain_token(USER, "wrong")), 1)
+
+
+def test_refusals_are_put_off_each_by_the_same_time(host: CoreHost) -> None:
+    fail(host, 1)
+    first_ms = host.now_ms
+    host.tick(60)
+    fail(host, 2)
+    assert host.broker.next_deadline_ms() == first_ms + 100
+    host.tick(40)
+    assert (sorted(host.closed), len(host.answers[1]), len(host.answers[2])) == ([1], 2, 1)
+    host.tick(60)
+    assert sorted(host.closed) == [1, 2]
+
+
+def test_a_client_that_has_hung_up_gets_no_refusal(host: CoreHost) -> None:
+    fail(host, 1)
+    host.broker.on_closed(1)
+    host.connect(1)  # another with the same number
+    host.tick(100)
+    assert host.answers[1] == []
+    assert host.closed == {}
+
+
+def test_frames_may_be_large_once_the_client_is_known(host: CoreHost) -> None:
+    fail(host, 1)
+    host.tick(100)
+    host.connect(2)
+    host.call(2, SaslHandshakeRequest("PLAIN"), 1)
+    answer = host.call(2, SaslAuthenticateRequest(plain_token(USER, PASSWORD)), 1)
+    assert answer.error_code == Code.NONE
+    assert host.broker.outbox.admitted == [2]
+
+
+@pytest.mark.parametrize("body", [b"", b"\0", b"\xff\xff\xff\xff"])
+def test_a_request_that_cannot_be_read_ends_the_connection(host: CoreHost, body: bytes) -> None:
+    host.connect(1)
+    header = b"\0\x11\0\x01\0\0\0\x05\xff\xff"  # SaslHandshake 1
+    host.broker.on_frame(1, memoryview(bytearray(header + body)), host.event_ms())
+    host.carry_out()
+    assert "cannot be read" in host.closed[1]
+
+
+def test_without_sasl_its_requests_are_out_of_place(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    assert host.call(1, SaslHandshakeRequest("PLAIN"), 1).error_code == Code.ILLEGAL_SASL_STATE
+    token = SaslAuthenticateRequest(plain_token(USER, PASSWORD))
+    assert host.call(1, token, 2).error_code == Code.ILLEGAL_SASL_STATE
+    host.close()

@@ -1,0 +1,40 @@
+"""JAAS texts of brokers' settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.security.jaas import JaasError, parse_jaas
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+def test_a_text_as_kafkas_documentation_has_it() -> None:
+    text = f"""{MODULE} required
+        username="admin"
+        password="admin-secret"
+        user_admin="admin-secret" user_alice = 'x'
+        user_bob="with \\"quotes\\", = ; and \\\\";
+    """.replace("'x'", '"x"')
+    module = parse_jaas(text)
+    assert module.class_name == MODULE
+    assert module.options["username"] == "admin"
+    assert module.passwords == {
+        "admin": "admin-secret", "alice": "x", "bob": 'with "quotes", = ; and \\',
+    }  # fmt: skip
+
+
+def test_a_module_without_options() -> None:
+    assert parse_jaas(f"{MODULE} required;").passwords == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", MODULE, f"{MODULE} required", f"{MODULE} needed;", f'{MODULE} required user_a="b"',
+     f"{MODULE} required user_a;", f'{MODULE} required user_a="secret;', f"{MODULE} required =b;",
+     f"{MODULE} required user_a==b;", f'{MODULE} required "secret" a;'],
+)  # fmt: skip
+def test_a_text_that_is_none(text: str) -> None:
+    with pytest.raises(JaasError) as error:
+        parse_jaas(text)
+    assert "secret" not in str(error.value)

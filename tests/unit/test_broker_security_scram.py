@@ -1,0 +1,109 @@
+"""SCRAM's server side, by RFC 5802 and the example of RFC 7677."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from barnabas.broker.metadata import ScramCredential
+from barnabas.broker.security.scram import (
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+    AuthenticationError,
+    ScramServer,
+    credential_of,
+    salted,
+)
+
+# RFC 7677, section 3
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+CLIENT_NONCE, SERVER_NONCE = "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+CLIENT_FIRST = f"n,,n=user,r={CLIENT_NONCE}"
+SERVER_FIRST = f"r={CLIENT_NONCE}{SERVER_NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+WITHOUT_PROOF = f"c=biws,r={CLIENT_NONCE}{SERVER_NONCE}"
+PROOF = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+SERVER_FINAL = "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+PENCIL = credential_of(SCRAM_SHA_256, salted(SCRAM_SHA_256, "pencil", SALT, 4096), SALT, 4096)
+
+
+def server(user: str = "user") -> ScramServer:
+    def credential(name: str) -> ScramCredential | None:
+        return PENCIL if name == user else None
+
+    return ScramServer(SCRAM_SHA_256, credential, SERVER_NONCE)
+
+
+def test_the_example_of_the_rfc() -> None:
+    exchange = server()
+    assert exchange.evaluate(CLIENT_FIRST.encode()).decode() == SERVER_FIRST
+    assert not exchange.is_complete
+    assert exchange.evaluate(f"{WITHOUT_PROOF},p={PROOF}".encode()).decode() == SERVER_FINAL
+    assert (exchange.is_complete, exchange.user) == (True, "user")
+    with pytest.raises(AuthenticationError, match="after the last"):
+        exchange.evaluate(b"")
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["", "user", "n,n=user,r=x", "y,,n=user,r=x", "p=tls-unique,,n=user,r=x", "n,,n=,r=x",
+     "n,,r=x", "n,,n=user", "n,,n=user,r=", "n,,r=x,n=user", "n,,n=user,r=a b", "n,,n=user,r=x\n",
+     "n,,n=us=er,r=x", "n,,n=user,r=x,what", "n,,n=user,r=x,a1=b", "n,a=other,n=user,r=x",
+     "n,,n=nobody,r=x"],
+)  # fmt: skip
+def test_a_first_message_that_is_refused(first: str) -> None:
+    with pytest.raises(AuthenticationError):
+        server().evaluate(first.encode())
+
+
+@pytest.mark.parametrize(
+    "first", ["n,a=user,n=user,r=x", "n,,m=more,n=user,r=x", "n,,n=user,r=x,what=this,a=b"]
+)
+def test_a_first_message_with_more_in_it(first: str) -> None:
+    assert server().evaluate(first.encode()).startswith(b"r=x" + SERVER_NONCE.encode())
+
+
+@pytest.mark.parametrize(
+    "final",
+    [
+        "",
+        CLIENT_FIRST,
+        WITHOUT_PROOF,
+        f"{WITHOUT_PROOF},p=",
+        f"{WITHOUT_PROOF},p=!?",
+        f"{WITHOUT_PROOF},p=abc",  # is not of base 64
+        f"{WITHOUT_PROOF},p={base64.b64encode(bytes(32)).decode()}",
+        f"{WITHOUT_PROOF},p={base64.b64encode(bytes(16)).decode()}",
+        f"{WITHOUT_PROOF},p={base64.b64encode(bytes(64)).decode()}",
+        f"{WITHOUT_PROOF},ext=1,p={PROOF}",
+        f"c=biws,r={CLIENT_NONCE},p={PROOF}",
+        f"c=biws,r=x{CLIENT_NONCE}{SERVER_NONCE},p={PROOF}",
+        f"c=eSws,r={CLIENT_NONCE}{SERVER_NONCE},p={PROOF}",  # binds another channel
+        f"c=,r={CLIENT_NONCE}{SERVER_NONCE},p={PROOF}",
+    ],
+)
+def test_a_final_message_that_is_refused(final: str) -> None:
+    exchange = server()
+    exchange.evaluate(CLIENT_FIRST.encode())
+    with pytest.raises(AuthenticationError):
+        exchange.evaluate(final.encode())
+    assert not exchange.is_complete
+
+
+def test_the_right_proof_of_another_password_is_refused() -> None:
+    other = credential_of(SCRAM_SHA_256, salted(SCRAM_SHA_256, "other", SALT, 4096), SALT, 4096)
+    exchange = ScramServer(SCRAM_SHA_256, lambda _: other, SERVER_NONCE)
+    exchange.evaluate(CLIENT_FIRST.encode())
+    with pytest.raises(AuthenticationError, match="wrong password for user 'user'"):
+        exchange.evaluate(f"{WITHOUT_PROOF},p={PROOF}".encode())
+
+
+def test_commas_and_equals_signs_of_a_name_are_escaped() -> None:
+    exchange = ScramServer(SCRAM_SHA_256, lambda _: PENCIL, SERVER_NONCE)
+    exchange.evaluate(b"n,,n=a=2Cb=3Dc,r=x")
+    assert exchange.user == "a,b=c"
+
+
+def test_the_hash_is_the_mechanisms() -> None:
+    credential = credential_of(SCRAM_SHA_512, b"salted", b"salt", 4096)
+    assert (len(credential.stored_key), len(PENCIL.stored_key)) == (64, 32)
