@@ -71,9 +71,9 @@ sim: install
 mutants: install
 	PYTHONPATH=tests:. $(BIN)/python -m mutants --sample $(SAMPLE) --processes $(PROCESSES)
 
-# What 500 seeds of the simulator find of those that lose, double, hide or reveal data.
+# What 500 seeds of the simulator find of a sample that was judged to lose, double, hide or reveal data.
 mutants-sim: install
-	PYTHONPATH=tests:. $(BIN)/python -m mutants --sim 500 --sample $(SAMPLE) --processes $(PROCESSES)
+	PYTHONPATH=tests:. $(BIN)/python -m mutants --sim 500 --judged --processes $(PROCESSES)
 
 torture: install
 	PYTHONPATH=tests:. $(BIN)/python -m torture.clients --minutes $(MINUTES)

@@ -7,6 +7,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
+import pickle
 import sys
 import time
 from collections import defaultdict
@@ -14,11 +16,12 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from mutants import equivalents, simulating, targets
+from mutants import equivalents, judged, targets
 from mutants.hunting import UNFIT, Hunt, Verdict, hunt
 from mutants.mutations import Mutant, MutatedModule, diff_of
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 CACHE = ROOT / ".mutants"
 
 
@@ -38,13 +41,17 @@ def main() -> int:
             for mutant in eligible
             if any(fnmatchcase(f"{mutant.module}:{mutant.function}", each) for each in options.only)
         ]
+    judgements = judged.load()
+    effects = judged.effects(judgements, everything)
+    if options.judged:
+        eligible = [mutant for mutant in eligible if mutant.key in effects]
     if options.key:
         eligible = [mutant for mutant in eligible if mutant.key in options.key]
     entries = equivalents.load()
     reasons = equivalents.reasons(entries, everything)
     chosen = _sample(
         eligible,
-        None if options.sample == "all" or options.key else int(options.sample),
+        None if options.sample == "all" or options.key or options.judged else int(options.sample),
         options.seed,
     )
     print(
@@ -65,6 +72,8 @@ def main() -> int:
                 _tell(verdict.mutant, _word(verdict, reasons))
 
     if options.sim:
+        from mutants import simulating  # it loads the product, which pytest is to do itself
+
         hunt_all(simulating.verdicts(ROOT, chosen, modules, options.sim, options.processes))
     else:
 
@@ -74,7 +83,7 @@ def main() -> int:
                 f"which test runs which line is known after {time.monotonic() - began_s:.0f} s",
                 flush=True,
             )
-            hunt_all(hunter.verdicts(chosen, modules, coverage, options.processes))
+            hunt_all(hunter.verdicts(chosen, modules, coverage, options.processes, options.seconds))
 
         hunt(ROOT, modules, body, options.tests or ())
     _report(
@@ -82,12 +91,21 @@ def main() -> int:
         reasons,
         f"{options.sim} seeds of the simulator" if options.sim else "unit and property tests",
     )
+    if options.judged:
+        _report_effects(verdicts, effects)
     stale = [entry for entry in entries if not any(entry.matches(mutant) for mutant in everything)]
     for entry in stale:
         print(
             f"equivalent.toml: no such mutant any more: {entry.module} {entry.function}: "
             f"{entry.old!r} -> {entry.new!r}"
         )
+    places = {(mutant.module, mutant.function, mutant.old, mutant.new) for mutant in everything}
+    for entry in judgements:
+        if entry.place not in places:
+            print(
+                f"judged.toml: no such mutant any more: {entry.module} {entry.function}: "
+                f"{entry.old!r} -> {entry.new!r}"
+            )
     if options.report:
         options.report.write_text(
             json.dumps([_row(verdict, reasons) for verdict in verdicts], indent=1)
@@ -115,12 +133,22 @@ def _options() -> argparse.Namespace:
         metavar="MODULE:FUNCTION",
         help="a pattern, such as 'storage/log.py:Log._roll'",
     )
+    parser.add_argument(
+        "--judged", action="store_true", help="those alone that judged.toml knows to do harm"
+    )
     parser.add_argument("--key", action="append", help="this mutant alone")
     parser.add_argument(
         "--tests",
         action="append",
         metavar="FILES",
         help="let these test files hunt alone, such as 'unit/test_storage_*.py': a first look",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=math.inf,
+        help="let tests of so many CPU seconds hunt one mutant, those of its module and the quick "
+        "ones first (default: all that run it)",
     )
     parser.add_argument("--processes", type=int, default=2, help="at a time (default 2)")
     parser.add_argument("--report", type=Path, help="write all verdicts to this file, as JSON")
@@ -139,8 +167,23 @@ def _mutated_modules() -> dict[str, MutatedModule]:
             for path in ROOT.glob(pattern)
         }
     )
-    modules = {name: MutatedModule(ROOT, name, targets.is_target) for name in names}
+    modules = {name: _mutated_module(name) for name in names}
     return {name: module for name, module in modules.items() if module.mutants}
+
+
+def _mutated_module(name: str) -> MutatedModule:
+    """Made once, and kept for as long as the module and what makes mutants are the same."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in (ROOT / name, HERE / "mutations.py", HERE / "targets.py"):
+        digest.update(path.read_bytes())
+    kept = CACHE / f"{name.replace('/', '-')}-{digest.hexdigest()}.mutants"
+    if kept.exists():
+        module: MutatedModule = pickle.loads(kept.read_bytes())
+        return module
+    module = MutatedModule(ROOT, name, targets.is_target)
+    CACHE.mkdir(exist_ok=True)
+    kept.write_bytes(pickle.dumps(module))
+    return module
 
 
 def _sample(mutants: list[Mutant], count: int | None, seed: str) -> list[Mutant]:
@@ -203,6 +246,15 @@ def _report(verdicts: list[Verdict], reasons: dict[str, str], hunters: str) -> N
         [verdict for verdict in counted if not verdict.mutant.is_own],
         reasons,
     )
+
+
+def _report_effects(verdicts: list[Verdict], effects: dict[str, str]) -> None:
+    counted = [verdict for verdict in verdicts if verdict.why != UNFIT]
+    print("\nBy what they do:\n")
+    for effect in judged.EFFECTS:
+        of_effect = [verdict for verdict in counted if effects[verdict.mutant.key] == effect]
+        if of_effect:
+            _print_share(effect, of_effect, {})
 
 
 def _print_share(name: str, verdicts: Iterable[Verdict], reasons: dict[str, str]) -> None:

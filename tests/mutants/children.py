@@ -122,6 +122,16 @@ def _isolate(directory: Path, limit_s: float) -> None:
             sys.modules[module].IN_MEMORY = str(directory)  # type: ignore[attr-defined]
 
 
+def limit_next_step(limit_s: float) -> None:
+    """Within a child: end it when what comes next takes more CPU time than that.
+
+    A change that makes the code run for ever is then known at once, whatever is still to come.
+    """
+    _, hard_s = resource.getrlimit(resource.RLIMIT_CPU)
+    soft_s = math.ceil(time.process_time() + limit_s)
+    resource.setrlimit(resource.RLIMIT_CPU, (min(soft_s, hard_s), hard_s))
+
+
 def _end(
     selector: selectors.BaseSelector, key: selectors.SelectorKey, is_out_of_time: bool
 ) -> Outcome:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import logging
+import math
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mutants.children import Job, Outcome, run_all
+from mutants.children import Job, Outcome, limit_next_step, run_all
 from mutants.mutations import Mutant, MutatedModule
 from mutants.planting import Functions, UnfitMutant
 
@@ -202,15 +203,16 @@ class Hunt:
         modules: dict[str, MutatedModule],
         coverage: Coverage,
         processes: int,
+        most_s: float = math.inf,
     ) -> Iterator[Verdict]:
-        """What the tests make of each."""
+        """What the tests make of each. most_s: of CPU time for one, as they took when recorded."""
         tests_of: dict[str, tuple[str, ...]] = {}
         by_key: dict[str, Mutant] = {}
         last_finder: dict[str, str | None] = {}  # by function: what noticed the mutant before
 
         def job(mutant: Mutant) -> Job:
             first = last_finder.get(f"{mutant.module}:{mutant.function}")
-            names = _tests_of(mutant, modules[mutant.module], coverage, first)
+            names = _tests_of(mutant, modules[mutant.module], coverage, first, most_s)
             tests_of[mutant.key], by_key[mutant.key] = names, mutant
 
             def run(directory: Path) -> str:
@@ -218,7 +220,10 @@ class Hunt:
                     self.functions.plant(mutant, modules[mutant.module].source_of(mutant))
                 except UnfitMutant:
                     return UNFIT
-                return self.run_tests(names, directory)
+                return self.run_tests(names, directory, limit)
+
+            def limit(name: str) -> None:
+                limit_next_step(LEAST_LIMIT_S + TIMES_AS_LONG * coverage.took_s[name])
 
             limit_s = LEAST_LIMIT_S + TIMES_AS_LONG * sum(coverage.took_s[name] for name in names)
             return Job(mutant.key, run, limit_s)
@@ -248,14 +253,26 @@ def _verdict(mutant: Mutant, tests: int, outcome: Outcome) -> Verdict:
 
 
 def _tests_of(
-    mutant: Mutant, module: MutatedModule, coverage: Coverage, first: str | None
+    mutant: Mutant, module: MutatedModule, coverage: Coverage, first: str | None, most_s: float
 ) -> tuple[str, ...]:
-    """The tests that run the changed lines: `first` if it is one of them, then the quick ones."""
+    """The tests that run the changed lines, in the order of their chances.
+
+    `first` if it is one of them, then those of the module's own test files, then the quick ones.
+    No more than took `most_s` of CPU time together.
+    """
     lines = coverage.lines.get(mutant.module, {})
     names: set[str] = set()
     for line in module.lines_of(mutant):
         names.update(lines.get(line, ()))
-    return tuple(sorted(names, key=lambda name: (name != first, coverage.took_s[name], name)))
+    own = f"/test_{mutant.module.removesuffix('.py').replace('/', '_')}.py::"
+    chosen = []
+    for name in sorted(
+        names, key=lambda name: (name != first, own not in name, coverage.took_s[name], name)
+    ):
+        most_s -= coverage.took_s[name]
+        if most_s >= 0 or not chosen:
+            chosen.append(name)
+    return tuple(chosen)
 
 
 def hunt(

@@ -10,13 +10,14 @@ from pathlib import Path
 from checkers import kinds_of
 from sim.world import run_seed
 
-from mutants.children import Job, Outcome, run_all
+from mutants.children import Job, Outcome, limit_next_step, run_all
 from mutants.hunting import UNFIT, Verdict
 from mutants.mutations import Mutant, MutatedModule
 from mutants.planting import Functions, UnfitMutant
 
 SECONDS_A_SEED = 0.5  # at most, on the average: the sound broker takes an eighth of it
 LEAST_LIMIT_S = 60.0
+LONGEST_SEED_S = 15.0
 
 
 def verdicts(
@@ -45,6 +46,7 @@ def verdicts(
             except UnfitMutant:
                 return UNFIT
             for seed in range(seeds):
+                limit_next_step(LONGEST_SEED_S)
                 findings = run_seed(seed).findings
                 if findings:
                     return f"seed {seed}: {', '.join(sorted(kinds_of(findings)))}"

@@ -9,7 +9,7 @@ from checkers import Partition
 
 from barnabas.protocol.errors import Code
 from sim import wire
-from sim.network import LOST, REQUEST_TIMEOUT_MS, Link
+from sim.network import LOST, REQUEST_TIMEOUT_MS, Forgiving, Link
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -58,14 +58,14 @@ def name_of(code: int) -> str:
 class Client:
     """One client with one connection.
 
-    lost: how many requests it never had an answer to. forgives: that the broker hangs up on it,
-    since it asked for that. ends_after: with one more power loss than so many, the client is gone.
+    lost: how many requests it never had an answer to. forgives: when the broker may hang
+    up on it. ends_after: with one more power loss than so many, the client is gone.
     """
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.rng = world, name, world.rng
         self.link: Link | None = None
-        self.forgives = False
+        self.forgives = Forgiving.NEVER
         self.lost = 0
         self.ends_after: int | None = None
 

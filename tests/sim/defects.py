@@ -8,8 +8,6 @@ may give it away; `tweak` turns a drawn scenario towards where the mistake shows
 from __future__ import annotations
 
 import contextlib
-import errno
-import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -60,10 +58,10 @@ from barnabas.storage.log_manager import LogManager
 from barnabas.storage.log_reader import Isolation, LogReader
 from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager
-from sim.disk import Refusal, SimDisk, SimFile
-from sim.network import Weather
+from sim import focuses
+from sim.disk import SimDisk, SimFile
 from sim.node import Node
-from sim.scenario import DURABILITY, Group, Scenario
+from sim.scenario import Scenario
 
 Tweak = Callable[[Scenario], None]
 
@@ -83,566 +81,6 @@ DEFECTS: list[Defect] = []
 
 def _as_drawn(scenario: Scenario) -> None:
     pass
-
-
-def _with_kills(scenario: Scenario) -> None:
-    scenario.fault_weights = (4, 0, 1, 4, 2, 0)
-    scenario.fault_count = 6
-    scenario.power_share = 0.0
-    scenario.last_restart = "kill"
-
-
-def _with_power(scenario: Scenario) -> None:
-    scenario.fault_weights = (0, 4, 0, 1, 0, 0)
-    scenario.power_share = 1.0
-    scenario.fault_count = 4
-    scenario.last_restart = "power"
-
-
-def _with_power_and_survivors(scenario: Scenario) -> None:
-    _with_power(scenario)
-    scenario.sessions_end_with_power = False
-
-
-def _with_compaction(scenario: Scenario) -> None:
-    scenario.topics = {"kv": 1}
-    scenario.groups, scenario.meddlers = (), 0
-    scenario.compacted_topics = ["kv"]
-    scenario.topic_configs = {
-        "kv": {
-            "segment.bytes": "400",
-            "cleanup.policy": "compact",
-            "min.cleanable.dirty.ratio": "0.01",
-        }
-    }
-    scenario.properties["log.cleaner.backoff.ms"] = "50"
-    scenario.flushed_topics, scenario.readers = [], [([("kv", 0)], True)]
-    scenario.workers, scenario.applications, scenario.idempotent_producers, scenario.rounds = (
-        0,
-        2,
-        1,
-        6,
-    )
-    scenario.fault_weights, scenario.fault_count, scenario.power_share, scenario.last_restart = (
-        (1, 0, 1, 1, 1, 0),
-        2,
-        0.0,
-        "kill",
-    )
-
-
-def _with_small_segments_and_power(scenario: Scenario) -> None:
-    _with_power(scenario)
-    scenario.padding = 0.0  # such a batch has no place in one of them
-    for configs in scenario.topic_configs.values():
-        configs["segment.bytes"] = "400"
-
-
-def _with_power_on_transactions(scenario: Scenario) -> None:
-    _with_power(scenario)
-    scenario.workers, scenario.applications, scenario.rounds, scenario.pausing = 0, 2, 8, 0.0
-
-
-def _with_power_and_short_journals(scenario: Scenario) -> None:
-    _with_power_on_transactions(scenario)
-    scenario.properties["log.flush.offset.checkpoint.interval.ms"] = "20"
-
-
-def _with_crashes_of_starts(scenario: Scenario) -> None:
-    """Power losses amid transactions, whose producers go on, and starts after them that a kill cuts
-    short.
-    """
-    _with_power_on_transactions(scenario)
-    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
-        {"tx": 2},
-        [],
-        [],
-        0,
-    )
-    (
-        scenario.topic_configs,
-        scenario.growing,
-        scenario.remade_topic,
-        scenario.idempotent_producers,
-    ) = {"tx": {}}, [], "", 0
-    scenario.readers = [(scenario.partitions_of("tx"), True)]
-    scenario.sessions_end_with_power, scenario.pausing, scenario.applications, scenario.zombies = (
-        False,
-        1.0,
-        3,
-        0.0,
-    )
-    scenario.fault_weights, scenario.power_share, scenario.fault_count = (0, 1, 0, 0, 0, 0), 0.1, 10
-    scenario.fault_gap_ms, scenario.crash_at_start, scenario.start_steps = (30, 300), 0.8, (25, 70)
-    scenario.transaction_timeout_ms = 5000
-
-
-def _with_flushed_records_and_power(scenario: Scenario) -> None:
-    """Nothing but records whose flush was answered, in logs that share a journal."""
-    _with_power(scenario)
-    scenario.topics = {"plain": 4}
-    scenario.groups = ()
-    scenario.topic_configs = {"plain": {"flush.messages": "1"}}
-    scenario.flushed_topics, scenario.compacted_topics, scenario.growing, scenario.remade_topic = (
-        ["plain"],
-        [],
-        [],
-        "",
-    )
-    (
-        scenario.idempotent_producers,
-        scenario.applications,
-        scenario.workers,
-        scenario.consumers,
-        scenario.rounds,
-    ) = 4, 0, 0, 0, 24
-    scenario.fault_count, scenario.fault_gap_ms = 12, (20, 300)
-    scenario.crash_at_start, scenario.start_steps = 0.7, (20, 90)
-    scenario.properties["barnabas.flush.journal.logs"] = "1"
-    scenario.readers = [(scenario.partitions_of("plain"), False)]
-
-
-def _with_stops_and_power(scenario: Scenario) -> None:
-    """A clean stop, and soon after the next start the power, amid transactions whose producers go
-    on.
-    """
-    _with_power_on_transactions(scenario)
-    scenario.sessions_end_with_power, scenario.pausing, scenario.applications = False, 0.5, 3
-    scenario.fault_weights, scenario.fault_count, scenario.fault_gap_ms = (
-        (0, 3, 3, 0, 0, 0),
-        12,
-        (2, 200),
-    )
-    scenario.properties |= {
-        "barnabas.flush.journal.logs": "0",
-        "log.flush.offset.checkpoint.interval.ms": "60000",
-        "log.initial.task.delay.ms": "30000",
-    }
-
-
-def _with_kills_and_power_without_journal(scenario: Scenario) -> None:
-    """A slow disk, a kill between a decision and its flush, and soon the power."""
-    _with_power_on_transactions(scenario)
-    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
-        {"tx": 3},
-        [],
-        [],
-        0,
-    )
-    (
-        scenario.topic_configs,
-        scenario.growing,
-        scenario.remade_topic,
-        scenario.idempotent_producers,
-    ) = {"tx": {}}, [], "", 0
-    scenario.meddlers, scenario.is_audited, scenario.plain_acks = 0, False, ()
-    scenario.readers = [(scenario.partitions_of("tx"), True)]
-    scenario.properties["barnabas.flush.journal.logs"] = "0"
-    scenario.fault_weights, scenario.power_share, scenario.fault_count, scenario.fault_gap_ms = (
-        (4, 4, 0, 0, 0, 0),
-        0.0,
-        14,
-        (100, 700),
-    )
-    scenario.crash_at_start, scenario.rounds, scenario.fsync_ms, scenario.chaos_ms = (
-        0.0,
-        40,
-        120,
-        9000,
-    )
-    scenario.zombies, scenario.dying, scenario.applications, scenario.sessions_end_with_power = (
-        0.0,
-        0.0,
-        1,
-        False,
-    )
-
-
-def _with_power_and_slow_flushes(scenario: Scenario) -> None:
-    """Transactions whose records, and the journal's frame, are long on their way to the disk."""
-    _with_power_on_transactions(scenario)
-    scenario.properties["barnabas.flush.journal.logs"], scenario.fsync_ms = "1", 60
-    scenario.fault_count, scenario.fault_gap_ms = 8, (30, 500)
-
-
-def _with_power_on_unflushed_transactions(scenario: Scenario) -> None:
-    _with_power_on_transactions(scenario)
-    scenario.properties[DURABILITY] = "os"
-    scenario.applications, scenario.rounds = 2, 10
-
-
-def _with_a_clock_set_back(scenario: Scenario) -> None:
-    scenario.clock_steps_ms = (-3_600_000,)
-
-
-def _with_a_clock_set_back_and_kills(scenario: Scenario) -> None:
-    _with_kills(scenario)
-    _with_a_clock_set_back(scenario)
-    scenario.applications, scenario.dying = 2, 0.4
-
-
-def _with_deletions(scenario: Scenario) -> None:
-    _with_kills(scenario)
-    scenario.fault_weights = (4, 0, 0, 0, 0, 4)
-
-
-def _with_deletions_and_power(scenario: Scenario) -> None:
-    _with_power(scenario)
-    scenario.fault_weights, scenario.fault_count = (0, 3, 0, 0, 0, 4), 8
-
-
-def _with_retention_and_power(scenario: Scenario) -> None:
-    _with_power(scenario)
-    scenario.padding = 0.0
-    scenario.topic_configs["plain"] |= {"segment.bytes": "400", "retention.bytes": "0"}
-    scenario.properties |= {
-        "log.initial.task.delay.ms": "200",
-        "log.retention.check.interval.ms": "500",
-    }
-    scenario.idempotent_producers, scenario.rounds = 2, 6
-
-
-def _with_refused_rolls(scenario: Scenario) -> None:
-    """No room for new segments, again and again, in a log that retention keeps short."""
-    scenario.topics = {"plain": 1}
-    scenario.topic_configs = {
-        "plain": {"segment.bytes": "400", "retention.bytes": "3000", "file.delete.delay.ms": "0"}
-    }
-    scenario.properties |= {
-        "log.initial.task.delay.ms": "200",
-        "log.retention.check.interval.ms": "500",
-    }
-    scenario.flushed_topics, scenario.compacted_topics, scenario.growing, scenario.remade_topic = (
-        [],
-        [],
-        [],
-        "",
-    )
-    (
-        scenario.idempotent_producers,
-        scenario.applications,
-        scenario.workers,
-        scenario.consumers,
-        scenario.rounds,
-    ) = 2, 0, 0, 0, 30
-    scenario.readers = [([("plain", 0)], False)]
-    scenario.fault_count, scenario.chaos_ms = 0, 6000
-    scenario.refusals = tuple(Refusal(frozenset({"inode"}), errno.EDQUOT) for _ in range(8))
-
-
-def _with_outages(scenario: Scenario) -> None:
-    """Partitions that go off line and return, amid transactions over them."""
-    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
-        {"tx": 2},
-        [],
-        [],
-        0,
-    )
-    (
-        scenario.topic_configs,
-        scenario.growing,
-        scenario.remade_topic,
-        scenario.idempotent_producers,
-    ) = {"tx": {}}, [], "", 0
-    scenario.readers = [(scenario.partitions_of("tx"), True)]
-    scenario.workers, scenario.applications, scenario.rounds, scenario.pausing, scenario.zombies = (
-        0,
-        3,
-        20,
-        0.0,
-        0.0,
-    )
-    scenario.fault_count, scenario.power_share, scenario.crash_at_start, scenario.chaos_ms = (
-        0,
-        0.0,
-        0.0,
-        9000,
-    )
-    scenario.outages, scenario.fault_gap_ms, scenario.transaction_timeout_ms = 6, (50, 600), 20_000
-    scenario.groups = ()
-
-
-def _with_outages_and_slow_flushes(scenario: Scenario) -> None:
-    """Kills between a decision's way to the journal and its end; then the partition is back."""
-    _with_outages(scenario)
-    scenario.fsync_ms = 250
-    scenario.properties["barnabas.flush.journal.logs"] = "1"
-
-
-def _from_kafka(scenario: Scenario) -> None:
-    """What was written first was written to an Apache Kafka that was restarted often."""
-    scenario.kafka_epochs, scenario.applications, scenario.rounds = 3, 2, 8
-
-
-def _from_killed_kafka(scenario: Scenario) -> None:
-    """Its cleaner was at work."""
-    _with_compaction(scenario)
-    scenario.kafka_epochs, scenario.kafka_was_killed = 3, True
-    scenario.power_share, scenario.fault_count = 0.0, 0
-
-
-def _with_damaged_journals(scenario: Scenario) -> None:
-    _with_power_on_transactions(scenario)
-    scenario.journal_damage, scenario.fault_count = 1.0, 8
-
-
-def _with_deaths(scenario: Scenario) -> None:
-    scenario.dying, scenario.applications, scenario.workers, scenario.chaos_ms = 0.4, 2, 0, 1000
-
-
-def _with_small_segments(scenario: Scenario) -> None:
-    scenario.padding = 0.0
-    for configs in scenario.topic_configs.values():
-        configs["segment.bytes"] = "400"
-
-
-def _with_several_partitions(scenario: Scenario) -> None:
-    scenario.topics["tx"], scenario.applications = 3, 2
-
-
-def _with_bumped_epochs(scenario: Scenario) -> None:
-    """Power losses, after which idempotent producers go on with their ids and the next epoch."""
-    _with_power(scenario)
-    (
-        scenario.bumps_epochs,
-        scenario.idempotent_producers,
-        scenario.applications,
-        scenario.workers,
-    ) = True, 2, 0, 0
-    scenario.topics, scenario.flushed_topics, scenario.topic_configs["plain"] = {"plain": 1}, [], {}
-    scenario.compacted_topics, scenario.growing, scenario.remade_topic, scenario.consumers = (
-        [],
-        [],
-        "",
-        0,
-    )
-    scenario.readers = [(scenario.partitions_of("plain"), False)]
-    scenario.rounds, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = (
-        40,
-        20,
-        (20, 400),
-        6000,
-    )
-
-
-def _with_new_producers(scenario: Scenario) -> None:
-    """As with new epochs, but a producer that is out of sequence asks for a new id."""
-    _with_bumped_epochs(scenario)
-    scenario.bumps_epochs = False
-
-
-def _with_lost_tails(scenario: Scenario) -> None:
-    """Power losses that take what readers, and members of a group, have read; more than that is
-    written after them.
-    """
-    _with_power(scenario)
-    (
-        scenario.bumps_epochs,
-        scenario.idempotent_producers,
-        scenario.applications,
-        scenario.workers,
-    ) = True, 2, 0, 0
-    scenario.topics, scenario.flushed_topics, scenario.topic_configs["plain"] = {"plain": 1}, [], {}
-    (
-        scenario.compacted_topics,
-        scenario.growing,
-        scenario.remade_topic,
-        scenario.outages,
-        scenario.refusals,
-    ) = [], [], "", 0, ()
-    scenario.readers, scenario.epoch_followers = [(scenario.partitions_of("plain"), False)], 1
-    scenario.consumers, scenario.groups = (
-        0,
-        (Group("readers of plain", "plain", 1, 1500, 0.0, 0.0, False),),
-    )
-    scenario.rounds, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = (
-        40,
-        12,
-        (100, 700),
-        6000,
-    )
-
-
-def _with_lost_tails_and_members_that_go_on(scenario: Scenario) -> None:
-    _with_lost_tails(scenario)
-    scenario.members_go_on = True
-
-
-def _with_group(scenario: Scenario) -> None:
-    scenario.topics |= {"in": 1, "out": 1}
-    scenario.transaction_timeout_ms = 5000
-    scenario.workers, scenario.feeders, scenario.applications, scenario.idempotent_producers = (
-        2,
-        1,
-        0,
-        0,
-    )
-    scenario.readers = [(scenario.partitions_of("out"), True)]
-
-
-def _with_remakes(scenario: Scenario) -> None:
-    """A topic that is deleted and made again, and little beside it."""
-    _with_kills(scenario)
-    scenario.topics = {"gone": 1}
-    scenario.groups, scenario.meddlers = (), 0
-    scenario.topic_configs = {"gone": {"file.delete.delay.ms": "60000"}}
-    scenario.flushed_topics, scenario.compacted_topics, scenario.growing = [], [], []
-    scenario.remade_topic, scenario.remakes, scenario.consumers = "gone", 2, 1
-    scenario.workers, scenario.applications, scenario.idempotent_producers, scenario.rounds = (
-        0,
-        1,
-        1,
-        6,
-    )
-    scenario.readers = [([("gone", 0)], True)]
-
-
-def _with_remakes_and_power(scenario: Scenario) -> None:
-    _with_remakes(scenario)
-    scenario.topic_configs["gone"]["flush.messages"] = "1"
-    scenario.flushed_topics, scenario.consumers, scenario.remakes = ["gone"], 2, 4
-    scenario.fault_weights, scenario.fault_count, scenario.power_share, scenario.last_restart = (
-        (2, 3, 1, 4, 1, 0),
-        6,
-        0.6,
-        "power",
-    )
-
-
-def _with_calm_remakes(scenario: Scenario) -> None:
-    _with_remakes(scenario)
-    scenario.fault_count = 0
-
-
-def _with_growth(scenario: Scenario) -> None:
-    _with_kills(scenario)
-    scenario.growing, scenario.idempotent_producers, scenario.rounds = ["plain"], 2, 6
-
-
-def _with_static_members(scenario: Scenario) -> None:
-    _with_group(scenario)
-    scenario.is_static, scenario.twins, scenario.fault_count = True, 0.8, 1
-
-
-def _with_static_members_and_rebalances(scenario: Scenario) -> None:
-    _with_static_members(scenario)
-    scenario.leaving, scenario.twins, scenario.chaos_ms, scenario.fault_count = 0.2, 0.0, 8000, 0
-
-
-def _with_departures(scenario: Scenario) -> None:
-    _with_group(scenario)
-    scenario.leaving = 0.6
-
-
-def _with_meddlers(scenario: Scenario) -> None:
-    scenario.meddlers, scenario.applications = 2, 2
-    scenario.properties["barnabas.decompressed.max.bytes"] = "1200000"
-    scenario.topic_configs = {topic: {"segment.bytes": "4000000"} for topic in scenario.topics}
-    scenario.compacted_topics, scenario.flushed_topics = [], []
-
-
-def _with_stops(scenario: Scenario) -> None:
-    _with_group(scenario)
-    scenario.stops_ms, scenario.fault_count, scenario.weather = (
-        (1400, 1400, 1400),
-        0,
-        Weather(delay_ms=3),
-    )
-    scenario.chaos_ms, scenario.transaction_timeout_ms = 6000, 800
-
-
-def _with_groups(scenario: Scenario) -> None:
-    scenario.groups = (
-        Group("group 0", "plain", 2, 2500, 0.05, 0.0, False),
-        Group("group 1", "plain", 2, 300, 0.15, 0.0, False),
-    )
-    scenario.chaos_ms, scenario.fault_count = 6000, 1
-
-
-def _with_a_clock_put_forward(scenario: Scenario) -> None:
-    _with_group(scenario)
-    scenario.clock_steps_ms, scenario.fault_count, scenario.weather = (
-        (120_000,),
-        0,
-        Weather(delay_ms=3),
-    )
-    scenario.chaos_ms = 3000
-
-
-def _with_large_batches(scenario: Scenario) -> None:
-    _with_lost_answers(scenario)
-    scenario.weather = Weather(delay_ms=5, cut=0.2)
-    scenario.padding, scenario.applications, scenario.idempotent_producers, scenario.workers = (
-        0.8,
-        2,
-        0,
-        0,
-    )
-    scenario.transaction_timeout_ms, scenario.pausing, scenario.fault_count = 3000, 0.0, 0
-    scenario.topic_configs = {topic: {"segment.bytes": "4000000"} for topic in scenario.topics}
-    scenario.compacted_topics, scenario.flushed_topics = [], []
-
-
-def _with_expiry(scenario: Scenario) -> None:
-    scenario._draw_expiry()
-    scenario.properties["producer.id.expiration.ms"] = "1500"
-    (
-        scenario.transaction_timeout_ms,
-        scenario.pausing,
-        scenario.applications,
-        scenario.fault_count,
-    ) = 4000, 1.0, 2, 0
-    scenario.zombies, scenario.workers, scenario.idempotent_producers = 0.0, 0, 0
-
-
-def _with_retention(scenario: Scenario) -> None:
-    for topic in ("plain", "tx"):
-        scenario.topic_configs[topic] = {
-            "segment.bytes": "400",
-            "retention.ms": "1500",
-            "file.delete.delay.ms": "0",
-        }
-    scenario.properties |= {
-        "log.initial.task.delay.ms": "200",
-        "log.retention.check.interval.ms": "200",
-    }
-    scenario.fault_count, scenario.last_restart, scenario.rounds, scenario.flushed_topics = (
-        0,
-        "none",
-        8,
-        [],
-    )
-
-
-def _with_an_auditor(scenario: Scenario) -> None:
-    _with_kills(scenario)
-    scenario.is_audited, scenario.applications = True, 2
-
-
-def _with_power_on_flushed_topics(scenario: Scenario) -> None:
-    _with_power(scenario)
-    scenario.topic_configs["plain"] = {"flush.messages": "1"}
-    scenario.flushed_topics, scenario.readers = (
-        ["plain"],
-        [([("plain", 0)], False), ([("plain", 0)], True)],
-    )
-    scenario.idempotent_producers, scenario.rounds = 2, 6
-
-
-def _with_lost_answers(scenario: Scenario) -> None:
-    _with_kills(scenario)
-    scenario.weather = Weather(delay_ms=30, cut=0.08, stall=0.02)
-    scenario.idempotent_producers = 2
-
-
-def _with_a_disk_that_fails(scenario: Scenario) -> None:
-    """Its fsyncs fail, again and again, and it takes no new file then."""
-    scenario.power_share, scenario.crash_at_start, scenario.last_restart = 0.0, 0.0, "kill"
-    scenario.fault_count, scenario.stops_ms, scenario.sessions_end_with_power = 0, (), False
-    scenario.rounds, scenario.transaction_timeout_ms, scenario.pausing = 12, 5000, 0.0
-    scenario.refusals = tuple(
-        Refusal(frozenset({"fsync", "inode"}), errno.EIO, after) for after in (0, 0, 1, 0)
-    )
 
 
 def defect(
@@ -677,7 +115,7 @@ def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
     "lost",
     "torn",
     "offsets",
-    tweak=_with_power,
+    tweak=focuses.with_power,
 )
 def answer_before_flush() -> Iterator[None]:
     def wait(self: FlushQueue, logs: Any, then: Any, now_ms: int) -> None:
@@ -698,7 +136,7 @@ def answer_before_flush() -> Iterator[None]:
     "lost",
     "torn",
     "offsets",
-    tweak=_with_power_and_slow_flushes,
+    tweak=focuses.with_power_and_slow_flushes,
 )
 def decision_before_its_frame() -> Iterator[None]:
     write = FlushQueue._write_frame
@@ -718,7 +156,7 @@ def decision_before_its_frame() -> Iterator[None]:
     "lost",
     "torn",
     "offsets",
-    tweak=_with_power,
+    tweak=focuses.with_power,
 )
 def decisions_are_not_redone() -> Iterator[None]:
     def redo_decisions(self: TransactionRecovery, decisions: Any, now_ms: int) -> None:
@@ -733,7 +171,7 @@ def decisions_are_not_redone() -> Iterator[None]:
     "lost",
     "torn",
     "offsets",
-    tweak=_with_power_on_transactions,
+    tweak=focuses.with_power_on_transactions,
 )
 def markers_are_not_redone() -> Iterator[None]:
     def redo_markers(self: TransactionRecovery, journaled: Any, now_ms: int) -> None:
@@ -748,7 +186,7 @@ def markers_are_not_redone() -> Iterator[None]:
     "lost",
     "torn",
     "offsets",
-    tweak=_with_power_and_short_journals,
+    tweak=focuses.with_power_and_short_journals,
 )
 def markers_are_not_flushed_later() -> Iterator[None]:
     def flush_later(self: FlushQueue, logs: Any, now_ms: int) -> None:
@@ -762,7 +200,7 @@ def markers_are_not_flushed_later() -> Iterator[None]:
     "a commit marker written again is for whatever is open",
     "aborted-read",
     "precommitted-read",
-    tweak=_with_power_on_transactions,
+    tweak=focuses.with_power_on_transactions,
 )
 def redone_markers_end_the_next_transaction() -> Iterator[None]:
     def is_open(self: Any, log: Log, topic_id: bytes) -> bool:
@@ -777,7 +215,7 @@ def redone_markers_end_the_next_transaction() -> Iterator[None]:
     "lost",
     "torn",
     "offsets",
-    tweak=_with_power,
+    tweak=focuses.with_power,
 )
 def half_a_flush() -> Iterator[None]:
     begin = Durability.begin_flush
@@ -795,7 +233,11 @@ def half_a_flush() -> Iterator[None]:
 
 
 @defect(
-    "flush journals are not read after a power loss", "lost", "torn", "offsets", tweak=_with_power
+    "flush journals are not read after a power loss",
+    "lost",
+    "torn",
+    "offsets",
+    tweak=focuses.with_power,
 )
 def journals_are_not_read() -> Iterator[None]:
     def read(self: FlushJournal) -> Redo:
@@ -806,7 +248,11 @@ def journals_are_not_read() -> Iterator[None]:
 
 
 @defect(
-    "a flush journal goes before its logs are flushed", "lost", "torn", "offsets", tweak=_with_power
+    "a flush journal goes before its logs are flushed",
+    "lost",
+    "torn",
+    "offsets",
+    tweak=focuses.with_power,
 )
 def journals_go_too_early() -> Iterator[None]:
     begin = FlushJournal.begin_next
@@ -826,7 +272,7 @@ def journals_go_too_early() -> Iterator[None]:
     "aborted-read",
     "offsets",
     "stuck",
-    tweak=_with_crashes_of_starts,
+    tweak=focuses.with_crashes_of_starts,
 )
 def boot_is_noted_too_early() -> Iterator[None]:
     load = LogManager.load
@@ -844,7 +290,7 @@ def boot_is_noted_too_early() -> Iterator[None]:
     "lost",
     "torn",
     "offsets",
-    tweak=_with_flushed_records_and_power,
+    tweak=focuses.with_flushed_records_and_power,
 )
 def written_again_and_not_flushed() -> Iterator[None]:
     write_again, load = LogLoader._write_again, LogManager.load
@@ -873,7 +319,7 @@ def written_again_and_not_flushed() -> Iterator[None]:
     "aborted-read",
     "offsets",
     "crashed",
-    tweak=_with_stops_and_power,
+    tweak=focuses.with_stops_and_power,
 )
 def mark_of_a_clean_stop_comes_back() -> Iterator[None]:
     unlink, fsync_dir = SimDisk.unlink, SimDisk.fsync_dir
@@ -900,7 +346,7 @@ def mark_of_a_clean_stop_comes_back() -> Iterator[None]:
     "lost",
     "offsets",
     "aborted-read",
-    tweak=_with_kills_and_power_without_journal,
+    tweak=focuses.with_kills_and_power_without_journal,
 )
 def decisions_after_a_kill_are_not_flushed() -> Iterator[None]:
     complete = TransactionRecovery.complete_transactions
@@ -918,7 +364,7 @@ def decisions_after_a_kill_are_not_flushed() -> Iterator[None]:
     "lost",
     "torn",
     "offsets",
-    tweak=_with_flushed_records_and_power,
+    tweak=focuses.with_flushed_records_and_power,
 )
 def flushes_reach_too_far() -> Iterator[None]:
     finish = Log.finish_flush
@@ -938,7 +384,7 @@ def flushes_reach_too_far() -> Iterator[None]:
     "torn",
     "offsets",
     "refused",
-    tweak=_with_power,
+    tweak=focuses.with_power,
 )
 def recovery_point_too_high() -> Iterator[None]:
     def ends(self: LogManager) -> Offsets:
@@ -955,7 +401,7 @@ def recovery_point_too_high() -> Iterator[None]:
     "torn",
     "stuck",
     "offsets",
-    tweak=_with_kills,
+    tweak=focuses.with_kills,
 )
 def complete_before_marker() -> Iterator[None]:
     write_markers = TransactionEnds._write_markers
@@ -985,7 +431,7 @@ def complete_before_marker() -> Iterator[None]:
     "refused",
     "torn",
     "offsets",
-    tweak=_with_kills,
+    tweak=focuses.with_kills,
 )
 def data_before_ongoing() -> Iterator[None]:
     run = CoordinatorRuntime.run_transactions
@@ -1038,7 +484,7 @@ def _is_ongoing(broker: Any, result: Result) -> bool:
     "stuck",
     "lost",
     "torn",
-    tweak=_with_kills,
+    tweak=focuses.with_kills,
 )
 def prepared_is_forgotten() -> Iterator[None]:
     def prepared(self: TransactionCoordinator) -> list[Decision]:
@@ -1054,7 +500,7 @@ def prepared_is_forgotten() -> Iterator[None]:
     "torn",
     "offsets",
     "refused",
-    tweak=_with_power,
+    tweak=focuses.with_power,
 )
 def names_are_not_durable() -> Iterator[None]:
     begin = Durability.begin_flush
@@ -1077,7 +523,7 @@ def names_are_not_durable() -> Iterator[None]:
     "torn",
     "aborted-read",
     "offsets",
-    tweak=_with_power_and_survivors,
+    tweak=focuses.with_power_and_survivors,
 )
 def power_loss_is_not_noticed() -> Iterator[None]:
     def is_same_run(self: RunNote) -> bool:
@@ -1096,7 +542,7 @@ def power_loss_is_not_noticed() -> Iterator[None]:
     "aborted-read",
     "offsets",
     "torn",
-    tweak=_with_a_disk_that_fails,
+    tweak=focuses.with_a_disk_that_fails,
 )
 def failures_need_a_new_file() -> Iterator[None]:
     def write_failure(self: RunNote) -> None:
@@ -1113,7 +559,7 @@ def failures_need_a_new_file() -> Iterator[None]:
     "stuck",
     "skipped",
     "torn",
-    tweak=_with_small_segments_and_power,
+    tweak=focuses.with_small_segments_and_power,
 )
 def holes_are_kept() -> Iterator[None]:
     def is_torn_before(self: Any, number: int, end_offset: int) -> bool:
@@ -1127,7 +573,7 @@ def holes_are_kept() -> Iterator[None]:
     "a marker written again ends whatever is open",
     "aborted-read",
     "precommitted-read",
-    tweak=_with_power_on_transactions,
+    tweak=focuses.with_power_on_transactions,
 )
 def markers_end_the_next_transaction() -> Iterator[None]:
     def ended_before(self: Log, producer_id: int, marker_timestamp: int) -> bool:
@@ -1141,7 +587,7 @@ def markers_end_the_next_transaction() -> Iterator[None]:
     "what a power loss leaves open is committed, where commits are not flushed",
     "aborted-read",
     "precommitted-read",
-    tweak=_with_power_on_unflushed_transactions,
+    tweak=focuses.with_power_on_unflushed_transactions,
 )
 def hanging_transactions_are_committed() -> Iterator[None]:
     abort = TransactionRecovery._abort_hanging_transactions
@@ -1160,7 +606,7 @@ def hanging_transactions_are_committed() -> Iterator[None]:
         yield
 
 
-@defect("where a log begins is not written down", "watermark", tweak=_with_deletions)
+@defect("where a log begins is not written down", "watermark", tweak=focuses.with_deletions)
 def deletions_are_forgotten() -> Iterator[None]:
     def write_starts(self: LogManager) -> None:
         self.log_dir.changed_starts.clear()
@@ -1169,7 +615,7 @@ def deletions_are_forgotten() -> Iterator[None]:
         yield
 
 
-@defect("transactions do not time out", "stuck", tweak=_with_deaths)
+@defect("transactions do not time out", "stuck", tweak=focuses.with_deaths)
 def no_timeouts() -> Iterator[None]:
     def next_deadline_ms(self: TransactionCoordinator) -> int | None:
         return None
@@ -1184,7 +630,7 @@ def no_timeouts() -> Iterator[None]:
 @defect(
     "a deleted topic leaves its logs where the next one of its name finds them",
     "deleted",
-    tweak=_with_remakes,
+    tweak=focuses.with_remakes,
 )
 def deleted_logs_are_found_again() -> Iterator[None]:
     create = LogManager.create
@@ -1205,7 +651,7 @@ def deleted_logs_are_found_again() -> Iterator[None]:
 @defect(
     "offsets that groups committed on a deleted topic hold for the next one of its name",
     "offsets",
-    tweak=_with_remakes,
+    tweak=focuses.with_remakes,
 )
 def offsets_outlive_their_topic() -> Iterator[None]:
     def on_topics_deleted(self: GroupCoordinator, names: Any) -> Iterator[Result]:
@@ -1215,7 +661,7 @@ def offsets_outlive_their_topic() -> Iterator[None]:
         yield
 
 
-@defect("that a topic grew is not written down", "lost", tweak=_with_growth)
+@defect("that a topic grew is not written down", "lost", tweak=focuses.with_growth)
 def growth_is_forgotten() -> Iterator[None]:
     def grow_topics(self: ClusterMetadata, counts: Any) -> list[Any]:
         for name, count in counts.items():
@@ -1227,7 +673,11 @@ def growth_is_forgotten() -> Iterator[None]:
         yield
 
 
-@defect("partitions that a topic got later begin anew with each start", "lost", tweak=_with_growth)
+@defect(
+    "partitions that a topic got later begin anew with each start",
+    "lost",
+    tweak=focuses.with_growth,
+)
 def grown_partitions_begin_anew() -> Iterator[None]:
     load = LogManager.load
 
@@ -1244,7 +694,7 @@ def grown_partitions_begin_anew() -> Iterator[None]:
 @defect(
     "a start that DeleteRecords has raised is written down and not flushed",
     "deleted",
-    tweak=_with_deletions_and_power,
+    tweak=focuses.with_deletions_and_power,
 )
 def deletions_are_not_durable() -> Iterator[None]:
     write = OffsetCheckpoints.write
@@ -1265,7 +715,7 @@ def deletions_are_not_durable() -> Iterator[None]:
     "order",
     "stuck",
     "crashed",
-    tweak=_with_power_and_survivors,
+    tweak=focuses.with_power_and_survivors,
 )
 def copies_are_believed() -> Iterator[None]:
     def lacking(self: Redo, *args: Any) -> str:
@@ -1285,7 +735,7 @@ def copies_are_believed() -> Iterator[None]:
     "crashed",
     "lost",
     "deleted",
-    tweak=_with_refused_rolls,
+    tweak=focuses.with_refused_rolls,
 )
 def failed_rolls_count() -> Iterator[None]:
     roll = Log._roll
@@ -1306,7 +756,7 @@ def failed_rolls_count() -> Iterator[None]:
     "torn",
     "lost",
     "aborted-read",
-    tweak=_with_outages,
+    tweak=focuses.with_outages,
 )
 def decisions_do_not_keep() -> Iterator[None]:
     def note_offline(self: TransactionEnds, decision: Any) -> None:
@@ -1321,7 +771,7 @@ def decisions_do_not_keep() -> Iterator[None]:
     "torn",
     "lost",
     "aborted-read",
-    tweak=_with_outages_and_slow_flushes,
+    tweak=focuses.with_outages_and_slow_flushes,
 )
 def off_line_partitions_have_no_end() -> Iterator[None]:
     partition_ends = TransactionEnds._partition_ends
@@ -1340,7 +790,7 @@ def off_line_partitions_have_no_end() -> Iterator[None]:
     "crashed",
     "refused",
     "torn",
-    tweak=_from_kafka,
+    tweak=focuses.from_kafka,
 )
 def coordinator_epochs_stand_still() -> Iterator[None]:
     make = TransactionCoordinator.__init__
@@ -1363,7 +813,7 @@ def coordinator_epochs_stand_still() -> Iterator[None]:
     "a log that Apache Kafka's cleaner has gone over ends with its first gap",
     "lost",
     "watermark",
-    tweak=_from_killed_kafka,
+    tweak=focuses.from_killed_kafka,
 )
 def kafkas_gaps_are_torn_ends() -> Iterator[None]:
     def is_torn(self: Any, number: int, end_offset: int) -> bool:
@@ -1378,7 +828,7 @@ def kafkas_gaps_are_torn_ends() -> Iterator[None]:
     "torn",
     "lost",
     "offsets",
-    tweak=_with_damaged_journals,
+    tweak=focuses.with_damaged_journals,
 )
 def damaged_frames_end_the_journal() -> Iterator[None]:
     def knows(data: bytes, position: int) -> int:
@@ -1392,7 +842,7 @@ def damaged_frames_end_the_journal() -> Iterator[None]:
     "the start that retention has raised is not written down",
     "watermark",
     "deleted",
-    tweak=_with_retention_and_power,
+    tweak=focuses.with_retention_and_power,
 )
 def retained_starts_are_not_written() -> Iterator[None]:
     def write_starts(self: LogManager) -> None:
@@ -1410,7 +860,9 @@ def retained_starts_are_not_written() -> Iterator[None]:
         yield
 
 
-@defect("what DeleteRecords took is there again after a kill", "deleted", tweak=_with_deletions)
+@defect(
+    "what DeleteRecords took is there again after a kill", "deleted", tweak=focuses.with_deletions
+)
 def deleted_records_come_back() -> Iterator[None]:
     def write_starts(self: LogManager) -> None:
         self.log_dir.changed_starts.clear()
@@ -1508,7 +960,11 @@ def zombies_may_write() -> Iterator[None]:
         yield
 
 
-@defect("offsets of members that the group has left behind are taken", "offsets", tweak=_with_group)
+@defect(
+    "offsets of members that the group has left behind are taken",
+    "offsets",
+    tweak=focuses.with_group,
+)
 def group_does_not_fence() -> Iterator[None]:
     def check(self: GroupCoordinator, *args: Any, **kwargs: Any) -> Code:
         return Code.NONE
@@ -1520,7 +976,7 @@ def group_does_not_fence() -> Iterator[None]:
 @defect(
     "a static member that comes back is one more member, and its former self stays",
     "member",
-    tweak=_with_static_members,
+    tweak=focuses.with_static_members,
 )
 def static_members_are_not_replaced() -> Iterator[None]:
     def join_new_static(
@@ -1543,7 +999,7 @@ def static_members_are_not_replaced() -> Iterator[None]:
 @defect(
     "a member may go on in a generation that is over",
     "member",
-    tweak=_with_static_members_and_rebalances,
+    tweak=focuses.with_static_members_and_rebalances,
 )
 def former_generations_are_let_on() -> Iterator[None]:
     def on_heartbeat(self: ClassicGroup, request: Any, now_ms: int) -> Code:
@@ -1557,7 +1013,9 @@ def former_generations_are_let_on() -> Iterator[None]:
 
 
 @defect(
-    "a member that leaves stays until it is silent for too long", "member", tweak=_with_departures
+    "a member that leaves stays until it is silent for too long",
+    "member",
+    tweak=focuses.with_departures,
 )
 def departures_are_put_off() -> Iterator[None]:
     def on_leave(self: ClassicGroup, leaving: Any, result: Result, now_ms: int) -> list[Code]:
@@ -1574,7 +1032,7 @@ def departures_are_put_off() -> Iterator[None]:
     "lost",
     "torn",
     "order",
-    tweak=_with_new_producers,
+    tweak=focuses.with_new_producers,
 )
 def producer_ids_are_given_twice() -> Iterator[None]:
     init = ProducerIdAllocator.__init__
@@ -1599,7 +1057,7 @@ def producer_ids_are_given_twice() -> Iterator[None]:
     "of a producer's last five batches a restart keeps one",
     "refused",
     "duplicate",
-    tweak=_with_lost_answers,
+    tweak=focuses.with_lost_answers,
 )
 def window_lost_on_restart() -> Iterator[None]:
     def restore_window(self: Log, entry: ProducerEntry) -> None:
@@ -1609,7 +1067,12 @@ def window_lost_on_restart() -> Iterator[None]:
         yield
 
 
-@defect("a batch that comes again is written again", "duplicate", "order", tweak=_with_lost_answers)
+@defect(
+    "a batch that comes again is written again",
+    "duplicate",
+    "order",
+    tweak=focuses.with_lost_answers,
+)
 def duplicates_are_written() -> Iterator[None]:
     check = ProducerStateManager.check_batch
 
@@ -1684,7 +1147,7 @@ def late_batches_join_the_next_transaction() -> Iterator[None]:
     "moved",
     "lost",
     "order",
-    tweak=_with_bumped_epochs,
+    tweak=focuses.with_bumped_epochs,
 )
 def former_epochs_are_remembered() -> Iterator[None]:
     on_batch = ProducerStateManager.on_batch
@@ -1740,7 +1203,7 @@ def stable_offset_of_the_wrong_transaction() -> Iterator[None]:
     "torn",
     "stuck",
     "offsets",
-    tweak=_with_kills,
+    tweak=focuses.with_kills,
 )
 def snapshot_without_open_transactions() -> Iterator[None]:
     encode = ProducerStateManager.encode_snapshot
@@ -1805,7 +1268,7 @@ def aborts_are_marked_as_commits() -> Iterator[None]:
     "offsets",
     "torn",
     "duplicate",
-    tweak=_with_deaths,
+    tweak=focuses.with_deaths,
 )
 def timeouts_commit() -> Iterator[None]:
     fenced = TransactionMetadata.fenced
@@ -1820,7 +1283,7 @@ def timeouts_commit() -> Iterator[None]:
 @defect(
     "aborts are looked for in the segment that is read, and not in the later ones",
     "aborted-read",
-    tweak=_with_small_segments,
+    tweak=focuses.with_small_segments,
 )
 def aborts_of_later_segments_are_missed() -> Iterator[None]:
     def aborted(self: LogReader, offset: int, segment: Any, slice: Any) -> list[Any]:
@@ -1840,7 +1303,7 @@ def aborts_of_later_segments_are_missed() -> Iterator[None]:
     "torn",
     "lost",
     "offsets",
-    tweak=_with_several_partitions,
+    tweak=focuses.with_several_partitions,
 )
 def one_marker_a_transaction() -> Iterator[None]:
     write = TransactionEnds._write_markers
@@ -1892,7 +1355,7 @@ def second_transaction_does_not_hold_back() -> Iterator[None]:
     "aborted-read",
     "crashed",
     "torn",
-    tweak=_with_compaction,
+    tweak=focuses.with_compaction,
 )
 def compaction_beyond_the_stable_offset() -> Iterator[None]:
     assess = clean_plan.assess
@@ -1912,7 +1375,7 @@ def compaction_beyond_the_stable_offset() -> Iterator[None]:
     "compaction keeps the records of aborted transactions",
     "aborted-read",
     "lost",
-    tweak=_with_compaction,
+    tweak=focuses.with_compaction,
 )
 def compaction_forgets_what_was_aborted() -> Iterator[None]:
     def is_aborted(self: Any, header: Any) -> bool:
@@ -1925,7 +1388,7 @@ def compaction_forgets_what_was_aborted() -> Iterator[None]:
 # --- offsets ------------------------------------------------------------------------------------
 
 
-@defect("offsets of a transaction hold before its marker", "offsets", tweak=_with_group)
+@defect("offsets of a transaction hold before its marker", "offsets", tweak=focuses.with_group)
 def offsets_before_the_marker() -> Iterator[None]:
     replay = GroupCoordinator.replay
 
@@ -1943,7 +1406,7 @@ def offsets_before_the_marker() -> Iterator[None]:
         yield
 
 
-@defect("the markers of offsets are not written", "offsets", "stuck", tweak=_with_group)
+@defect("the markers of offsets are not written", "offsets", "stuck", tweak=focuses.with_group)
 def offsets_without_markers() -> Iterator[None]:
     append = TransactionEnds.append_marker
 
@@ -1954,7 +1417,9 @@ def offsets_without_markers() -> Iterator[None]:
         yield
 
 
-@defect("offsets are given out while a transaction may change them", "offsets", tweak=_with_group)
+@defect(
+    "offsets are given out while a transaction may change them", "offsets", tweak=focuses.with_group
+)
 def unstable_offsets_are_given_out() -> Iterator[None]:
     fetch_offsets = GroupCoordinator._fetch_offsets
 
@@ -1967,7 +1432,11 @@ def unstable_offsets_are_given_out() -> Iterator[None]:
         yield
 
 
-@defect("offsets of a transaction hold whether it commits or aborts", "offsets", tweak=_with_group)
+@defect(
+    "offsets of a transaction hold whether it commits or aborts",
+    "offsets",
+    tweak=focuses.with_group,
+)
 def aborted_offsets_hold() -> Iterator[None]:
     replay_end = GroupOffsets.replay_end
 
@@ -1978,7 +1447,7 @@ def aborted_offsets_hold() -> Iterator[None]:
         yield
 
 
-@defect("groups are not told of markers", "offsets", "stuck", tweak=_with_group)
+@defect("groups are not told of markers", "offsets", "stuck", tweak=focuses.with_group)
 def markers_do_not_reach_groups() -> Iterator[None]:
     def replay_marker(self: GroupCoordinator, *arguments: Any) -> None:
         pass
@@ -1990,7 +1459,12 @@ def markers_do_not_reach_groups() -> Iterator[None]:
 # --- leader epochs ------------------------------------------------------------------------------
 
 
-@defect("leader epochs do not rise after a power loss", "skipped", "stuck", tweak=_with_lost_tails)
+@defect(
+    "leader epochs do not rise after a power loss",
+    "skipped",
+    "stuck",
+    tweak=focuses.with_lost_tails,
+)
 def leader_epochs_stand_still() -> Iterator[None]:
     begin = LogManager._begin_leader_epoch
 
@@ -2008,7 +1482,9 @@ def leader_epochs_stand_still() -> Iterator[None]:
 
 
 @defect(
-    "offsets beyond the end of a log that a power loss cut stay", "offsets", tweak=_with_lost_tails
+    "offsets beyond the end of a log that a power loss cut stay",
+    "offsets",
+    tweak=focuses.with_lost_tails,
 )
 def offsets_of_lost_tails_stay() -> Iterator[None]:
     with changed(GroupCoordinator, "offsets_beyond_log_end", lambda self, *args, **kwargs: []):
@@ -2018,7 +1494,7 @@ def offsets_of_lost_tails_stay() -> Iterator[None]:
 @defect(
     "members go on over a power loss from where they stand",
     "offsets",
-    tweak=_with_lost_tails_and_members_that_go_on,
+    tweak=focuses.with_lost_tails_and_members_that_go_on,
 )
 def members_outlive_a_power_loss() -> Iterator[None]:
     with changed(GroupCoordinator, "on_power_loss", lambda self, now_ms: Result()):
@@ -2032,7 +1508,7 @@ def members_outlive_a_power_loss() -> Iterator[None]:
     "deadlines go the way of the wall clock when it is set",
     "stuck",
     "crashed",
-    tweak=_with_a_clock_set_back,
+    tweak=focuses.with_a_clock_set_back,
 )
 def deadlines_follow_the_wall_clock() -> Iterator[None]:
     tick = Broker.on_tick
@@ -2049,7 +1525,7 @@ def deadlines_follow_the_wall_clock() -> Iterator[None]:
 @defect(
     "to a start what an earlier, later clock has written lies in the future",
     "stuck",
-    tweak=_with_a_clock_set_back_and_kills,
+    tweak=focuses.with_a_clock_set_back_and_kills,
 )
 def records_begin_in_the_future() -> Iterator[None]:
     def since_ms(self: WallClock, timestamp_ms: int) -> int:
@@ -2062,7 +1538,7 @@ def records_begin_in_the_future() -> Iterator[None]:
 @defect(
     "sessions and transactions end early when the wall clock is put forward",
     "early",
-    tweak=_with_a_clock_put_forward,
+    tweak=focuses.with_a_clock_put_forward,
 )
 def deadlines_jump_with_the_wall_clock() -> Iterator[None]:
     with deadlines_follow_the_wall_clock():
@@ -2072,14 +1548,16 @@ def deadlines_jump_with_the_wall_clock() -> Iterator[None]:
 @defect(
     "after a stop of the process deadlines are judged before the sockets are heard",
     "early",
-    tweak=_with_stops,
+    tweak=focuses.with_stops,
 )
 def judged_before_heard() -> Iterator[None]:
     with changed(Node, "hears_first", False):
         yield
 
 
-@defect("a member's session is as long as the shortest there may be", "early", tweak=_with_groups)
+@defect(
+    "a member's session is as long as the shortest there may be", "early", tweak=focuses.with_groups
+)
 def sessions_are_cut_short() -> Iterator[None]:
     def restart_session(self: ClassicGroup, member: Any, now_ms: int) -> None:
         self._timers.schedule(self._session_key(member.member_id), now_ms + 100)
@@ -2093,7 +1571,7 @@ def sessions_are_cut_short() -> Iterator[None]:
     "stuck",
     "aborted-read",
     "lost",
-    tweak=_with_expiry,
+    tweak=focuses.with_expiry,
 )
 def open_producers_expire() -> Iterator[None]:
     def expire(self: ProducerStateManager, now_ms: int, expiration_ms: int) -> int:
@@ -2112,7 +1590,7 @@ def open_producers_expire() -> Iterator[None]:
 @defect(
     "retention goes by the first record of a segment, as if it were the last",
     "lost",
-    tweak=_with_retention,
+    tweak=focuses.with_retention,
 )
 def retention_is_early() -> Iterator[None]:
     beyond_time = retention._beyond_time
@@ -2131,7 +1609,7 @@ def retention_is_early() -> Iterator[None]:
     "the highest timestamp that a header claims is believed",
     "crashed",
     "lost",
-    tweak=_with_meddlers,
+    tweak=focuses.with_meddlers,
 )
 def claimed_times_are_believed() -> Iterator[None]:
     highest_time_delta = validate.highest_time_delta
@@ -2145,7 +1623,7 @@ def claimed_times_are_believed() -> Iterator[None]:
         yield
 
 
-@defect("the records of a batch are not looked at", "taken", tweak=_with_meddlers)
+@defect("the records of a batch are not looked at", "taken", tweak=focuses.with_meddlers)
 def bodies_are_believed() -> Iterator[None]:
     def unseen(body: Any, start: int, count: int) -> int:
         return 0
@@ -2154,21 +1632,23 @@ def bodies_are_believed() -> Iterator[None]:
         yield
 
 
-@defect("control batches of clients are taken", "taken", tweak=_with_meddlers)
+@defect("control batches of clients are taken", "taken", tweak=focuses.with_meddlers)
 def control_batches_are_taken() -> Iterator[None]:
     with changed(validate, "CONTROL", 0):
         yield
 
 
 @defect(
-    "attributes that nobody has defined are written as they come", "crashed", tweak=_with_meddlers
+    "attributes that nobody has defined are written as they come",
+    "crashed",
+    tweak=focuses.with_meddlers,
 )
 def attributes_are_kept() -> Iterator[None]:
     with changed(validate, "_KNOWN_ATTRIBUTES", 0x7FFF):
         yield
 
 
-@defect("a batch may become as large as it likes", "taken", tweak=_with_meddlers)
+@defect("a batch may become as large as it likes", "taken", tweak=focuses.with_meddlers)
 def bombs_go_off() -> Iterator[None]:
     def decompressed(codec: int, data: Any, rules: Any, *, at_once: bool) -> Any:
         return validate.decompress_to_memory(codec, data, 1 << 30)
@@ -2181,7 +1661,7 @@ def bombs_go_off() -> Iterator[None]:
     "a batch for a partition that was not added to its transaction is taken",
     "taken",
     "unwritten",
-    tweak=_with_meddlers,
+    tweak=focuses.with_meddlers,
 )
 def anybody_may_write() -> Iterator[None]:
     def verify(broker: Any, transactional_id: str, log: Log, records: Any) -> Code:
@@ -2191,7 +1671,9 @@ def anybody_may_write() -> Iterator[None]:
         yield
 
 
-@defect("a producer's epoch may be one of the future", "taken", "crashed", tweak=_with_meddlers)
+@defect(
+    "a producer's epoch may be one of the future", "taken", "crashed", tweak=focuses.with_meddlers
+)
 def epochs_of_the_future_pass() -> Iterator[None]:
     def current(
         found: TransactionMetadata | None, transactional_id: str, producer: Any
@@ -2213,7 +1695,7 @@ def epochs_of_the_future_pass() -> Iterator[None]:
     "torn",
     "order",
     "precommitted-read",
-    tweak=_with_large_batches,
+    tweak=focuses.with_large_batches,
 )
 def late_batches_are_not_verified() -> Iterator[None]:
     append, verify = produce_handler._append, produce_handler._verify
@@ -2239,18 +1721,11 @@ def late_batches_are_not_verified() -> Iterator[None]:
 # --- offsets that expire -------------------------------------------------------------------------
 
 
-def _with_offsets_that_expire(scenario: Scenario) -> None:
-    """A group whose only member leaves now and then for as long."""
-    scenario.workers, scenario.consumers, scenario.meddlers, scenario.clock_steps_ms = 0, 0, 0, ()
-    scenario.groups = (Group("group 0", "plain", 2, 900, 0.05, 0.3, is_static=False),)
-    scenario._draw_offsets_retention(random.Random(1))
-
-
 @defect(
     "the offsets of a group with members expire, too",
     "told",
     "offsets",
-    tweak=_with_offsets_that_expire,
+    tweak=focuses.with_offsets_that_expire,
 )
 def offsets_expire_under_members() -> Iterator[None]:
     def subscribed_to_nothing(self: ClassicGroup, topic: str) -> bool:
@@ -2264,7 +1739,7 @@ def offsets_expire_under_members() -> Iterator[None]:
     "the retention of offsets runs from their commits where a group is empty",
     "told",
     "offsets",
-    tweak=_with_offsets_that_expire,
+    tweak=focuses.with_offsets_that_expire,
 )
 def offsets_expire_by_their_commits() -> Iterator[None]:
     expiry = CoordinatorGroup.expiry
@@ -2289,7 +1764,7 @@ def offsets_expire_by_their_commits() -> Iterator[None]:
     "readers of a topic with flush.messages=1 are shown what is not on the disk",
     "told",
     "watermark",
-    tweak=_with_power_on_flushed_topics,
+    tweak=focuses.with_power_on_flushed_topics,
 )
 def shown_before_the_flush() -> Iterator[None]:
     set_config = Log.config.fset
@@ -2303,7 +1778,9 @@ def shown_before_the_flush() -> Iterator[None]:
         yield
 
 
-@defect("DescribeProducers tells of transactions that are over", "stuck", tweak=_with_an_auditor)
+@defect(
+    "DescribeProducers tells of transactions that are over", "stuck", tweak=focuses.with_an_auditor
+)
 def ended_transactions_are_told_as_open() -> Iterator[None]:
     active_producers = ProducerStateManager.active_producers
 
@@ -2311,4 +1788,57 @@ def ended_transactions_are_told_as_open() -> Iterator[None]:
         return [row._replace(current_txn_start_offset=0) for row in active_producers(self)]
 
     with changed(ProducerStateManager, "active_producers", all_open):
+        yield
+
+
+# --- requests that nobody answers ----------------------------------------------------------------
+
+
+@defect("a commit that waits for its data is forgotten", "stuck")
+def waiting_commits_are_forgotten() -> Iterator[None]:
+    def offer(self: FlushQueue, frame: Any, entries: Any, now_ms: int) -> bool:
+        self._waiting_for_frame = []
+        return False
+
+    with changed(FlushQueue, "_offer", offer):
+        yield
+
+
+@defect("requests that come while a transaction ends are not heard again", "stuck")
+def held_back_requests_are_dropped() -> Iterator[None]:
+    hold_back = TransactionEnds.hold_back
+
+    def drop(self: TransactionEnds, transactional_id: str | None, call: Any, now_ms: int) -> None:
+        if transactional_id is None or not self.is_decided(transactional_id):
+            hold_back(self, transactional_id, call, now_ms)
+
+    with changed(TransactionEnds, "hold_back", drop):
+        yield
+
+
+@defect(
+    "the log of a deleted topic is waited for", "stuck", tweak=focuses.with_remakes_amid_flushes
+)
+def deleted_logs_are_waited_for() -> Iterator[None]:
+    def forget(self: FlushQueue, log: Log, now_ms: int) -> None:
+        for logs in (self._next, self._later, self._in_journal, self._to_checkpoint):
+            logs.pop(log, None)  # type: ignore[attr-defined]
+
+    with changed(FlushQueue, "forget", forget):
+        yield
+
+
+@defect(
+    "who sends with acks=0 loses its connection whatever becomes of its batches",
+    "refused",
+    tweak=focuses.with_unanswered_batches,
+)
+def unanswered_batches_cost_the_connection() -> Iterator[None]:
+    hang_up = produce_handler._hang_up_if_failed
+
+    def hang_up_always(broker: Any, produce: Any) -> None:
+        produce.failed = True
+        hang_up(broker, produce)
+
+    with changed(produce_handler, "_hang_up_if_failed", hang_up_always):
         yield

@@ -20,7 +20,7 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.records import CRC_START, HEADER_SIZE, NewRecord, encode_batch
 from sim import nonsense, wire
 from sim.clients import RETRIABLE, Asking, name_of
-from sim.network import LOST
+from sim.network import LOST, Forgiving
 from sim.nonsense import NOBODY, NOT_A_GROUP, NOT_AN_EPOCH
 from sim.producers import Producer
 
@@ -150,7 +150,7 @@ class Meddler(Producer):
     def __init__(self, world: World, name: str, partitions: list[Partition], rounds: int) -> None:
         super().__init__(world, name)
         self.partitions, self.rounds = partitions, rounds
-        self.forgives = True
+        self.forgives = Forgiving.ALWAYS
 
     def run(self) -> Asking:
         yield from self.init()

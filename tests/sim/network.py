@@ -11,6 +11,7 @@ connection that its producer has given up, see `TransactionCoordinator.check_con
 from __future__ import annotations
 
 import random
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from sim import wire
@@ -38,6 +39,16 @@ class Lost:
 LOST = Lost()
 
 
+class Forgiving(Enum):
+    """When the broker may end a client's connection: never, where a batch with acks=0 is refused,
+    or always, since the client asks for it.
+    """
+
+    NEVER = 0
+    REFUSED_BATCHES = 1
+    ALWAYS = 2
+
+
 class Weather:
     """How the network is at the moment. Times in ms; chances of each request.
 
@@ -59,7 +70,7 @@ class Link:
     def __init__(self, world: World, link_id: int) -> None:
         self.world, self.link_id = world, link_id
         self.generation = world.node.generation
-        self.is_open, self.forgives = True, False
+        self.is_open, self.forgives = True, Forgiving.NEVER
         self.last_arrival_ms = 0
         self._correlation_id = 0
         self._waiting: dict[int, tuple[Future, wire.Call]] = {}

@@ -18,6 +18,10 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
 from barnabas.broker.outbox import CloseReason, FlushJob, Work
+from barnabas.protocol.api_table import BY_KEY
+from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest
+from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.storage.checkpoints import MANIFEST_NAME
 from barnabas.storage.cleaner import CleanJob, CleanResult, clean
 from barnabas.storage.last_run import BOOT_ID_NAME
@@ -25,6 +29,7 @@ from barnabas.storage.log_directory import DamagedFlushJournalError
 from barnabas.storage.log_reader import Slice
 from barnabas.storage.segment import CorruptLog
 from sim.disk import Crash, Inode, SimDisk
+from sim.network import Forgiving
 
 if TYPE_CHECKING:
     from sim.network import Link
@@ -34,6 +39,9 @@ DATA_DIR = "/data"
 UPTIME_MS = 1_000_000
 _FRAME = struct.Struct(">4sIQQI")  # storage/flush_journal.py
 _IN_A_FRAME = _FRAME.size
+# Those that may wait: for records, or for the other members of a group.
+MAY_WAIT = frozenset({FetchRequest.API_KEY, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
+LONGEST_WAIT_MS, FLUSHES_OF_A_REQUEST = 1000, 8
 
 
 class SeededIds:
@@ -57,12 +65,13 @@ class PartOfAMinute(int):
 
 
 class _Session:
-    __slots__ = ("frames", "in_flight", "link")
+    __slots__ = ("api_key", "frames", "in_flight", "link", "since_ms")
 
     def __init__(self, link: Link | None) -> None:
         self.link = link
         self.frames: deque[bytes] = deque()
         self.in_flight = False
+        self.api_key, self.since_ms = -1, 0  # of the request in flight
 
 
 class Node:
@@ -343,11 +352,11 @@ class Node:
     def on_hang_up(self, link_id: int, generation: int) -> None:
         if self._is_held(generation, self.on_hang_up, link_id, generation):
             return
-        if (
-            generation == self.generation
-            and self.broker is not None
-            and self._sessions.pop(link_id, None) is not None
-        ):
+        if generation != self.generation or self.broker is None:
+            return
+        session = self._sessions.pop(link_id, None)
+        if session is not None:
+            self._judge_wait(session)
             self._guarded(self.broker.on_closed, link_id)
 
     def _pump(self, link_id: int) -> None:
@@ -360,15 +369,12 @@ class Node:
                 and session.frames
                 and not session.in_flight
             ):
-                session.in_flight = True
-                broker = self.broker
+                broker, frame = self.broker, session.frames.popleft()
                 assert broker is not None
-                self._guarded(
-                    broker.on_frame,
-                    link_id,
-                    memoryview(bytearray(session.frames.popleft())),
-                    self.now_ms(),
-                )
+                session.in_flight = True
+                session.api_key = int.from_bytes(frame[:2])
+                session.since_ms = self.world.loop.now_ms
+                self._guarded(broker.on_frame, link_id, memoryview(bytearray(frame)), self.now_ms())
         finally:
             self._pumping.discard(link_id)
 
@@ -413,6 +419,7 @@ class Node:
                 for connection_id, pieces in sends:
                     session = self._sessions.get(connection_id)
                     if session is not None:
+                        self._judge_wait(session)
                         session.in_flight = False
                         if pieces and session.link is not None:
                             session.link.deliver(_joined(pieces))
@@ -441,6 +448,19 @@ class Node:
         for connection_id in woken:
             self.world.loop.later(0, self._pump_if, self.generation, connection_id)
 
+    def _judge_wait(self, session: _Session) -> None:
+        """A finding where a request waits, or has waited, for longer than the disk takes."""
+        if not session.in_flight or session.api_key in MAY_WAIT:
+            return
+        now_ms, since_ms = self.world.loop.now_ms, session.since_ms
+        waited_ms = now_ms - since_ms
+        if waited_ms > LONGEST_WAIT_MS:
+            waited_ms -= self.stood_still_ms(since_ms, now_ms, arrived_ms=since_ms)
+            limit_ms = LONGEST_WAIT_MS + FLUSHES_OF_A_REQUEST * self.world.scenario.fsync_ms
+            if waited_ms > limit_ms:
+                name = BY_KEY[session.api_key].name
+                self.world.history.incident("stuck", f"{name} waits for {waited_ms} ms")
+
     def _pump_if(self, generation: int, connection_id: int) -> None:
         if self._is_held(generation, self._pump_if, generation, connection_id):
             return
@@ -451,8 +471,8 @@ class Node:
         session = self._sessions.pop(connection_id, None)
         if session is None or self.broker is None:
             return
-        if session.link is None or not session.link.forgives:
-            self.world.on_broker_closes(reason)
+        if session.link is None or session.link.forgives is not Forgiving.ALWAYS:
+            self.world.on_broker_closes(reason, session.link)
         self.broker.on_closed(connection_id)
         if session.link is not None:
             session.link.broken()

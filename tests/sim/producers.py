@@ -21,7 +21,7 @@ from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from sim import wire
 from sim.clients import FENCED, RETRIABLE, Asking, Client, Fenced, Refused, error_code, name_of
-from sim.network import LOST
+from sim.network import LOST, Forgiving
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -359,7 +359,8 @@ class PlainProducer(Producer):
     ) -> None:
         super().__init__(world, name)
         self.partitions, self.rounds, self.acks = partitions, rounds, acks
-        self.forgives = acks == 0  # the broker hangs up where it refuses one
+        if acks == 0:
+            self.forgives = Forgiving.REFUSED_BATCHES
 
     def run(self) -> Asking:
         for _ in range(3 * self.rounds):

@@ -19,14 +19,15 @@ from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
 from sim.administrator import Administrator
 from sim.auditor import Auditor
-from sim.clients import Asking, Refused
+from sim.clients import Asking, Fenced, Refused
 from sim.consumers import Consumer
 from sim.disk import Crash
+from sim.focuses import drawn_focus
 from sim.group import Worker, committed_offsets
 from sim.kafka_directory import KafkaTopic, leave_as_kafka
 from sim.loop import EndlessError, Future, Loop
 from sim.meddler import Meddler
-from sim.network import Link, Weather
+from sim.network import Forgiving, Link, Weather
 from sim.node import DATA_DIR, Node
 from sim.producers import IdempotentProducer, Inits, PlainProducer, Producer, TransactionalProducer
 from sim.readers import Opener, Reader, read_all
@@ -64,11 +65,17 @@ class World:
         self.seed = seed
         self.rng = random.Random(seed)
         self.scenario = Scenario.drawn(self.rng, is_plain=is_plain)
+        if tweak is None and not is_plain:
+            tweak = drawn_focus(seed)
         if tweak is not None:
             tweak(self.scenario)
+        topics = self.scenario.topics
         self.scenario.groups = tuple(
-            group for group in self.scenario.groups if group.topic in self.scenario.topics
+            group for group in self.scenario.groups if group.topic in topics
         )
+        self.scenario.growing = [topic for topic in self.scenario.growing if topic in topics]
+        if self.scenario.remade_topic not in topics:
+            self.scenario.remade_topic, self.scenario.consumers = "", 0
         self.loop = Loop(START_MS)
         self.wall_ahead_ms = 0
         self.wall_stands_ms: int | None = None
@@ -202,9 +209,19 @@ class World:
                 if partition[1] >= count:
                     reader.unfollow(partition)
 
-    def on_broker_closes(self, reason: CloseReason) -> None:
-        """The broker ended a connection: a finding, but where a request came too late over it."""
-        if not isinstance(reason, DelayedRequest):
+    def on_broker_closes(self, reason: CloseReason, link: Link | None) -> None:
+        """The broker ended a connection: a finding, but where a request came too late over it, or a
+        batch with acks=0 can have been refused.
+        """
+        scenario = self.scenario
+        may_refuse = (
+            scenario.remade_topic
+            or scenario.refusals
+            or scenario.outages
+            or self.node.disk.is_without_room
+        )
+        is_refusal = link is not None and link.forgives is Forgiving.REFUSED_BATCHES and may_refuse
+        if not isinstance(reason, DelayedRequest) and not is_refusal:
             self.history.incident("refused", f"the broker closed a connection: {reason}")
 
     def on_crash(self) -> None:
@@ -480,15 +497,22 @@ class World:
             self.loop.spawn(self.stop_the_process())
         self.loop.run_until(START_MS + scenario.chaos_ms)
         self._make_peace()
-        end_ms = self.loop.now_ms + PEACE_MS
-        while self.loop.now_ms < end_ms and not self.is_settled():
-            self.loop.run_until(self.loop.now_ms + 40)
+        self._await_settled()
+        if self.is_settled():
+            scenario.dying = 0.0
+            self._busy_with(self._let_newcomer_write())
+            self._await_settled()
         if not self.is_settled():
             self.history.incident("stuck", self.what_is_missing())
         self.is_over = True
         if scenario.last_restart != "none" and self.node.is_up:
             self._restart_at_last()
         self._look_at_the_end()
+
+    def _await_settled(self) -> None:
+        end_ms = self.loop.now_ms + PEACE_MS
+        while self.loop.now_ms < end_ms and not self.is_settled():
+            self.loop.run_until(self.loop.now_ms + 40)
 
     def _come_from_kafka(self) -> None:
         """What was written so far was written to an Apache Kafka: the broker begins on a directory
@@ -699,6 +723,20 @@ class World:
         self._restore()
         if not self.node.is_up:
             self.start_later()
+
+    def _let_newcomer_write(self) -> Asking:
+        """Whoever comes when all is calm is served: a session, and transactions that end."""
+        partitions = self.transactional_partitions or self.idempotent_partitions
+        newcomer = TransactionalProducer(self, "newcomer", "newcomer", partitions, rounds=2)
+        try:
+            yield from newcomer.init()
+            for number in range(newcomer.rounds):
+                yield from newcomer.transact(number)
+        except Fenced:
+            self.history.incident("refused", "a producer is fenced that nobody else knows of")
+        except Refused as refusal:
+            self.history.incident("refused", str(refusal))
+        newcomer.hang_up()
 
     def is_settled(self) -> bool:
         """Producers are done, nothing is open in any log, readers have read all, and the group has

@@ -8,7 +8,9 @@ import pytest
 from helpers.storage_logs import NOW_MS, batch, new_log
 
 from barnabas.storage.disk import DirectorySync
+from barnabas.storage.durability import Durability
 from barnabas.storage.log import Log
+from barnabas.storage.log_directory import TopicIdPartition
 
 
 @pytest.fixture
@@ -74,6 +76,77 @@ def test_a_roll_is_flushed_with_both_segments_and_the_names(log: Log) -> None:
     assert points(log) == (3, 3)
     append(log)
     assert log.durability.try_begin_journal(1 << 20) is not None, "one segment, no new name"
+
+
+def test_while_a_roll_is_on_its_way_to_the_disk_nothing_goes_to_a_journal(log: Log) -> None:
+    append(log, 3)
+    assert log.durability.begin_flush() is not None
+    append(log)
+    assert not log.durability.names_changed
+    assert log.durability.try_begin_journal(1 << 20) is None, "the segment before may be lost"
+
+
+def opened(log: Log, recovery_point: int, *, names_are_durable: bool = True) -> Durability:
+    """As a start has it that believes the log up to `recovery_point`."""
+    return Durability(
+        log.disk,
+        log.directory,
+        TopicIdPartition(log.topic, log.partition, log.topic_id),
+        log.segments,
+        recovery_point,
+        names_are_durable=names_are_durable,
+    )
+
+
+@pytest.mark.parametrize(
+    ("recovery_point", "unflushed"), [(0, [0, 2, 4]), (1, [0, 2, 4]), (2, [2, 4]), (4, [4])]
+)
+def test_a_start_flushes_what_is_not_known_to_be_durable(
+    log: Log, recovery_point: int, unflushed: list[int]
+) -> None:
+    append(log, 5)
+    durability = opened(log, recovery_point)
+    assert durability.try_begin_journal(1 << 20) is None, "where it is durable is not known"
+    token = durability.begin_flush()
+    assert token is not None
+    files = [segment.file for segment in log.segments if segment.base_offset in unflushed]
+    assert list(token.files) == files
+    assert (durability.recovery_point, durability.durable_offset) == (recovery_point,) * 2
+
+
+def test_a_start_on_what_is_all_durable_goes_on_by_journal(log: Log) -> None:
+    append(log, 5)
+    durability = opened(log, 5)
+    assert durability.begin_flush() is None
+    append(log)
+    begun = durability.try_begin_journal(1 << 20)
+    assert begun is not None
+    assert (begun[0].base_offset, begun[0].position, len(begun[0].data)) == (4, 69, 69)
+
+
+def test_names_that_may_be_lost_are_flushed_though_nothing_else_is(log: Log) -> None:
+    token = opened(log, 0, names_are_durable=False).begin_flush()
+    assert token is not None
+    assert sum(isinstance(file, DirectorySync) for file in token.files) == 2
+
+
+def test_all_new_names_go_with_the_next_flush_and_no_later_one(log: Log) -> None:
+    paths = [f"{log.directory}/first", f"{log.directory}/second"]
+    for path in paths:
+        log.disk.write_atomic(path, b"", sync=False)
+        log.durability.add_names(path)
+    token = log.durability.begin_flush()
+    assert token is not None and len(token.files) == 1 + len(paths) + 2
+    assert log.durability.begin_flush() is None
+
+
+def test_segments_that_are_gone_are_not_flushed(log: Log) -> None:
+    append(log, 5)
+    first, second, active = log.segments
+    log.durability.remove_segments([first, second])
+    token = log.durability.begin_flush()
+    assert token is not None
+    assert [file for file in token.files if not isinstance(file, DirectorySync)] == [active.file]
 
 
 def test_an_older_flush_that_ends_later_takes_nothing_back(log: Log) -> None:

@@ -1,0 +1,662 @@
+"""Schedules with one side of things at the centre: each turns a drawn scenario towards where a
+mistake of some kind shows.
+
+Planted defects are looked for under them (`defects.py`), and a share of all seeds is drawn with one
+(`drawn_focus`), so that what only a rare schedule shows is among any few hundred seeds.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+
+from sim.disk import Refusal
+from sim.network import Weather
+from sim.scenario import DURABILITY, Group, Scenario
+
+Focus = Callable[[Scenario], None]
+SHARE = 0.4
+
+
+def with_kills(scenario: Scenario) -> None:
+    scenario.fault_weights = (4, 0, 1, 4, 2, 0)
+    scenario.fault_count = 6
+    scenario.power_share = 0.0
+    scenario.last_restart = "kill"
+
+
+def with_power(scenario: Scenario) -> None:
+    scenario.fault_weights = (0, 4, 0, 1, 0, 0)
+    scenario.power_share = 1.0
+    scenario.fault_count = 4
+    scenario.last_restart = "power"
+
+
+def with_power_and_survivors(scenario: Scenario) -> None:
+    with_power(scenario)
+    scenario.sessions_end_with_power = False
+
+
+def with_compaction(scenario: Scenario) -> None:
+    scenario.topics = {"kv": 1}
+    scenario.groups, scenario.meddlers = (), 0
+    scenario.compacted_topics = ["kv"]
+    scenario.topic_configs = {
+        "kv": {
+            "segment.bytes": "400",
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+        }
+    }
+    scenario.properties["log.cleaner.backoff.ms"] = "50"
+    scenario.flushed_topics, scenario.readers = [], [([("kv", 0)], True)]
+    scenario.workers, scenario.applications, scenario.idempotent_producers, scenario.rounds = (
+        0,
+        2,
+        1,
+        6,
+    )
+    scenario.fault_weights, scenario.fault_count, scenario.power_share, scenario.last_restart = (
+        (1, 0, 1, 1, 1, 0),
+        2,
+        0.0,
+        "kill",
+    )
+
+
+def with_small_segments_and_power(scenario: Scenario) -> None:
+    with_power(scenario)
+    scenario.padding = 0.0  # such a batch has no place in one of them
+    for configs in scenario.topic_configs.values():
+        configs["segment.bytes"] = "400"
+
+
+def with_power_on_transactions(scenario: Scenario) -> None:
+    with_power(scenario)
+    scenario.workers, scenario.applications, scenario.rounds, scenario.pausing = 0, 2, 8, 0.0
+
+
+def with_power_and_short_journals(scenario: Scenario) -> None:
+    with_power_on_transactions(scenario)
+    scenario.properties["log.flush.offset.checkpoint.interval.ms"] = "20"
+
+
+def with_crashes_of_starts(scenario: Scenario) -> None:
+    """Power losses amid transactions, whose producers go on, and starts after them that a kill cuts
+    short.
+    """
+    with_power_on_transactions(scenario)
+    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
+        {"tx": 2},
+        [],
+        [],
+        0,
+    )
+    (
+        scenario.topic_configs,
+        scenario.growing,
+        scenario.remade_topic,
+        scenario.idempotent_producers,
+    ) = {"tx": {}}, [], "", 0
+    scenario.readers = [(scenario.partitions_of("tx"), True)]
+    scenario.sessions_end_with_power, scenario.pausing, scenario.applications, scenario.zombies = (
+        False,
+        1.0,
+        3,
+        0.0,
+    )
+    scenario.fault_weights, scenario.power_share, scenario.fault_count = (0, 1, 0, 0, 0, 0), 0.1, 10
+    scenario.fault_gap_ms, scenario.crash_at_start, scenario.start_steps = (30, 300), 0.8, (25, 70)
+    scenario.transaction_timeout_ms = 5000
+
+
+def with_flushed_records_and_power(scenario: Scenario) -> None:
+    """Nothing but records whose flush was answered, in logs that share a journal."""
+    with_power(scenario)
+    scenario.topics = {"plain": 4}
+    scenario.groups = ()
+    scenario.topic_configs = {"plain": {"flush.messages": "1"}}
+    scenario.flushed_topics, scenario.compacted_topics, scenario.growing, scenario.remade_topic = (
+        ["plain"],
+        [],
+        [],
+        "",
+    )
+    (
+        scenario.idempotent_producers,
+        scenario.applications,
+        scenario.workers,
+        scenario.consumers,
+        scenario.rounds,
+    ) = 4, 0, 0, 0, 24
+    scenario.fault_count, scenario.fault_gap_ms = 12, (20, 300)
+    scenario.crash_at_start, scenario.start_steps = 0.7, (20, 90)
+    scenario.properties["barnabas.flush.journal.logs"] = "1"
+    scenario.readers = [(scenario.partitions_of("plain"), False)]
+
+
+def with_stops_and_power(scenario: Scenario) -> None:
+    """A clean stop, and soon after the next start the power, amid transactions whose producers go
+    on.
+    """
+    with_power_on_transactions(scenario)
+    scenario.sessions_end_with_power, scenario.pausing, scenario.applications = False, 0.5, 3
+    scenario.fault_weights, scenario.fault_count, scenario.fault_gap_ms = (
+        (0, 3, 3, 0, 0, 0),
+        12,
+        (2, 200),
+    )
+    scenario.properties |= {
+        "barnabas.flush.journal.logs": "0",
+        "log.flush.offset.checkpoint.interval.ms": "60000",
+        "log.initial.task.delay.ms": "30000",
+    }
+
+
+def with_kills_and_power_without_journal(scenario: Scenario) -> None:
+    """A slow disk, a kill between a decision and its flush, and soon the power."""
+    with_power_on_transactions(scenario)
+    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
+        {"tx": 3},
+        [],
+        [],
+        0,
+    )
+    (
+        scenario.topic_configs,
+        scenario.growing,
+        scenario.remade_topic,
+        scenario.idempotent_producers,
+    ) = {"tx": {}}, [], "", 0
+    scenario.meddlers, scenario.is_audited, scenario.plain_acks = 0, False, ()
+    scenario.readers = [(scenario.partitions_of("tx"), True)]
+    scenario.properties["barnabas.flush.journal.logs"] = "0"
+    scenario.fault_weights, scenario.power_share, scenario.fault_count, scenario.fault_gap_ms = (
+        (4, 4, 0, 0, 0, 0),
+        0.0,
+        14,
+        (100, 700),
+    )
+    scenario.crash_at_start, scenario.rounds, scenario.fsync_ms, scenario.chaos_ms = (
+        0.0,
+        40,
+        120,
+        9000,
+    )
+    scenario.zombies, scenario.dying, scenario.applications, scenario.sessions_end_with_power = (
+        0.0,
+        0.0,
+        1,
+        False,
+    )
+
+
+def with_power_and_slow_flushes(scenario: Scenario) -> None:
+    """Transactions whose records, and the journal's frame, are long on their way to the disk."""
+    with_power_on_transactions(scenario)
+    scenario.properties["barnabas.flush.journal.logs"], scenario.fsync_ms = "1", 60
+    scenario.fault_count, scenario.fault_gap_ms = 8, (30, 500)
+
+
+def with_power_on_unflushed_transactions(scenario: Scenario) -> None:
+    with_power_on_transactions(scenario)
+    scenario.properties[DURABILITY] = "os"
+    scenario.applications, scenario.rounds = 2, 10
+
+
+def with_a_clock_set_back(scenario: Scenario) -> None:
+    scenario.clock_steps_ms = (-3_600_000,)
+
+
+def with_a_clock_set_back_and_kills(scenario: Scenario) -> None:
+    with_kills(scenario)
+    with_a_clock_set_back(scenario)
+    scenario.applications, scenario.dying = 2, 0.4
+
+
+def with_deletions(scenario: Scenario) -> None:
+    with_kills(scenario)
+    scenario.fault_weights = (4, 0, 0, 0, 0, 4)
+
+
+def with_deletions_and_power(scenario: Scenario) -> None:
+    with_power(scenario)
+    scenario.fault_weights, scenario.fault_count = (0, 3, 0, 0, 0, 4), 8
+
+
+def with_retention_and_power(scenario: Scenario) -> None:
+    with_power(scenario)
+    scenario.padding = 0.0
+    scenario.topic_configs["plain"] |= {"segment.bytes": "400", "retention.bytes": "0"}
+    scenario.properties |= {
+        "log.initial.task.delay.ms": "200",
+        "log.retention.check.interval.ms": "500",
+    }
+    scenario.idempotent_producers, scenario.rounds = 2, 6
+
+
+def with_refused_rolls(scenario: Scenario) -> None:
+    """No room for new segments, again and again, in a log that retention keeps short."""
+    scenario.topics = {"plain": 1}
+    scenario.topic_configs = {
+        "plain": {"segment.bytes": "400", "retention.bytes": "3000", "file.delete.delay.ms": "0"}
+    }
+    scenario.properties |= {
+        "log.initial.task.delay.ms": "200",
+        "log.retention.check.interval.ms": "500",
+    }
+    scenario.flushed_topics, scenario.compacted_topics, scenario.growing, scenario.remade_topic = (
+        [],
+        [],
+        [],
+        "",
+    )
+    (
+        scenario.idempotent_producers,
+        scenario.applications,
+        scenario.workers,
+        scenario.consumers,
+        scenario.rounds,
+    ) = 2, 0, 0, 0, 30
+    scenario.readers = [([("plain", 0)], False)]
+    scenario.fault_count, scenario.chaos_ms = 0, 6000
+    scenario.refusals = tuple(Refusal(frozenset({"inode"}), errno.EDQUOT) for _ in range(8))
+
+
+def with_outages(scenario: Scenario) -> None:
+    """Partitions that go off line and return, amid transactions over them."""
+    scenario.topics, scenario.flushed_topics, scenario.compacted_topics, scenario.consumers = (
+        {"tx": 2},
+        [],
+        [],
+        0,
+    )
+    (
+        scenario.topic_configs,
+        scenario.growing,
+        scenario.remade_topic,
+        scenario.idempotent_producers,
+    ) = {"tx": {}}, [], "", 0
+    scenario.readers = [(scenario.partitions_of("tx"), True)]
+    scenario.workers, scenario.applications, scenario.rounds, scenario.pausing, scenario.zombies = (
+        0,
+        3,
+        20,
+        0.0,
+        0.0,
+    )
+    scenario.fault_count, scenario.power_share, scenario.crash_at_start, scenario.chaos_ms = (
+        0,
+        0.0,
+        0.0,
+        9000,
+    )
+    scenario.outages, scenario.fault_gap_ms, scenario.transaction_timeout_ms = 6, (50, 600), 20_000
+    scenario.groups = ()
+
+
+def with_outages_and_slow_flushes(scenario: Scenario) -> None:
+    """Kills between a decision's way to the journal and its end; then the partition is back."""
+    with_outages(scenario)
+    scenario.fsync_ms = 250
+    scenario.properties["barnabas.flush.journal.logs"] = "1"
+
+
+def from_kafka(scenario: Scenario) -> None:
+    """What was written first was written to an Apache Kafka that was restarted often."""
+    scenario.kafka_epochs, scenario.applications, scenario.rounds = 3, 2, 8
+
+
+def from_killed_kafka(scenario: Scenario) -> None:
+    """Its cleaner was at work."""
+    with_compaction(scenario)
+    scenario.kafka_epochs, scenario.kafka_was_killed = 3, True
+    scenario.power_share, scenario.fault_count = 0.0, 0
+
+
+def with_damaged_journals(scenario: Scenario) -> None:
+    with_power_on_transactions(scenario)
+    scenario.journal_damage, scenario.fault_count = 1.0, 8
+
+
+def with_deaths(scenario: Scenario) -> None:
+    scenario.dying, scenario.applications, scenario.workers, scenario.chaos_ms = 0.4, 2, 0, 1000
+
+
+def with_small_segments(scenario: Scenario) -> None:
+    scenario.padding = 0.0
+    for configs in scenario.topic_configs.values():
+        configs["segment.bytes"] = "400"
+
+
+def with_several_partitions(scenario: Scenario) -> None:
+    scenario.topics["tx"], scenario.applications = 3, 2
+
+
+def with_bumped_epochs(scenario: Scenario) -> None:
+    """Power losses, after which idempotent producers go on with their ids and the next epoch."""
+    with_power(scenario)
+    (
+        scenario.bumps_epochs,
+        scenario.idempotent_producers,
+        scenario.applications,
+        scenario.workers,
+    ) = True, 2, 0, 0
+    scenario.topics, scenario.flushed_topics, scenario.topic_configs["plain"] = {"plain": 1}, [], {}
+    scenario.compacted_topics, scenario.growing, scenario.remade_topic, scenario.consumers = (
+        [],
+        [],
+        "",
+        0,
+    )
+    scenario.readers = [(scenario.partitions_of("plain"), False)]
+    scenario.rounds, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = (
+        40,
+        20,
+        (20, 400),
+        6000,
+    )
+
+
+def with_new_producers(scenario: Scenario) -> None:
+    """As with new epochs, but a producer that is out of sequence asks for a new id."""
+    with_bumped_epochs(scenario)
+    scenario.bumps_epochs = False
+
+
+def with_lost_tails(scenario: Scenario) -> None:
+    """Power losses that take what readers, and members of a group, have read; more than that is
+    written after them.
+    """
+    with_power(scenario)
+    (
+        scenario.bumps_epochs,
+        scenario.idempotent_producers,
+        scenario.applications,
+        scenario.workers,
+    ) = True, 2, 0, 0
+    scenario.topics, scenario.flushed_topics, scenario.topic_configs["plain"] = {"plain": 1}, [], {}
+    (
+        scenario.compacted_topics,
+        scenario.growing,
+        scenario.remade_topic,
+        scenario.outages,
+        scenario.refusals,
+    ) = [], [], "", 0, ()
+    scenario.readers, scenario.epoch_followers = [(scenario.partitions_of("plain"), False)], 1
+    scenario.consumers, scenario.groups = (
+        0,
+        (Group("readers of plain", "plain", 1, 1500, 0.0, 0.0, False),),
+    )
+    scenario.rounds, scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = (
+        40,
+        12,
+        (100, 700),
+        6000,
+    )
+
+
+def with_lost_tails_and_members_that_go_on(scenario: Scenario) -> None:
+    with_lost_tails(scenario)
+    scenario.members_go_on = True
+
+
+def with_group(scenario: Scenario) -> None:
+    scenario.topics |= {"in": 1, "out": 1}
+    scenario.transaction_timeout_ms = 5000
+    scenario.workers, scenario.feeders, scenario.applications, scenario.idempotent_producers = (
+        2,
+        1,
+        0,
+        0,
+    )
+    scenario.readers = [(scenario.partitions_of("out"), True)]
+
+
+def with_remakes(scenario: Scenario) -> None:
+    """A topic that is deleted and made again, and little beside it."""
+    with_kills(scenario)
+    scenario.topics = {"gone": 1}
+    scenario.groups, scenario.meddlers = (), 0
+    scenario.topic_configs = {"gone": {"file.delete.delay.ms": "60000"}}
+    scenario.flushed_topics, scenario.compacted_topics, scenario.growing = [], [], []
+    scenario.remade_topic, scenario.remakes, scenario.consumers = "gone", 2, 1
+    scenario.workers, scenario.applications, scenario.idempotent_producers, scenario.rounds = (
+        0,
+        1,
+        1,
+        6,
+    )
+    scenario.readers = [([("gone", 0)], True)]
+
+
+def with_remakes_and_power(scenario: Scenario) -> None:
+    with_remakes(scenario)
+    scenario.topic_configs["gone"]["flush.messages"] = "1"
+    scenario.flushed_topics, scenario.consumers, scenario.remakes = ["gone"], 2, 4
+    scenario.fault_weights, scenario.fault_count, scenario.power_share, scenario.last_restart = (
+        (2, 3, 1, 4, 1, 0),
+        6,
+        0.6,
+        "power",
+    )
+
+
+def with_calm_remakes(scenario: Scenario) -> None:
+    with_remakes(scenario)
+    scenario.fault_count = 0
+
+
+def with_remakes_amid_flushes(scenario: Scenario) -> None:
+    """A slow disk, so that a topic goes while transactions over it are on their way there."""
+    with_remakes(scenario)
+    scenario.fault_count, scenario.remakes, scenario.fsync_ms = 0, 6, 60
+    scenario.applications, scenario.idempotent_producers, scenario.rounds = 3, 0, 30
+    scenario.pausing, scenario.zombies, scenario.dying = 0.0, 0.0, 0.0
+
+
+def with_unanswered_batches(scenario: Scenario) -> None:
+    scenario.plain_acks, scenario.refusals, scenario.outages = (0, 0), (), 0
+    scenario.remade_topic, scenario.consumers = "", 0
+
+
+def with_growth(scenario: Scenario) -> None:
+    with_kills(scenario)
+    scenario.growing, scenario.idempotent_producers, scenario.rounds = ["plain"], 2, 6
+
+
+def with_static_members(scenario: Scenario) -> None:
+    with_group(scenario)
+    scenario.is_static, scenario.twins, scenario.fault_count = True, 0.8, 1
+
+
+def with_static_members_and_rebalances(scenario: Scenario) -> None:
+    with_static_members(scenario)
+    scenario.leaving, scenario.twins, scenario.chaos_ms, scenario.fault_count = 0.2, 0.0, 8000, 0
+
+
+def with_departures(scenario: Scenario) -> None:
+    with_group(scenario)
+    scenario.leaving = 0.6
+
+
+def with_meddlers(scenario: Scenario) -> None:
+    scenario.meddlers, scenario.applications = 2, 2
+    scenario.properties["barnabas.decompressed.max.bytes"] = "1200000"
+    scenario.topic_configs = {topic: {"segment.bytes": "4000000"} for topic in scenario.topics}
+    scenario.compacted_topics, scenario.flushed_topics = [], []
+
+
+def with_stops(scenario: Scenario) -> None:
+    with_group(scenario)
+    scenario.stops_ms, scenario.fault_count, scenario.weather = (
+        (1400, 1400, 1400),
+        0,
+        Weather(delay_ms=3),
+    )
+    scenario.chaos_ms, scenario.transaction_timeout_ms = 6000, 800
+
+
+def with_groups(scenario: Scenario) -> None:
+    scenario.groups = (
+        Group("group 0", "plain", 2, 2500, 0.05, 0.0, False),
+        Group("group 1", "plain", 2, 300, 0.15, 0.0, False),
+    )
+    scenario.chaos_ms, scenario.fault_count = 6000, 1
+
+
+def with_a_clock_put_forward(scenario: Scenario) -> None:
+    with_group(scenario)
+    scenario.clock_steps_ms, scenario.fault_count, scenario.weather = (
+        (120_000,),
+        0,
+        Weather(delay_ms=3),
+    )
+    scenario.chaos_ms = 3000
+
+
+def with_large_batches(scenario: Scenario) -> None:
+    with_lost_answers(scenario)
+    scenario.weather = Weather(delay_ms=5, cut=0.2)
+    scenario.padding, scenario.applications, scenario.idempotent_producers, scenario.workers = (
+        0.8,
+        2,
+        0,
+        0,
+    )
+    scenario.transaction_timeout_ms, scenario.pausing, scenario.fault_count = 3000, 0.0, 0
+    scenario.topic_configs = {topic: {"segment.bytes": "4000000"} for topic in scenario.topics}
+    scenario.compacted_topics, scenario.flushed_topics = [], []
+
+
+def with_expiry(scenario: Scenario) -> None:
+    scenario._draw_expiry()
+    scenario.properties["producer.id.expiration.ms"] = "1500"
+    (
+        scenario.transaction_timeout_ms,
+        scenario.pausing,
+        scenario.applications,
+        scenario.fault_count,
+    ) = 4000, 1.0, 2, 0
+    scenario.zombies, scenario.workers, scenario.idempotent_producers = 0.0, 0, 0
+
+
+def with_retention(scenario: Scenario) -> None:
+    for topic in ("plain", "tx"):
+        scenario.topic_configs[topic] = {
+            "segment.bytes": "400",
+            "retention.ms": "1500",
+            "file.delete.delay.ms": "0",
+        }
+    scenario.properties |= {
+        "log.initial.task.delay.ms": "200",
+        "log.retention.check.interval.ms": "200",
+    }
+    scenario.fault_count, scenario.last_restart, scenario.rounds, scenario.flushed_topics = (
+        0,
+        "none",
+        8,
+        [],
+    )
+
+
+def with_an_auditor(scenario: Scenario) -> None:
+    with_kills(scenario)
+    scenario.is_audited, scenario.applications = True, 2
+
+
+def with_power_on_flushed_topics(scenario: Scenario) -> None:
+    with_power(scenario)
+    scenario.topic_configs["plain"] = {"flush.messages": "1"}
+    scenario.flushed_topics, scenario.readers = (
+        ["plain"],
+        [([("plain", 0)], False), ([("plain", 0)], True)],
+    )
+    scenario.idempotent_producers, scenario.rounds = 2, 6
+
+
+def with_lost_answers(scenario: Scenario) -> None:
+    with_kills(scenario)
+    scenario.weather = Weather(delay_ms=30, cut=0.08, stall=0.02)
+    scenario.idempotent_producers = 2
+
+
+def with_a_disk_that_fails(scenario: Scenario) -> None:
+    """Its fsyncs fail, again and again, and it takes no new file then."""
+    scenario.power_share, scenario.crash_at_start, scenario.last_restart = 0.0, 0.0, "kill"
+    scenario.fault_count, scenario.stops_ms, scenario.sessions_end_with_power = 0, (), False
+    scenario.rounds, scenario.transaction_timeout_ms, scenario.pausing = 12, 5000, 0.0
+    scenario.refusals = tuple(
+        Refusal(frozenset({"fsync", "inode"}), errno.EIO, after) for after in (0, 0, 1, 0)
+    )
+
+
+def with_offsets_that_expire(scenario: Scenario) -> None:
+    """A group whose only member leaves now and then for as long."""
+    scenario.workers, scenario.consumers, scenario.meddlers, scenario.clock_steps_ms = 0, 0, 0, ()
+    scenario.groups = (Group("group 0", "plain", 2, 900, 0.05, 0.3, is_static=False),)
+    scenario._draw_offsets_retention(random.Random(1))
+
+
+FOCUSES: tuple[Focus, ...] = (
+    with_kills,
+    with_power,
+    with_power_and_survivors,
+    with_compaction,
+    with_small_segments_and_power,
+    with_power_on_transactions,
+    with_power_and_short_journals,
+    with_crashes_of_starts,
+    with_flushed_records_and_power,
+    with_stops_and_power,
+    with_kills_and_power_without_journal,
+    with_power_and_slow_flushes,
+    with_power_on_unflushed_transactions,
+    with_a_clock_set_back,
+    with_a_clock_set_back_and_kills,
+    with_deletions,
+    with_deletions_and_power,
+    with_retention_and_power,
+    with_refused_rolls,
+    with_outages,
+    with_outages_and_slow_flushes,
+    from_kafka,
+    from_killed_kafka,
+    with_damaged_journals,
+    with_deaths,
+    with_small_segments,
+    with_several_partitions,
+    with_bumped_epochs,
+    with_new_producers,
+    with_lost_tails,
+    with_lost_tails_and_members_that_go_on,
+    with_group,
+    with_remakes,
+    with_remakes_and_power,
+    with_calm_remakes,
+    with_remakes_amid_flushes,
+    with_unanswered_batches,
+    with_growth,
+    with_static_members,
+    with_static_members_and_rebalances,
+    with_departures,
+    with_meddlers,
+    with_stops,
+    with_groups,
+    with_a_clock_put_forward,
+    with_large_batches,
+    with_expiry,
+    with_retention,
+    with_an_auditor,
+    with_power_on_flushed_topics,
+    with_lost_answers,
+    with_a_disk_that_fails,
+    with_offsets_that_expire,
+)
+
+
+def drawn_focus(seed: int) -> Focus | None:
+    """What the seed's schedule is turned towards; None for most."""
+    rng = random.Random(f"{seed} focus")
+    return rng.choice(FOCUSES) if rng.random() < SHARE else None
