@@ -1084,19 +1084,13 @@ def duplicates_are_written() -> Iterator[None]:
         yield
 
 
-def _with_reused_sequences(scenario: Scenario) -> None:
-    _with_lost_answers(scenario)
-    scenario.reuses_sequences = True
-    scenario.applications = 3
-
-
 @defect(
     "a batch passes for another one that had its sequences",
     "lost",
     "torn",
     "moved",
     "order",
-    tweak=_with_reused_sequences,
+    tweak=focuses.with_reused_sequences,
 )
 def reused_sequences_are_repetitions() -> Iterator[None]:
     check = ProducerStateManager.check_batch
@@ -1119,20 +1113,10 @@ def reused_sequences_are_repetitions() -> Iterator[None]:
         yield
 
 
-def _with_late_batches(scenario: Scenario) -> None:
-    """Many broken connections, and nothing else."""
-    scenario.weather = Weather(delay_ms=5, cut=0.15, linger_ms=600)
-    scenario.reuses_sequences = True
-    scenario.applications, scenario.workers, scenario.idempotent_producers = 4, 0, 0
-    scenario.rounds, scenario.chaos_ms, scenario.transaction_timeout_ms = 12, 8000, 5000
-    scenario.fault_count, scenario.meddlers, scenario.kafka_epochs = 0, 0, 0
-    scenario.pausing = scenario.dying = scenario.zombies = 0.0
-
-
 @defect(
     "a batch that comes late over a connection that was given up joins the next transaction",
     "aborted-read",
-    tweak=_with_late_batches,
+    tweak=focuses.with_late_batches,
 )
 def late_batches_join_the_next_transaction() -> Iterator[None]:
     def check_connection(broker: Any, produce: Any) -> None:

@@ -599,6 +599,22 @@ def with_offsets_that_expire(scenario: Scenario) -> None:
     scenario._draw_offsets_retention(random.Random(1))
 
 
+def with_reused_sequences(scenario: Scenario) -> None:
+    with_lost_answers(scenario)
+    scenario.reuses_sequences = True
+    scenario.applications = 3
+
+
+def with_late_batches(scenario: Scenario) -> None:
+    """Many broken connections, and nothing else."""
+    scenario.weather = Weather(delay_ms=5, cut=0.15, linger_ms=600)
+    scenario.reuses_sequences = True
+    scenario.applications, scenario.workers, scenario.idempotent_producers = 4, 0, 0
+    scenario.rounds, scenario.chaos_ms, scenario.transaction_timeout_ms = 12, 8000, 5000
+    scenario.fault_count, scenario.meddlers, scenario.kafka_epochs = 0, 0, 0
+    scenario.pausing = scenario.dying = scenario.zombies = 0.0
+
+
 FOCUSES: tuple[Focus, ...] = (
     with_kills,
     with_power,
@@ -653,6 +669,8 @@ FOCUSES: tuple[Focus, ...] = (
     with_lost_answers,
     with_a_disk_that_fails,
     with_offsets_that_expire,
+    with_reused_sequences,
+    with_late_batches,
 )
 
 
