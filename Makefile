@@ -52,7 +52,7 @@ protocol: install
 
 # Clients in other languages, for docs/GETTING_STARTED.md's tests: what this machine can have.
 clients:
-	@tests/clients.sh
+	@tests/clients/fetch.sh
 
 oracle: install
 	@PYTHONPATH=tests:. $(BIN)/python -m oracle $(ORACLE)

@@ -1,7 +1,7 @@
 """docs/GETTING_STARTED.md, as it stands: each of its programs writes an order and reads it back.
 
 Clients of other languages come from `.clients/`, which `make clients` fills as far as the machine
-can (see tests/clients.sh); where one is missing, its test is skipped.
+can (see tests/clients/fetch.sh); where one is missing, its test is skipped.
 """
 
 from __future__ import annotations

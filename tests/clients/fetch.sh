@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetches into .clients/ what tests need of clients in other languages, as far as this machine and
 # its registries allow; what cannot be had is named, and its tests are skipped.
-cd "$(dirname "$0")/.." || exit 1
+cd "$(dirname "$0")/../.." || exit 1
 mkdir -p .clients/node .clients/go .clients/java
 log=.clients/log
 : > "$log"
@@ -13,8 +13,8 @@ try() { # what it is for, command …
 }
 
 node() {
-  test -d .clients/node/node_modules/kafkajs ||
-    npm install --silent --no-save --prefix .clients/node kafkajs@2.2.4
+  test -d .clients/node/node_modules/@platformatic/kafka ||
+    npm install --silent --no-save --prefix .clients/node kafkajs@2.2.4 @platformatic/kafka@1.35.0
 }
 
 go_module() {
@@ -31,7 +31,7 @@ go_module() {
 
 java() {
   ls .clients/java/*.jar && return
-  mvn --batch-mode --quiet dependency:copy-dependencies -f tests/fixtures/java-client.xml \
+  mvn --batch-mode --quiet dependency:copy-dependencies -f tests/clients/java-client.xml \
     -DoutputDirectory="$PWD/.clients/java"
 }
 
@@ -40,7 +40,7 @@ c() {
   test "$(id -u)" = 0 && apt-get install --yes --quiet librdkafka-dev pkg-config
 }
 
-try "kafkajs (Node)" node
+try "kafkajs and @platformatic/kafka (Node)" node
 try "franz-go (Go)" go_module
 try "kafka-clients (Java)" java
 try "librdkafka (C)" c

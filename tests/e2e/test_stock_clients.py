@@ -1,0 +1,66 @@
+"""Clients of other languages against the daemon, by the programs in tests/clients.
+
+They come from `.clients/`, which `make clients` fills as far as the machine can; where one is
+missing, its test is skipped. docs/COMPATIBILITY.md has the numbers of their steps.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from barnabas.local_broker import LocalBroker
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENTS = ROOT / ".clients"
+PROGRAMS = ROOT / "tests" / "clients"
+PAGE = (ROOT / "docs" / "COMPATIBILITY.md").read_text("utf-8")
+
+
+def steps(program: str) -> int:
+    """How many steps of that program the page says were taken."""
+    (number,) = re.findall(rf"\[(\d+) steps\]\(\.\./tests/clients/{re.escape(program)}\)", PAGE)
+    return int(number)
+
+
+def run(program: str, *command: str, **environment: str) -> None:
+    """Run a program against a broker of its own; each of its steps has to come through."""
+    with LocalBroker() as broker:
+        done = subprocess.run(
+            [*command, str(PROGRAMS / program), broker.bootstrap_servers],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+        )
+    said = done.stdout + done.stderr
+    assert f"{steps(program)} steps passed" in said and "FAILED" not in said, said
+
+
+def needs(is_there: bool, what: str) -> None:
+    if not is_there:
+        pytest.skip(f"{what} is not on this machine (`make clients` fetches what it can)")
+
+
+@pytest.mark.parametrize(
+    ("program", "module"),
+    [("kafkajs.js", "kafkajs"), ("platformatic.js", "@platformatic/kafka")],
+)
+def test_node(program: str, module: str) -> None:
+    modules = CLIENTS / "node" / "node_modules"
+    needs(shutil.which("node") is not None and (modules / module).exists(), module)
+    run(program, "node", NODE_PATH=str(modules))
+
+
+def test_java() -> None:
+    libraries = CLIENTS / "java"
+    needs(shutil.which("java") is not None and any(libraries.glob("*.jar")), "Java's client")
+    run("Steps.java", "java", "-cp", f"{libraries}/*")
