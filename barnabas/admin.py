@@ -52,11 +52,12 @@ class AdminError(Exception):
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made. partitions: -1 for the broker's num.partitions."""
+    """A topic to be made. partitions, replication_factor: -1 for the broker's default."""
 
     name: str
     partitions: int = -1
     configs: Mapping[str, str] = {}
+    replication_factor: int = -1
 
 
 class OpenTransaction(NamedTuple):
@@ -149,7 +150,7 @@ class Admin:
                 CreatableTopic(
                     name=topic.name,
                     num_partitions=topic.partitions,
-                    replication_factor=-1,
+                    replication_factor=topic.replication_factor,
                     configs=[
                         CreatableTopicConfig(name=name, value=str(value))
                         for name, value in topic.configs.items()

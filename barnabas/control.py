@@ -152,6 +152,61 @@ class Control:
             with suppress(OSError):  # the broker has ended
                 self.ask("POST", "/connections/accept")
 
+    # --- several brokers -------------------------------------------------------------------------
+
+    def brokers(self) -> list[dict[str, Any]]:
+        """The brokers: id, host, port, is_there, is_controller, and leads, the indexes of the
+        partitions that it leads by topic.
+        """
+        brokers: list[dict[str, Any]] = self.ask("GET", "/brokers")
+        return brokers
+
+    def leader(self, topic: str, partition: int = 0) -> int | None:
+        """The id of the broker that leads a partition; None where none does."""
+        for broker in self.brokers():
+            if partition in broker["leads"].get(topic, ()):
+                return int(broker["id"])
+        return None
+
+    def take_away(self, broker: int) -> None:
+        """Let a broker be gone: its port closes, its connections end, and its leaders move."""
+        self.ask("POST", f"/brokers/{broker}/take-away")
+
+    def give_back(self, broker: int) -> None:
+        """Let a broker be there again. It leads nothing but what nobody could lead."""
+        self.ask("POST", f"/brokers/{broker}/give-back")
+
+    @contextmanager
+    def without_broker(self, broker: int) -> Iterator[None]:
+        """Take a broker away within the context."""
+        self.take_away(broker)
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # the process has ended
+                self.give_back(broker)
+
+    def move_leader(self, topic: str, partition: int, broker: int) -> None:
+        """Let a broker lead a partition; it has to be one of its replicas that are in sync."""
+        values = {"topic": topic, "partition": partition, "broker": broker}
+        self.ask("POST", "/leaders", values)
+
+    def move_coordinator(
+        self, broker: int, *, group: str | None = None, transactional_id: str | None = None
+    ) -> None:
+        """Let a broker be the coordinator of a group or of a transactional id.
+
+        Others that are kept in the same partition of the internal topic move with it.
+        """
+        if (group is None) == (transactional_id is None):
+            raise ValueError("give a group or a transactional id")
+        key = {"group": group} if group is not None else {"transactional_id": transactional_id}
+        self.ask("POST", "/coordinators", {**key, "broker": broker})
+
+    def set_controller(self, broker: int) -> None:
+        """Let Metadata name a broker as the controller."""
+        self.ask("POST", f"/brokers/{broker}/controller")
+
     def lose_power(self) -> None:
         """What the broker has not flushed is lost, and its process ends as in a crash."""
         self.ask("POST", "/lose-power")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _CONTROL = re.compile(r"TEST CONTROL on (http://\S+):? ")
 _AHEAD = re.compile(r"the test's clock is (-?\d+) ms ahead ")  # it may die without being asked
-_READY = re.compile(r"listens on (\S+):(\d+) ")
+_READY = re.compile(r"listens on (\S+) \(")
 _MEMORY_DIRECTORY = "/dev/shm"
 _ENOUGH_MEMORY_BYTES = 1 << 30  # with less, as containers have it by default, the disk is used
 _KEPT_LINES = 1000
@@ -49,10 +49,12 @@ class LocalBroker:
     Takes:  data_dir, kept after the end where given; else a temporary one, in memory where the
             machine has room for that, which goes with the broker. settings: by Kafka's names.
             topics: to be made at the start: names, or {name: partitions}, or {name: {"partitions":
-            4, "cleanup.policy": "compact"}}. port: 0 for a free one; a restart keeps it. control:
-            with `LocalBroker.control`, for faults and time on demand. in_memory: False for a
-            temporary directory on the disk in any case. users: {name: password}: clients have to
-            say who they are then, by SASL_PLAINTEXT and PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+            4, "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a free one; a
+            restart keeps it. control: with `LocalBroker.control`, for faults and time on demand.
+            brokers: how many there are, each at a port of its own, over one directory. in_memory:
+            False for a temporary directory on the disk in any case. users: {name: password}:
+            clients have to say who they are then, by SASL_PLAINTEXT and PLAIN, SCRAM-SHA-256 or
+            SCRAM-SHA-512.
     Raises: BrokerStartError with what the daemon said when it does not start; AdminError where a
             topic is refused.
     """
@@ -65,6 +67,7 @@ class LocalBroker:
         topics: Topics = (),
         port: int = 0,
         control: bool = False,
+        brokers: int = 1,
         in_memory: bool = True,
         users: Mapping[str, str] | None = None,
     ) -> None:
@@ -74,6 +77,7 @@ class LocalBroker:
         self.topics = topics
         self.users = dict(users or {})
         self.port = port
+        self.ports = [port + at if port else 0 for at in range(brokers)]
         self.output: list[str] = []
         self.process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -97,7 +101,7 @@ class LocalBroker:
     @property
     def bootstrap_servers(self) -> str:
         """For a client's `bootstrap.servers`."""
-        return f"127.0.0.1:{self.port}"
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     @property
     def pid(self) -> int:
@@ -150,8 +154,11 @@ class LocalBroker:
     def _command(self) -> list[str]:
         command = [
             *(sys.executable, "-P", "-m", "barnabas.broker.main", "start"),
-            *("--port", str(self.port), "--data-dir", self.data_dir, "--stop-at-end-of-input"),
+            *("--port", ",".join(map(str, self.ports)), "--data-dir", self.data_dir),
+            "--stop-at-end-of-input",
         ]
+        if len(self.ports) > 1:
+            command += ["--brokers", str(len(self.ports))]
         if self._is_temporary:
             command.append("--remove-data-at-end-of-input")
         if self._is_controlled:
@@ -188,7 +195,8 @@ class LocalBroker:
             if match := _AHEAD.search(line):
                 self._clock_ahead_ms = max(0, int(match.group(1)))
             if not self._listens and (match := _READY.search(line)):
-                self.port = int(match.group(2))
+                self.ports = [int(one.rpartition(":")[2]) for one in match.group(1).split(",")]
+                self.port = self.ports[0]
                 self._listens = True
                 decided.set()
         process.stdout.close()
@@ -302,12 +310,18 @@ class LocalBroker:
 
     # --- topics and transactions -----------------------------------------------------------------
 
-    def admin(self, timeout_s: float = 10.0) -> Admin:
-        """A connection for administrative requests, to be closed after use."""
+    def admin(self, timeout_s: float = 10.0, *, port: int | None = None) -> Admin:
+        """A connection for administrative requests, to be closed after use.
+
+        Takes: port, of one of several brokers; None: one that is there.
+        """
         from barnabas.admin import Admin
 
         user = next(iter(self.users.items()), None)
-        return Admin("127.0.0.1", self.port, timeout_s=timeout_s, user=user)
+        for one in self.ports[:-1] if port is None else ():
+            with contextlib.suppress(ConnectionRefusedError):  # that broker is taken away
+                return Admin("127.0.0.1", one, timeout_s=timeout_s, user=user)
+        return Admin("127.0.0.1", port or self.ports[-1], timeout_s=timeout_s, user=user)
 
     def create_topic(self, name: str, partitions: int = -1, **configs: object) -> str:
         """Make a topic, if there is none of that name, and give its name.
@@ -328,8 +342,12 @@ class LocalBroker:
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that are not complete."""
-        with self.admin() as admin:
-            return admin.open_transactions()
+        transactions = []
+        for port in self.ports:
+            # one that refuses is taken away
+            with contextlib.suppress(ConnectionRefusedError), self.admin(port=port) as admin:
+                transactions += admin.open_transactions()
+        return transactions
 
     def log_tail(self, lines: int = 20) -> str:
         """The last lines that the daemon wrote."""
@@ -353,8 +371,10 @@ def _new_topics(topics: Topics) -> Iterable[NewTopic]:
         if isinstance(described, int):
             yield NewTopic(name, described)
         else:
-            configs = {key: _text(value) for key, value in described.items() if key != "partitions"}
-            yield NewTopic(name, int(str(described.get("partitions", -1))), configs)
+            counts = ("partitions", "replication.factor")
+            configs = {key: _text(value) for key, value in described.items() if key not in counts}
+            partitions, factor = (int(str(described.get(key, -1))) for key in counts)
+            yield NewTopic(name, partitions, configs, factor)
 
 
 def _temporary_directory(in_memory: bool) -> str:

@@ -181,7 +181,7 @@ _TOPIC_ROWS = (
     _topic("message.timestamp.type", Kind.STRING, "CreateTime", "Whose clock a record's time is.", "log.message.timestamp.type", choices=TIMESTAMP_TYPES),
     _topic("min.cleanable.dirty.ratio", Kind.DOUBLE, 0.5, "How much of a log must be uncompacted before it is compacted.", "log.cleaner.min.cleanable.ratio", lowest=0, highest=1),
     _topic("min.compaction.lag.ms", Kind.LONG, 0, "How long a record stays uncompacted at least.", "log.cleaner.min.compaction.lag.ms", lowest=0),
-    _topic("min.insync.replicas", Kind.INT, 1, "Accepted; there is one replica.", "min.insync.replicas", lowest=1),
+    _topic("min.insync.replicas", Kind.INT, 1, "How many replicas have to be in sync for a Produce with acks=all; one broker has one replica, and heeds it not.", "min.insync.replicas", lowest=1),
     _topic("preallocate", Kind.BOOLEAN, False, "Accepted; segments grow as they are written.", "log.preallocate"),
     _topic("remote.log.copy.disable", Kind.BOOLEAN, False, "Accepted; there is no tiered storage."),
     _topic("remote.log.delete.on.disable", Kind.BOOLEAN, False, "Accepted; there is no tiered storage."),
@@ -192,9 +192,16 @@ _TOPIC_ROWS = (
     _topic("segment.index.bytes", Kind.INT, 10 << 20, "How large a segment's index grows.", "log.index.size.max.bytes", lowest=4),
     _topic("segment.jitter.ms", Kind.LONG, 0, "How much earlier than segment.ms a segment may be rolled.", "log.roll.jitter.ms", "log.roll.jitter.hours", lowest=0),
     _topic("segment.ms", Kind.LONG, 7 * DAY_MS, "How long a segment is written to.", "log.roll.ms", "log.roll.hours", lowest=1),
-    _topic("unclean.leader.election.enable", Kind.BOOLEAN, False, "Accepted; there is one replica.", "unclean.leader.election.enable"),
+    _topic("unclean.leader.election.enable", Kind.BOOLEAN, False, "Whether, of several brokers, one that was not in sync may lead when none that was is there.", "unclean.leader.election.enable"),
 )  # fmt: skip
 TOPIC_SETTINGS = {row.name: row for row in _TOPIC_ROWS}
+MOST_BROKERS = 100
+KAFKAS_FACTOR = 3  # of Apache Kafka's own topics
+REPLICATION_FACTORS = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
 _PORT = re.compile(r"[0-9]{1,5}")
 _UNIT_MS = {"hours": HOUR_MS, "minutes": MINUTE_MS}
 
@@ -215,7 +222,7 @@ _BROKER_ROWS = (
     _broker("fetch.max.bytes", Kind.INT, 55 << 20, "The most that one fetch is given.", lowest=1024),
     _broker("max.incremental.fetch.session.cache.slots", Kind.INT, 1000, "How many fetch sessions are kept.", lowest=0),
     _broker("num.partitions", Kind.INT, 1, "How many partitions a topic gets where its creation does not say.", lowest=1),
-    _broker("default.replication.factor", Kind.INT, 1, "Accepted; there is one replica.", lowest=1),
+    _broker("default.replication.factor", Kind.INT, 1, "How many replicas a topic gets; with several brokers (barnabas.brokers) the default is their number, 3 at most.", lowest=1),
     _broker("auto.create.topics.enable", Kind.BOOLEAN, True, "Whether topics are made when they are first asked for."),
     _broker("delete.topic.enable", Kind.BOOLEAN, True, "Whether topics may be deleted."),
     _broker("message.max.bytes", Kind.INT, 1048588, "Default of max.message.bytes.", lowest=0, dynamic=True),
@@ -266,12 +273,12 @@ _BROKER_ROWS = (
     _broker("offsets.retention.check.interval.ms", Kind.LONG, 600_000, "How often expired offsets are looked for.", lowest=1),
     _broker("offsets.retention.minutes", Kind.INT, 10_080, "How long offsets of an empty group are kept.", lowest=1),
     _broker("offsets.topic.num.partitions", Kind.INT, 50, "Partitions of __consumer_offsets, when it is made.", lowest=1),
-    _broker("offsets.topic.replication.factor", Kind.SHORT, 1, "Accepted; there is one replica.", lowest=1),
+    _broker("offsets.topic.replication.factor", Kind.SHORT, 1, "As default.replication.factor, for __consumer_offsets.", lowest=1),
     _broker("offsets.topic.segment.bytes", Kind.INT, 100 << 20, "Segments of __consumer_offsets.", lowest=14),
     _broker("offsets.topic.compression.codec", Kind.INT, 0, "Accepted; the topic is not compressed."),
     _broker("offsets.load.buffer.size", Kind.INT, 5 << 20, "Accepted."),
     _broker("transaction.state.log.num.partitions", Kind.INT, 50, "Partitions of __transaction_state, when it is made.", lowest=1),
-    _broker("transaction.state.log.replication.factor", Kind.SHORT, 1, "Accepted; there is one replica.", lowest=1),
+    _broker("transaction.state.log.replication.factor", Kind.SHORT, 1, "As default.replication.factor, for __transaction_state.", lowest=1),
     _broker("transaction.state.log.min.isr", Kind.INT, 1, "Accepted; there is one replica.", lowest=1),
     _broker("transaction.state.log.segment.bytes", Kind.INT, 100 << 20, "Segments of __transaction_state.", lowest=14),
     _broker("transaction.state.log.load.buffer.size", Kind.INT, 5 << 20, "Accepted."),
@@ -314,6 +321,7 @@ _BROKER_ROWS = (
     _broker("connection.failed.authentication.delay.ms", Kind.INT, 100, "How long a client that does not show who it is waits for its refusal.", lowest=0),
     _broker("barnabas.users.file", Kind.STRING, None, "A file of users, for all mechanisms: a line NAME:PASSWORD for each. It is read at the start."),
     _broker("authorizer.class.name", Kind.STRING, "", "None yet; a value is refused."),
+    _broker("barnabas.brokers", Kind.INT, 1, "How many brokers this process is, for tests of clients: each has a port and a node.id of its own (the next ones after those set), all have one log directory, and what is written is there once. docs/TESTING.md.", lowest=1, highest=MOST_BROKERS),
     _broker("barnabas.features", Kind.LIST, (), "Levels of features that are to be finalised instead of the newest, each as NAME=LEVEL; transaction.version=0 keeps clients with the first version of transactions.", choices=LEVELS),
     _broker("barnabas.decompressed.max.bytes", Kind.INT, 128 << 20, "What a producer's batch may decompress to, in bytes; one that would be larger is refused with MESSAGE_TOO_LARGE. Of one that is in a log already, compaction keeps all, and a time is looked for no further than to its first record.", lowest=1 << 20),
     _broker("barnabas.disk.reserve.bytes", Kind.LONG, 64 << 20, "Clients are refused when less than this is free on the disk; it is kept for ending transactions.", lowest=0),
@@ -514,6 +522,7 @@ class BrokerConfig:
     """
 
     auto_create_topics_enable = _Typed[bool]()
+    barnabas_brokers = _Typed[int]()
     barnabas_users_file = _Typed[str | None]()
     connection_failed_authentication_delay_ms = _Typed[int]()
     sasl_server_max_receive_size = _Typed[int]()
@@ -569,6 +578,9 @@ class BrokerConfig:
         }
         if self._fixed["broker.id"] is not None and "node.id" not in explicit:
             self._fixed["node.id"] = self._fixed["broker.id"]
+        for name in REPLICATION_FACTORS if self._fixed["barnabas.brokers"] > 1 else ():
+            if name not in explicit:
+                self._fixed[name] = min(self._fixed["barnabas.brokers"], KAFKAS_FACTOR)
         self._values = dict(self._fixed)
         self.data_dir = _one_data_dir(self._values["log.dirs"] or self._values["log.dir"])
         listener = self._one_listener("listeners")

@@ -14,14 +14,16 @@ from __future__ import annotations
 import functools
 import logging
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.cluster import NOBODY, Cluster, NodeProducerIds, NodeTopics
 from barnabas.broker.compaction import Compaction
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.disk_space import DiskSpace
 from barnabas.broker.dispatch import ROUTES, Route, answer, read_body
+from barnabas.broker.failover import Failover
 from barnabas.broker.features import finalize, levels_of
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.flush_queue import FlushQueue
@@ -53,9 +55,9 @@ from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOP
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transaction_coordinator import TransactionCoordinator, TxnSettings
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
-from barnabas.protocol.errors import ProtocolViolation
+from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
-from barnabas.protocol.hot_responses import Piece
+from barnabas.protocol.hot_responses import CurrentLeader, Endpoint, Piece
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.cleaner import CleanJob, CleanResult
@@ -106,12 +108,14 @@ class Broker:
         self._routes: dict[int, Route] = {}
         self.outbox = Outbox()
         self.work = SlicedWork(self.reply)
-        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, ids)
+        self._amendments: dict[int, Callable[[Any], None]] = {}
         self.features = finalize(metadata, levels_of(config.barnabas_features))
         self.disk_space = DiskSpace(
             lambda: logs.disk.free_bytes(logs.data_dir), config.barnabas_disk_reserve_bytes
         )
         self.topics = TopicRegistry(config, metadata, logs, ids, self.disk_space)
+        self.cluster = Cluster(config, self.topics, ids)
+        self.fetch_sessions = self.cluster.nodes[self.node_id].fetch_sessions
         self.producer_ids = ProducerIdAllocator(
             block_size=PRODUCER_ID_BLOCK,
             persist=metadata.set_next_producer_id,
@@ -132,7 +136,9 @@ class Broker:
         self.progress = LogProgress(self.purgatory, self.flushes)
         self.compaction = Compaction(config, logs, self.flushes, self.outbox, now_ms)
         self.sasl = _sasl_gate(self)
+        self.node_producer_ids = NodeProducerIds(self.cluster, self.producer_ids)
         self._begin_coordinators(now_ms, sync)
+        self.failover = Failover(self)
 
     def _begin_coordinators(self, now_ms: int, sync: Callable[[list[Syncable]], None]) -> None:
         topics = self.topics
@@ -141,7 +147,9 @@ class Broker:
             partition_count=topics.internal_partition_count(TRANSACTIONS_TOPIC),
             settings=_transaction_settings(self.config),
             partition_exists=topics.partition_exists,
-            allocate_producer_id=self.producer_ids.allocate,
+            allocate_producer_id=(
+                self.producer_ids if self.cluster.is_one else self.node_producer_ids
+            ).allocate,
             group_partition=topics.group_partition,
             wall=self.wall,
             coordinator_epoch=functools.partial(topics.leader_epoch, TRANSACTIONS_TOPIC),
@@ -179,11 +187,23 @@ class Broker:
     # --- input -----------------------------------------------------------------------------------
 
     def on_connected(
-        self, connection_id: int, client_host: str, local_host: str, local_port: int
+        self,
+        connection_id: int,
+        client_host: str,
+        local_host: str,
+        local_port: int,
+        node_id: int | None = None,
     ) -> None:
-        """A client connected. Its address is shown with the slash that Kafka's tools expect."""
+        """A client connected. Its address is shown with the slash that Kafka's tools expect.
+
+        Takes: node_id, of the broker it came to; None: the first one.
+        """
         connection = self.connections[connection_id] = ConnectionState(
-            connection_id, f"/{client_host}", local_host, local_port
+            connection_id,
+            f"/{client_host}",
+            local_host,
+            local_port,
+            self.node_id if node_id is None else node_id,
         )
         if self.sasl is not None:
             self.sasl.on_connected(connection)
@@ -218,7 +238,7 @@ class Broker:
             context = RequestContext(
                 ticket, header.api_version, header.client_id, connection.client_host,
                 connection_id, api.key, header.correlation_id, now_ms,
-                connection.local_host, connection.local_port,
+                connection.local_host, connection.local_port, connection.node_id,
             )  # fmt: skip
             row = self._routes.get(api.key) or self._load_route(api)
             if len(frame) > DECODED_AT_ONCE_BYTES and api.key != PRODUCE:
@@ -350,6 +370,7 @@ class Broker:
         connection = self.connections.pop(connection_id, None)
         if connection is not None and connection.parked_ticket >= 0:
             self._parked.pop(connection.parked_ticket, None)
+            self._amendments.pop(connection.parked_ticket, None)
             fetch = self._waiting_fetches.pop(connection.parked_ticket, None)
             if fetch is not None:
                 self.purgatory.cancel(fetch)
@@ -389,6 +410,10 @@ class Broker:
         """Make `reply` possible for the request under way, before its handler returns PARKED."""
         self._parked[context.ticket] = context
         self.connections[context.connection_id].parked_ticket = context.ticket
+
+    def amend(self, ticket: int, amendment: Callable[[Any], None]) -> None:
+        """Let the answer to a request be changed before it leaves."""
+        self._amendments[ticket] = amendment
 
     def answer_in_slices(self, context: RequestContext, work: Slices) -> Answer:
         """What the work gives; PARKED where others have their turn before its end."""
@@ -437,11 +462,18 @@ class Broker:
         raise ProtocolViolation(f"{what} is not spoken here{spoken}")
 
     def _load_route(self, api: Api) -> Route:
-        row = self._routes[api.key] = ROUTES[api.key](self)
+        row = ROUTES[api.key](self)
+        if not self.cluster.is_one:
+            from barnabas.broker.coordinator_edge import at_coordinator
+
+            row = at_coordinator(self, api, row)
+        self._routes[api.key] = row
         return row
 
     def encode(self, context: RequestContext, response: Message) -> tuple[bytearray]:
         """The whole frame of the response to a request."""
+        if self._amendments and (amendment := self._amendments.pop(context.ticket, None)):
+            amendment(response)
         is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
         out = bytearray(_FRAME_TAGGED if is_tagged else _FRAME.size)
         response.write(out, context.api_version)
@@ -454,6 +486,64 @@ class Broker:
         """
         configured: tuple[str, int] | None = self.config.advertised_listener
         return configured or (context.local_host, context.local_port)
+
+    # --- several brokers -------------------------------------------------------------------------
+
+    def on_listening(self, node_id: int, port: int) -> None:
+        """One of several brokers listens at that port."""
+        self.cluster.node(node_id).port = port
+
+    def topics_of(self, context: RequestContext) -> TopicRegistry | NodeTopics:
+        """The topics as the broker has them that a request came to: with the logs that it leads."""
+        return self.topics if self.cluster.is_one else self.cluster.topics_of(context.node_id)
+
+    def sessions_of(self, context: RequestContext) -> FetchSessions:
+        """The fetch sessions of the broker that a request came to."""
+        if self.cluster.is_one:
+            return self.fetch_sessions
+        return self.cluster.nodes[context.node_id].fetch_sessions
+
+    def node_id_of(self, context: RequestContext) -> int:
+        """The broker that a request came to."""
+        return self.node_id if self.cluster.is_one else context.node_id
+
+    def endpoint(self, node_id: int, context: RequestContext) -> Endpoint:
+        """Where a broker is, as the client of this request may reach it.
+
+        With advertised.listeners of several brokers the first has that port, and the others are as
+        far from it as their own ports are from the first's.
+        """
+        host, port = self.advertised(context)
+        if not self.cluster.is_one:
+            nodes = self.cluster.nodes
+            if self.config.advertised_listener is None:
+                port = nodes[node_id].port
+            else:
+                port += nodes[node_id].port - nodes[self.node_id].port
+        return Endpoint(node_id, host, port, self.config.broker_rack)
+
+    def endpoints(self, context: RequestContext) -> list[Endpoint]:
+        """Where the brokers are that are there."""
+        return [self.endpoint(node.node_id, context) for node in self.cluster.nodes_there()]
+
+    def hint(self, topic: str, index: int, code: int) -> CurrentLeader | None:
+        """Who leads a partition, for a client that was refused where it asked (KIP-951)."""
+        if self.cluster.is_one or code not in (
+            Code.NOT_LEADER_OR_FOLLOWER,
+            Code.FENCED_LEADER_EPOCH,
+        ):
+            return None
+        leadership = self.cluster.leadership(topic, index)
+        if leadership is None:
+            return None
+        return CurrentLeader(leadership.leader, self.topics.leader_epoch(topic, index))
+
+    def endpoints_of(
+        self, leaders: Iterable[CurrentLeader], context: RequestContext
+    ) -> list[Endpoint]:
+        """Where the leaders are that a client is told of, each once."""
+        node_ids = dict.fromkeys(one.leader_id for one in leaders if one.leader_id != NOBODY)
+        return [self.endpoint(node_id, context) for node_id in node_ids]
 
 
 def _sasl_gate(broker: Broker) -> SaslGate | None:

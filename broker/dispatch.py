@@ -7,6 +7,7 @@ Every request goes this way, in this order:
 | its header is read; an API or version that is not spoken is refused | `Broker.on_frame` |
 | its body is read; one that cannot be read ends the connection | `read_body` |
 | (later: authorise it) | `answer`, before the handler |
+| of several brokers: one that its coordinator is not refuses it | `coordinator_edge.py` |
 | its handler answers it | `answer` |
 | ...parks it; a coordinator's Result answers it, now or later | `to_groups`, `to_transactions` |
 | ...ends the connection of a request that was delayed on one given up | `to_transactions`: guard |
@@ -113,7 +114,11 @@ def to_transactions(
         if guard is not None:
             transactional_id, producer_id, producer_epoch = guard(request)
             broker.transactions.check_connection(
-                transactional_id, (producer_id, producer_epoch), context.connection_id, adds=True
+                transactional_id,
+                (producer_id, producer_epoch),
+                context.connection_id,
+                adds=True,
+                node_id=context.node_id,
             )
         broker.park(context)
 
@@ -261,9 +266,7 @@ def _delete_records(broker: Broker) -> Route:
 
     return route(
         DeleteRecordsRequest,
-        lambda request, context: on_delete_records(
-            broker.topics, broker.progress, request, context
-        ),
+        lambda request, context: on_delete_records(broker, request, context),
     )
 
 
@@ -286,7 +289,9 @@ def _offset_for_leader_epoch(broker: Broker) -> Route:
 
     return route(
         OffsetForLeaderEpochRequest,
-        lambda request, context: on_offset_for_leader_epoch(broker.topics, request, context),
+        lambda request, context: on_offset_for_leader_epoch(
+            broker.topics_of(context), request, context
+        ),
     )
 
 
@@ -389,7 +394,7 @@ def _describe_log_dirs(broker: Broker) -> Route:
 
     return route(
         DescribeLogDirsRequest,
-        lambda request, context: on_describe_log_dirs(broker.topics, request, context),
+        lambda request, context: on_describe_log_dirs(broker, request, context),
     )
 
 

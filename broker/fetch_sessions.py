@@ -118,6 +118,10 @@ class FetchSessions:
         targets = session.targets.values() if session is not None else ()
         return [(target.topic, target.index) for target in targets]
 
+    def clear(self) -> None:
+        """Forget all: their broker went away."""
+        self._sessions.clear()
+
     def plan(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> Planned:
         """What to read for the request.
 

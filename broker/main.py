@@ -84,6 +84,14 @@ def parser() -> argparse.ArgumentParser:
     return main
 
 
+def _ports(text: str) -> list[int]:
+    """The ports that --port names."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port") from None
+
+
 def _add_start_arguments(start: argparse.ArgumentParser) -> None:
     """What a broker is started with."""
     start.add_argument(
@@ -105,8 +113,16 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--port",
         metavar="N",
+        type=_ports,
+        help="the port (default 9092; 0: a free one, which is printed); of several brokers the "
+        "first one's, or each one's: N,N,N",
+    )
+    start.add_argument(
+        "--brokers",
+        metavar="N",
         type=int,
-        help="the port (default 9092; 0: a free one, which is printed)",
+        help="how many brokers this process is, for tests of clients: each on a port of its own "
+        "(the next ones after --port), all over one data directory; docs/TESTING.md",
     )
     start.add_argument("--data-dir", metavar="DIR", help="where logs are kept (default ./data)")
     start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
@@ -248,12 +264,15 @@ def _read_config(options: argparse.Namespace) -> Any:
         if options.data_dir:
             properties.pop("log.dir", None)
             properties["log.dirs"] = options.data_dir
+        if options.brokers is not None:
+            properties["barnabas.brokers"] = str(options.brokers)
         if options.port is not None or options.host is not None:
             before = BrokerConfig.from_properties(properties)
             host = options.host if options.host is not None else before.listener[0]
-            port = options.port if options.port is not None else before.listener[1]
-            if not 0 <= port <= 65535:
-                raise StartError(f"--port {port}: a port is between 0 and 65535")
+            port = before.listener[1] if options.port is None else options.port[0]
+            for one in options.port or ():
+                if not 0 <= one <= 65535:
+                    raise StartError(f"--port {one}: a port is between 0 and 65535")
             properties["listeners"] = f"{before.listener_name}://{host}:{port}"
         config = BrokerConfig.from_properties(properties)
         _read_users(config)
@@ -309,6 +328,21 @@ def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
     return sock
 
 
+def _listen_for_each(config: Any, ports: Sequence[int] | None) -> list[socket.socket]:
+    """A socket for each broker: at the ports that are given, else at those after the first one's;
+    for 0 at free ones.
+    """
+    host, port = config.listener
+    count = config.barnabas_brokers
+    if ports is None or len(ports) == 1:
+        ports = [port + at if port else 0 for at in range(count)]
+    if len(ports) != count:
+        raise StartError(f"--port names {len(ports)} ports, and there are {count} brokers")
+    if max(ports) > 65535:
+        raise StartError(f"{count} brokers from port {port} on: the last port is 65535")
+    return [_listen(host, one) for one in ports]
+
+
 def _listen_beside(options: argparse.Namespace) -> Sockets:
     """The sockets of what is served over HTTP, by the options that ask for it."""
     sockets = {}
@@ -326,7 +360,7 @@ def _start(options: argparse.Namespace) -> int:
     with contextlib.suppress(ValueError, OSError):  # every segment is an open file
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    sock, side_sockets = _listen(*config.listener), _listen_beside(options)
+    socks, side_sockets = _listen_for_each(config, options.port), _listen_beside(options)
     from barnabas.broker.clocks import steady_ms, wall_ms
     from barnabas.broker.flusher import sync_together
     from barnabas.broker.opening import open_broker
@@ -351,7 +385,7 @@ def _start(options: argparse.Namespace) -> int:
         ) from error
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    return _serve(broker, sock, side_sockets, began, options)
+    return _serve(broker, socks, side_sockets, began, options)
 
 
 @contextlib.contextmanager
@@ -366,7 +400,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 def _serve(
     broker: Any,
-    sock: socket.socket,
+    socks: Sequence[socket.socket],
     side_sockets: Sockets,
     began: float,
     options: argparse.Namespace,
@@ -374,7 +408,7 @@ def _serve(
     """Serve until a signal, the end of standard input or a failure. Gives the exit code."""
     import anyio
 
-    daemon = _Daemon(broker, sock, side_sockets, began, options)
+    daemon = _Daemon(broker, socks, side_sockets, began, options)
     try:
         return anyio.run(daemon.run, backend="asyncio")
     finally:
@@ -389,12 +423,12 @@ class _Daemon:
     def __init__(
         self,
         broker: Any,
-        sock: socket.socket,
+        socks: Sequence[socket.socket],
         side_sockets: Sockets,
         began: float,
         options: argparse.Namespace,
     ) -> None:
-        self._broker, self._sock, self._side_sockets = broker, sock, side_sockets
+        self._broker, self._socks, self._side_sockets = broker, socks, side_sockets
         self._began, self._options = began, options
         self._input_has_ended = False
 
@@ -404,9 +438,9 @@ class _Daemon:
 
         options, loop = self._options, asyncio.get_running_loop()
         server = (
-            Server(self._broker, self._sock, loop)
+            Server(self._broker, self._socks, loop)
             if options.test_control is None
-            else _controlled_server(self._broker, self._sock, self._side_sockets, loop, options)
+            else _controlled_server(self._broker, self._socks, self._side_sockets, loop, options)
         )
         asked_to_end = asyncio.Event()
 
@@ -420,7 +454,7 @@ class _Daemon:
             _on_end_of_input(lambda: loop.call_soon_threadsafe(end_with_input))
         _announce(server, self._broker, self._began, quiet=options.quiet)
         if options.ready_file:
-            _write_ready_file(options.ready_file, server.address)
+            _write_ready_file(options.ready_file, server.addresses)
         await _until_either(asked_to_end, server.failure)
         server.close()
         if server.failed:
@@ -476,7 +510,7 @@ def _forgetful_disk(data_dir: str) -> Any:
 
 def _controlled_server(
     broker: Any,
-    sock: socket.socket,
+    socks: Sequence[socket.socket],
     side_sockets: Sockets,
     loop: asyncio.AbstractEventLoop,
     options: argparse.Namespace,
@@ -488,7 +522,7 @@ def _controlled_server(
 
     clock = ControlledClock()
     clock.advance(options.test_clock_ahead)
-    server = ControlledServer(broker, sock, loop, clock)
+    server = ControlledServer(broker, socks, loop, clock)
     endpoint = ControlEndpoint(server, side_sockets["--test-control"])
     logger.warning(
         "TEST CONTROL on %s: whoever reaches it can lose answers and move the "
@@ -511,13 +545,20 @@ def _on_end_of_input(do: Callable[[], object]) -> None:
     threading.Thread(target=read, name="end-of-input", daemon=True).start()
 
 
-def _write_ready_file(path: str, address: tuple[str, int]) -> None:
-    """Say in a file where the broker listens: `HOST:PORT`, whole from the first look on."""
-    host, port = address
-    shown = DEFAULT_HOST if host in ("0.0.0.0", "::") else host
+def _shown(addresses: Sequence[tuple[str, int]]) -> str:
+    """Where clients on this machine reach the brokers, in the form of `bootstrap.servers`."""
+    return ",".join(
+        f"{DEFAULT_HOST if host in ('0.0.0.0', '::') else host}:{port}" for host, port in addresses
+    )
+
+
+def _write_ready_file(path: str, addresses: Sequence[tuple[str, int]]) -> None:
+    """Say in a file where the broker listens: `HOST:PORT`, whole from the first look on; of several
+    brokers each, with commas between.
+    """
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="ascii") as file:
-        file.write(f"{shown}:{port}\n")
+        file.write(f"{_shown(addresses)}\n")
     os.replace(temporary, path)
 
 
@@ -565,15 +606,14 @@ def _explain(error: Exception, broker: Any) -> str:
 
 
 def _announce(server: Any, broker: Any, began: float, *, quiet: bool) -> None:
-    host, port = server.address
+    where = ",".join(f"{host}:{port}" for host, port in server.addresses)
     if quiet:
-        logger.warning("listening on %s:%d", host, port)
+        logger.warning("listening on %s", where)
         return
     took_ms = (time.perf_counter() - began) * 1000
-    shown = DEFAULT_HOST if host in ("0.0.0.0", "::") else host
-    address = f"{shown}:{port}"
+    address = _shown(server.addresses)
     text = (
-        f"barnabas {__version__} listens on {host}:{port} "
+        f"barnabas {__version__} listens on {where} "
         f"(ready after {took_ms:.0f} ms, process {os.getpid()})\n"
         f"  data:     {os.path.abspath(broker.config.data_dir)}\n"
         f"  produce:  echo hello | kcat -b {address} -t greetings -P\n"
@@ -584,9 +624,8 @@ def _announce(server: Any, broker: Any, began: float, *, quiet: bool) -> None:
         print(text, flush=True)
     except OSError as error:  # a full disk, or a reader that is gone: no reason to end
         logger.warning(
-            "listening on %s:%d; standard output cannot be written: %s",
-            host,
-            port,
+            "listening on %s; standard output cannot be written: %s",
+            where,
             error.strerror or error,
         )
         with open(os.devnull, "wb") as nothing:

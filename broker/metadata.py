@@ -9,7 +9,7 @@ A journal is a file of frames, each appended by one write and flushed before it 
 
     kind             fields
     header           version (1)                             the first frame
-    topic            name, id (16 bytes), partitions, configs     made, grown or configured: the last one holds
+    topic            name, id (16 bytes), partitions, configs, replicas (of several brokers)     made, grown or configured: the last one holds
     topic_deleted    name, id                                its directories go from now on
     topic_gone       id                                      they are gone, and the offsets of groups on it
     broker_configs   configs                                 the dynamic settings of this broker, whole
@@ -67,12 +67,15 @@ class ScramCredential(NamedTuple):
 
 @dataclass(slots=True)
 class Topic:
-    """A topic. configs: what is set on it, as text; the rest is the broker's default."""
+    """A topic. configs: what is set on it, as text; the rest is the broker's default. replicas: of
+    each partition, by node id; of some or none where they are placed by rule (broker/cluster.py).
+    """
 
     name: str
     topic_id: uuid.UUID
     partition_count: int
     configs: dict[str, str] = field(default_factory=dict)
+    replicas: tuple[tuple[int, ...], ...] = ()
 
     @property
     def internal(self) -> bool:
@@ -253,7 +256,11 @@ class ClusterMetadata:
 
     def set_topic_configs(self, name: str, configs: dict[str, str]) -> None:
         topic = self.topics[name]
-        self._change(topic, Topic(name, topic.topic_id, topic.partition_count, dict(configs)))
+        self._change(topic, replace(topic, configs=dict(configs)))
+
+    def set_topic_replicas(self, name: str, replicas: tuple[tuple[int, ...], ...]) -> None:
+        topic = self.topics[name]
+        self._change(topic, replace(topic, replicas=replicas))
 
     def set_broker_configs(self, configs: dict[str, str]) -> None:
         self._append({"kind": "broker_configs", "configs": configs})
@@ -303,6 +310,7 @@ class ClusterMetadata:
     def _change(self, topic: Topic, changed: Topic) -> None:
         self._append(_topic_frame(changed))
         topic.partition_count, topic.configs = changed.partition_count, changed.configs
+        topic.replicas = changed.replicas
         self._maybe_rewrite()
 
     def _take(self, topic: Topic) -> None:
@@ -411,8 +419,9 @@ class ClusterMetadata:
                 configs = {
                     RENAMED_CONFIGS.get(key, key): text for key, text in body["configs"].items()
                 }
+                replicas = tuple(tuple(of_one) for of_one in body.get("replicas", ()))
                 topic = Topic(
-                    body["name"], uuid.UUID(bytes=body["id"]), body["partitions"], configs
+                    body["name"], uuid.UUID(bytes=body["id"]), body["partitions"], configs, replicas
                 )
                 self._replay_topic(topic)
             elif kind == "topic_deleted":
@@ -461,6 +470,7 @@ class ClusterMetadata:
         existing = self.topics.get(topic.name)
         if existing is not None and existing.topic_id == topic.topic_id:
             existing.partition_count, existing.configs = topic.partition_count, topic.configs
+            existing.replicas = topic.replicas
             return
         self._drop(topic.name)
         self._take(topic)
@@ -503,13 +513,14 @@ class ClusterMetadata:
 
 
 def _topic_frame(topic: Topic) -> dict[str, Any]:
-    return {
+    frame = {
         "kind": "topic",
         "name": topic.name,
         "id": topic.topic_id.bytes,
         "partitions": topic.partition_count,
         "configs": topic.configs,
     }
+    return {**frame, "replicas": topic.replicas} if topic.replicas else frame
 
 
 def _client_metrics_frame(name: str, configs: dict[str, str]) -> dict[str, Any]:

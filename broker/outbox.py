@@ -31,10 +31,22 @@ class Ids(Protocol):
         ...
 
 
+class CoordinatorWait(NamedTuple):
+    """A parked request of a coordinator of several: the partitions of the internal topic that have
+    to stay with the broker it came to, and its answer where they do not.
+    """
+
+    ticket: int
+    topic: str
+    partitions: frozenset[int]
+    refusal: Callable[[], Message]
+
+
 class ConnectionState:
     """A connection as the core knows it. `in_flight`: a request is being answered, and the next one
     waits (answers keep their order). authentication: what it has shown of its client; None where
-    nobody has to show anything.
+    nobody has to show anything. node_id: of the broker that it leads to, where a process is
+    several; waits_for_coordinator: what the parked request of that ticket waits for, if it is that.
     """
 
     __slots__ = (
@@ -45,19 +57,28 @@ class ConnectionState:
         "in_flight",
         "local_host",
         "local_port",
+        "node_id",
         "parked_ticket",
+        "waits_for_coordinator",
     )
 
     def __init__(
-        self, connection_id: int, client_host: str, local_host: str, local_port: int
+        self,
+        connection_id: int,
+        client_host: str,
+        local_host: str,
+        local_port: int,
+        node_id: int = -1,
     ) -> None:
         self.connection_id = connection_id
+        self.node_id = node_id
         self.client_host = client_host
         self.local_host, self.local_port = local_host, local_port
         self.client_software = ""
         self.authentication: Authentication | None = None
         self.in_flight = False
         self.parked_ticket = -1
+        self.waits_for_coordinator: CoordinatorWait | None = None
 
 
 class FlushJob(NamedTuple):

@@ -351,10 +351,23 @@ def _descriptors_for_connections(others: int) -> int:
     )
 
 
-class Server:
-    """The listening socket, its connections, the timer and the flusher around one broker.
+class Listener:
+    """The listening socket of one broker, which may be closed for a while."""
 
-    steady_ms, wall_ms: the clocks. on_frame: what takes the connections' requests.
+    __slots__ = ("address", "node_id", "socket")
+
+    def __init__(self, node_id: int, sock: socket.socket) -> None:
+        self.node_id = node_id
+        self.socket: socket.socket | None = sock
+        host, port = sock.getsockname()[:2]
+        self.address: tuple[str, int] = (host, port)
+
+
+class Server:
+    """The listening sockets, their connections, the timer and the flusher around the core.
+
+    Takes: sock, of the one broker, or one for each of several. steady_ms, wall_ms: the clocks.
+    on_frame: what takes the connections' requests.
     """
 
     connection_class: type[Connection] = Connection
@@ -362,7 +375,7 @@ class Server:
     def __init__(
         self,
         broker: Broker,
-        sock: socket.socket,
+        sock: socket.socket | Sequence[socket.socket],
         loop: asyncio.AbstractEventLoop,
         *,
         steady_ms: Callable[[], int] = steady_ms,
@@ -378,7 +391,12 @@ class Server:
         )
         self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
         self.turns = ReceiveTurns(self.memory, loop)
-        self._listener = sock
+        self._accepts = True
+        socks = [sock] if isinstance(sock, socket.socket) else sock
+        self.listeners = {
+            node_id: Listener(node_id, of_node)
+            for node_id, of_node in zip(broker.cluster.nodes, socks, strict=True)
+        }
         self._connections: dict[int, Connection] = {}
         self._next_connection_id = 1
         self._timer: asyncio.TimerHandle | None = None
@@ -397,20 +415,48 @@ class Server:
         self._flusher = Flusher(self._flushed_in_thread)
         self._cleaner = CleanerProcess(self._cleaned_in_thread)
         self._worker = Worker(self._worked_in_thread)
-        loop.add_reader(sock.fileno(), self._on_connect)
+        for listener in self.listeners.values():
+            broker.on_listening(*(listener.node_id, listener.address[1]))
+            self._listen_to(listener)
         self.carry_out()
 
     @property
     def address(self) -> tuple[str, int]:
-        host, port = self._listener.getsockname()[:2]
-        return host, port
+        """Where the first broker listens, or did and will."""
+        return next(iter(self.listeners.values())).address
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where each broker listens."""
+        return [listener.address for listener in self.listeners.values()]
 
     # --- connections -----------------------------------------------------------------------------
 
-    def _on_connect(self) -> None:
+    def _listen_to(self, listener: Listener) -> None:
+        if listener.socket is not None and self._accepts:
+            self.loop.add_reader(listener.socket.fileno(), self._on_connect, listener)
+
+    def close_listener(self, node_id: int) -> None:
+        """Listen at a broker's port no more; who connects is refused."""
+        listener = self.listeners[node_id]
+        if listener.socket is not None:
+            self.loop.remove_reader(listener.socket.fileno())
+            listener.socket.close()
+            listener.socket = None
+
+    def open_listener(self, node_id: int) -> None:
+        """Listen at a broker's port again. Raises: OSError where another has the port by now."""
+        listener = self.listeners[node_id]
+        if listener.socket is None:
+            listener.socket = listener_at(*listener.address)
+            self._listen_to(listener)
+
+    def _on_connect(self, listener: Listener) -> None:
         for _ in range(BACKLOG):
+            if listener.socket is None:
+                return
             try:
-                sock, peer = self._listener.accept()
+                sock, peer = listener.socket.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionAbortedError:
@@ -426,7 +472,9 @@ class Server:
             connection_id = self._next_connection_id
             self._next_connection_id += 1
             local_host, local_port = sock.getsockname()[:2]
-            self.broker.on_connected(connection_id, peer[0], local_host, local_port)
+            self.broker.on_connected(
+                connection_id, peer[0], local_host, local_port, listener.node_id
+            )
             self._connections[connection_id] = self.connection_class(
                 self, connection_id, sock, f"{peer[0]}:{peer[1]}"
             )
@@ -442,8 +490,12 @@ class Server:
         """Let those who connect wait in the listener's queue until there are descriptors again;
         said once a minute at most.
         """
-        self.loop.remove_reader(self._listener.fileno())
-        self._accept_timer = self.loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
+        self._accepts = False
+        for listener in self.listeners.values():
+            if listener.socket is not None:
+                self.loop.remove_reader(listener.socket.fileno())
+        if self._accept_timer is None:
+            self._accept_timer = self.loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
         if self.loop.time() >= self._complain_at_s:
             self._complain_at_s = self.loop.time() + COMPLAINT_INTERVAL_S
             logger.warning(
@@ -458,14 +510,16 @@ class Server:
 
     def _try_accepting(self) -> None:
         try:
-            lowest_free = os.dup(self._listener.fileno())
+            lowest_free = os.open(os.devnull, os.O_RDONLY)
         except OSError:
             lowest_free = sys.maxsize
         else:
             os.close(lowest_free)
         if self._may_connect(lowest_free):
             self._accept_timer = None
-            self.loop.add_reader(self._listener.fileno(), self._on_connect)
+            self._accepts = True
+            for listener in self.listeners.values():
+                self._listen_to(listener)
         else:
             self._accept_timer = self.loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
 
@@ -665,8 +719,8 @@ class Server:
         disk failed, also only now: see `failure`).
         """
         self._is_closed = True
-        self.loop.remove_reader(self._listener.fileno())
-        self._listener.close()
+        for node_id in self.listeners:
+            self.close_listener(node_id)
         self.turns.close()
         for timer in (self._timer, self._sweep_timer, self._accept_timer):
             if timer is not None:
@@ -686,3 +740,17 @@ class Server:
             except (OSError, AssertionError) as error:
                 self.fail(error)
         self._flusher.close()
+
+
+def listener_at(host: str, port: int) -> socket.socket:
+    """A socket that listens there, and takes connections without waiting. Raises: OSError."""
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock

@@ -12,9 +12,9 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.config import topic_log_config
+from barnabas.broker.config import topic_log_config, topic_setting_value
 from barnabas.broker.metadata import Topic
 from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, run_through
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.outbox import Ids
     from barnabas.coordinator.result import CoordinatorRecord
+    from barnabas.protocol.topic_partition import TopicPartition
     from barnabas.storage.log import Log
     from barnabas.storage.log_config import LogConfig
     from barnabas.storage.log_manager import LogManager
@@ -123,6 +124,17 @@ class TopicRegistry:
         """The leader epoch of a partition; 0, its first one, where it is not there yet."""
         log = self.partition(topic, index)
         return 0 if log is None else log.leader_epoch
+
+    def begin_leader_epoch(self, partitions: Iterable[TopicPartition]) -> list[Log]:
+        """Begin a leader epoch in partitions whose leaders have changed. Gives their logs."""
+        logs = []
+        for name, index in partitions:
+            self._leader_epochs.pop(name, None)
+            log = self.partition(name, index)
+            if log is not None:
+                logs.append(log)
+        self.logs.begin_leader_epoch(logs)
+        return logs
 
     def fenced_partition(self, topic: str, index: int, current_leader_epoch: int) -> Log:
         """The log of a partition for a reader that believes the leader to be in that epoch.
@@ -386,6 +398,19 @@ class TopicRegistry:
         self.metadata.set_broker_default_configs(configs)
         self._config.set_dynamic_defaults(configs)
         self._configure_all()
+
+    def min_in_sync_replicas(self, name: str) -> int:
+        """How many replicas of a topic have to be in sync for acks=all."""
+        count: int = self._setting(name, "min.insync.replicas")
+        return count
+
+    def has_unclean_election(self, name: str) -> bool:
+        """Whether a replica of a topic that was not in sync may lead."""
+        return bool(self._setting(name, "unclean.leader.election.enable"))
+
+    def _setting(self, name: str, setting: str) -> Any:
+        topic = self.metadata.topic(name)
+        return topic_setting_value(self._config, {} if topic is None else topic.configs, setting)
 
     def _configure_all(self) -> None:
         for topic in self.metadata.topics.values():

@@ -233,7 +233,11 @@ class TransactionEnds:
         producer = (request.producer_id, request.producer_epoch)
         broker = self._broker
         broker.transactions.check_connection(
-            request.transactional_id, producer, context.connection_id, adds=False
+            request.transactional_id,
+            producer,
+            context.connection_id,
+            adds=False,
+            node_id=context.node_id,
         )
         broker.park(context)
         ending = self._endings.get(request.transactional_id)
@@ -330,7 +334,11 @@ class TransactionEnds:
         producer = (request.producer_id, request.producer_epoch)
         try:
             self._broker.transactions.check_connection(
-                request.transactional_id, producer, context.connection_id, adds=False
+                request.transactional_id,
+                producer,
+                context.connection_id,
+                adds=False,
+                node_id=context.node_id,
             )
         except DelayedRequest as error:
             self._broker.close(context.connection_id, error)

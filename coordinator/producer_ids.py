@@ -43,12 +43,19 @@ class ProducerIdAllocator:
         Raises: what `persist` raises; nothing is given away then.
         """
         if self._next_id == self._block_end:
-            assert self._block_end <= MAX_PRODUCER_ID - self._block_size, (
-                "producer ids are exhausted"
-            )
-            self._persist(self._block_end + self._block_size)
-            self._block_end += self._block_size
+            self._block_end = self._reserve_after(self._block_end)
         producer_id = self._next_id
         self._next_id += 1
         assert producer_id < self._block_end
         return producer_id
+
+    def reserve_block(self) -> range:
+        """A block of ids for one of several brokers; `allocate` gives none of them."""
+        first = self._block_end
+        self._next_id = self._block_end = self._reserve_after(first)
+        return range(first, self._block_end)
+
+    def _reserve_after(self, block_end: int) -> int:
+        assert block_end <= MAX_PRODUCER_ID - self._block_size, "producer ids are exhausted"
+        self._persist(block_end + self._block_size)
+        return block_end + self._block_size

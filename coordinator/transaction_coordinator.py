@@ -141,7 +141,9 @@ class TransactionCoordinator:
         self._transactions: dict[str, TransactionMetadata] = {}
         self._timers: Timers[str] = Timers()
         self._is_decided = is_ending
-        self._latest_connections: dict[tuple[str, Channel], tuple[tuple[int, int], int]] = {}
+        self._latest_connections: dict[
+            str, dict[tuple[Channel, int], tuple[tuple[int, int], int]]
+        ] = {}
 
     # hard state
 
@@ -157,8 +159,7 @@ class TransactionCoordinator:
         if value is None:
             self._transactions.pop(transactional_id, None)
             self._timers.cancel(transactional_id)
-            for channel in Channel:
-                self._latest_connections.pop((transactional_id, channel), None)
+            self._latest_connections.pop(transactional_id, None)
             return
         self.apply(decode_value(transactional_id, value))
 
@@ -586,6 +587,7 @@ class TransactionCoordinator:
         channel: Channel = Channel.COORDINATOR,
         *,
         adds: bool,
+        node_id: int = -1,
     ) -> None:
         """Refuse a request that was delayed on a connection that its producer has given up.
 
@@ -600,14 +602,15 @@ class TransactionCoordinator:
         gave up when it aborted, and whose sequence happens to come next.
 
         Takes:  producer, its id and epoch. adds, whether the request adds to the transaction: all
-                but EndTxn do.
+                but EndTxn do. node_id, of the broker that it came to: a client has a connection to
+                each of several, and goes on over an older one when a leader is moved.
         Raises: DelayedRequest.
         """
         transaction = self._transactions.get(transactional_id)
         if transaction is None or (transaction.producer_id, transaction.producer_epoch) != producer:
             return
-        key = (transactional_id, channel)
-        of_producer, latest = self._latest_connections.get(key, (producer, 0))
+        connections = self._latest_connections.setdefault(transactional_id, {})
+        of_producer, latest = connections.get((channel, node_id), (producer, 0))
         if of_producer != producer:
             # InitProducerId came between, over whichever connection: what is late from before bears
             # the epoch of before
@@ -618,7 +621,7 @@ class TransactionCoordinator:
                 "that its producer has given up since"
             )
         if adds and connection_id > latest:
-            self._latest_connections[key] = (producer, connection_id)
+            connections[channel, node_id] = (producer, connection_id)
 
     def on_commit_requested(
         self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int

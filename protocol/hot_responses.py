@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 PRODUCE_FLEXIBLE, FETCH_FLEXIBLE, FETCH_TOPIC_IDS = 9, 12, 13
+PRODUCE_LEADERS, FETCH_LEADERS = 10, 16  # since they tell where leaders are
 
 _FRAME = struct.Struct(">ii")
 _FRAME_TAGGED = struct.Struct(">iib")
@@ -45,6 +46,11 @@ _DIVERGING = struct.Struct(
 )  # one tagged field: tag 0, 13 bytes, which end in no tagged fields of their own
 
 
+_CURRENT_LEADER = struct.Struct(
+    ">bbbiib"
+)  # one tagged field of 9 bytes, which end in no tagged fields of their own
+
+
 class FileSlice(Protocol):
     """Bytes of a file that are sent without being read: `storage.log.Slice`."""
 
@@ -55,8 +61,24 @@ class FileSlice(Protocol):
 Piece = bytes | bytearray | memoryview | FileSlice
 
 
+class Endpoint(NamedTuple):
+    """Where one of several brokers is."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class CurrentLeader(NamedTuple):
+    """Who leads a partition, and in which epoch: told to who asked another (KIP-951)."""
+
+    leader_id: int
+    leader_epoch: int
+
+
 class ProducedPartition(NamedTuple):
-    """One partition's part of the answer to Produce."""
+    """One partition's part of the answer to Produce. current_leader: told from version 10 on."""
 
     index: int  # type: ignore[assignment]  # the wire\'s name, which tuples have as a method
     error_code: int
@@ -65,6 +87,7 @@ class ProducedPartition(NamedTuple):
     log_start_offset: int = -1
     record_errors: Sequence[tuple[int, str | None]] = ()
     error_message: str | None = None
+    current_leader: CurrentLeader | None = None
 
 
 class FetchedPartition(NamedTuple):
@@ -77,9 +100,9 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
     records: Any = None  # a FileSlice or bytes
-    diverging: tuple[int, int] | None = (
-        None  # (leader epoch, its end offset), told from version 12 on (KIP-595)
-    )
+    # told from version 12 on: (leader epoch, its end offset) where the reader's log parts from this
+    # one (KIP-595), or who leads
+    diverging: tuple[int, int] | CurrentLeader | None = None
 
 
 def encode_produce(
@@ -87,6 +110,7 @@ def encode_produce(
     version: int,
     topics: Sequence[tuple[str, Sequence[ProducedPartition]]],
     throttle_time_ms: int = 0,
+    endpoints: Sequence[Endpoint] = (),
 ) -> bytes:
     """The whole frame of the answer to a Produce of versions 3-11.
 
@@ -113,7 +137,9 @@ def encode_produce(
             _string(out, name, flexible)
             _array(out, len(partitions), flexible)
         for p in partitions:
-            if p.record_errors or p.error_message is not None:
+            if p.error_code and (
+                p.record_errors or p.error_message is not None or p.current_leader is not None
+            ):
                 _put_refused(out, p, version)
             else:
                 out += row.pack(*p[:width])
@@ -121,7 +147,9 @@ def encode_produce(
         if flexible:
             out.append(0)
     out += _INT.pack(throttle_time_ms)
-    if flexible:
+    if endpoints and version >= PRODUCE_LEADERS:
+        _node_endpoints(out, endpoints)
+    elif flexible:
         out.append(0)
     _INT.pack_into(out, 0, len(out) - 4)
     return bytes(out)
@@ -141,8 +169,32 @@ def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
             if flexible:
                 out.append(0)
         _nullable_string(out, p.error_message, flexible)
-        if flexible:
+        if p.current_leader is not None and version >= PRODUCE_LEADERS:
+            out += _CURRENT_LEADER.pack(1, 0, 9, *p.current_leader, 0)
+        elif flexible:
             out.append(0)
+
+
+def _node_endpoints(out: bytearray, endpoints: Sequence[Endpoint]) -> None:
+    """The tagged fields of an answer that tells where leaders are."""
+    body = bytearray()
+    _uvarint(body, len(endpoints) + 1)
+    for node_id, host, port, rack in endpoints:
+        body += _INT.pack(node_id)
+        _string(body, host, True)
+        body += _INT.pack(port)
+        _nullable_string(body, rack, True)
+        body.append(0)
+    out += b"\x01\x00"
+    _uvarint(out, len(body))
+    out += body
+
+
+def _epoch_fields(diverging: tuple[int, int] | CurrentLeader) -> bytes:
+    """The tagged fields of one partition in the answer to Fetch."""
+    if isinstance(diverging, CurrentLeader):
+        return _CURRENT_LEADER.pack(1, 1, 9, *diverging, 0)
+    return _DIVERGING.pack(1, 0, 13, *diverging, 0)
 
 
 def encode_fetch(
@@ -153,6 +205,7 @@ def encode_fetch(
     error_code: int = 0,
     session_id: int = 0,
     throttle_time_ms: int = 0,
+    endpoints: Sequence[Endpoint] = (),
 ) -> list[Piece]:
     """The whole frame of the answer to a Fetch of versions 4-17, as bytes and file slices in order.
 
@@ -218,10 +271,12 @@ def encode_fetch(
                 total += len(out) + size
                 out = bytearray()
             if flexible:
-                out += b"\x00" if diverging is None else _DIVERGING.pack(1, 0, 13, *diverging, 0)
+                out += b"\x00" if diverging is None else _epoch_fields(diverging)
         if flexible:
             out.append(0)
-    if flexible:
+    if endpoints and version >= FETCH_LEADERS:
+        _node_endpoints(out, endpoints)
+    elif flexible:
         out.append(0)
     if out:
         pieces.append(out)

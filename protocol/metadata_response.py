@@ -32,6 +32,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.hot_responses import Endpoint
 
 FLEXIBLE = 9
 OPERATIONS_NOT_ASKED = -(2**31)
@@ -43,9 +44,18 @@ _INT = struct.Struct(">i")
 _PARTITION = struct.Struct(">hii")
 
 
+class LedPartition(NamedTuple):
+    """One partition in a cluster of several brokers. leader: NO_LEADER where it has none."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
 class MetadataTopic(NamedTuple):
     """One topic's part of the answer. leader_epochs: one for each partition. offline: those of its
-    partitions that have no log.
+    partitions that have no log. led: of several brokers, each partition; offline is empty then.
     """
 
     error_code: int
@@ -54,36 +64,39 @@ class MetadataTopic(NamedTuple):
     is_internal: bool = False
     leader_epochs: tuple[int, ...] = ()
     offline: frozenset[int] = frozenset()
+    led: tuple[LedPartition, ...] | None = None
 
 
 def encode_metadata(
     correlation_id: int,
     version: int,
     *,
-    node_id: int,
-    host: str,
-    port: int,
-    rack: str | None,
+    controller_id: int,
+    brokers: Sequence[Endpoint],
     cluster_id: str | None,
     topics: Sequence[MetadataTopic],
     topic_operations: int = OPERATIONS_NOT_ASKED,
     cluster_operations: int = OPERATIONS_NOT_ASKED,
 ) -> bytes:
-    """The whole frame of the answer of a cluster of one broker, which leads every partition that is
-    on line. Its parameters are the fields of the message.
+    """The whole frame of the answer. Its parameters are the fields of the message.
+
+    A broker that is alone leads every partition that is on line.
     """
+    node_id = brokers[0].node_id if brokers else NO_LEADER
     tags = b"\0" if version >= FLEXIBLE else b""
     out = [tags]
     if version >= 3:
         out.append(_INT.pack(0))
-    out += [_count(1, version), _INT.pack(node_id), _string(host, version), _INT.pack(port)]
-    if version >= 1:
-        out.append(_string(rack, version))
-    out.append(tags)
+    out.append(_count(len(brokers), version))
+    for broker in brokers:
+        out += [_INT.pack(broker.node_id), _string(broker.host, version), _INT.pack(broker.port)]
+        if version >= 1:
+            out.append(_string(broker.rack, version))
+        out.append(tags)
     if version >= 2:
         out.append(_string(cluster_id, version))
     if version >= 1:
-        out.append(_INT.pack(node_id))
+        out.append(_INT.pack(controller_id))
     out.append(_count(len(topics), version))
     end = (_INT.pack(topic_operations) if version >= 8 else b"") + tags
     for topic in topics:
@@ -93,7 +106,9 @@ def encode_metadata(
             out.append(topic.topic_id.bytes)
         if version >= 1:
             out.append(b"\1" if topic.is_internal else b"\0")
-        if topic.offline:
+        if topic.led is not None:
+            out.append(_led_partitions(version, topic.leader_epochs, topic.led))
+        elif topic.offline:
             out.append(_some_partitions(version, node_id, topic.leader_epochs, topic.offline))
         else:
             out.append(_partitions(version, node_id, topic.leader_epochs))
@@ -127,6 +142,25 @@ def _some_partitions(
             out.append(_PARTITION.pack(Code.LEADER_NOT_AVAILABLE, index, NO_LEADER) + epoch + lost)
         else:
             out.append(_PARTITION.pack(Code.NONE, index, node_id) + epoch + led)
+    return b"".join(out)
+
+
+@lru_cache(maxsize=64)
+def _led_partitions(
+    version: int, leader_epochs: tuple[int, ...], led: tuple[LedPartition, ...]
+) -> bytes:
+    """The array of partitions of several brokers."""
+    out = [_count(len(led), version)]
+    for index, (leader, replicas, in_sync, offline) in enumerate(led):
+        code = Code.LEADER_NOT_AVAILABLE if leader == NO_LEADER else Code.NONE
+        out.append(_PARTITION.pack(code, index, leader))
+        if version >= 7:
+            out.append(_INT.pack(leader_epochs[index]))
+        for node_ids in (replicas, in_sync, offline) if version >= 5 else (replicas, in_sync):
+            out.append(_count(len(node_ids), version))
+            out += map(_INT.pack, node_ids)
+        if version >= FLEXIBLE:
+            out.append(b"\0")
     return b"".join(out)
 
 

@@ -11,6 +11,7 @@ class RequestContext(NamedTuple):
     ticket: names the request as long as the broker runs; its answer may come from a later event.
     client_host: with the slash before it that Kafka's tools expect. now_ms: the steady time at
     which the request came. local_host, local_port: the broker's end of the connection.
+    node_id: of the broker that it came to, where a process is several.
     """
 
     ticket: int
@@ -23,3 +24,4 @@ class RequestContext(NamedTuple):
     now_ms: int = 0
     local_host: str = ""
     local_port: int = -1
+    node_id: int = -1

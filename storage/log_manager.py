@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from barnabas.protocol.topic_partition import TopicPartition
@@ -250,11 +250,15 @@ class LogManager:
         batch on, and a power loss may take both, after clients read what it takes. One number
         serves all partitions, since epochs may skip.
         """
-        highest = HighestEpoch(self.disk, self.data_dir)
         latest = max((log.epochs.latest for log in self.logs.values()), default=-1)
-        self.leader_epoch = max(latest, highest.read()) + 1
-        highest.write(self.leader_epoch)
-        for log in self.logs.values():
+        self.leader_epoch = max(latest, HighestEpoch(self.disk, self.data_dir).read())
+        self.begin_leader_epoch(self.logs.values())
+
+    def begin_leader_epoch(self, logs: Iterable[Log]) -> None:
+        """Begin an epoch in these logs that is above all before it; it is durable then."""
+        self.leader_epoch += 1
+        HighestEpoch(self.disk, self.data_dir).write(self.leader_epoch)
+        for log in logs:
             log.begin_leader_epoch(self.leader_epoch)
 
     def note_boot(self) -> None:

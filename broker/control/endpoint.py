@@ -14,6 +14,12 @@
     GET    /connections            who is connected
     POST   /connections/close      {"client_id"}: all, or those of a client
     POST   /connections/refuse     and /connections/accept
+    GET    /brokers                the brokers of this process, and what each leads
+    POST   /brokers/ID/take-away   its port closes, its connections end, its leaders move
+    POST   /brokers/ID/give-back   it is there again
+    POST   /brokers/ID/controller  it is the one that Metadata names
+    POST   /leaders                {"topic", "partition", "broker"}: let it lead that partition
+    POST   /coordinators           {"group" or "transactional_id", "broker"}: let it be theirs
     POST   /lose-power             what was not flushed is lost, and the process ends as in a crash
 
 Answers are JSON; an error is {"error": a sentence} with status 400 (the request is wrong), 404 or
@@ -121,6 +127,14 @@ def _route(
             return lambda _: calls.refuse(verb == "refuse")
         case ("POST", "lose-power"):
             return calls.lose_power
+        case ("GET", "brokers"):
+            return calls.brokers
+        case ("POST", "brokers", number, "take-away" | "give-back" | "controller" as verb):
+            return lambda _: calls.change_broker(_node_id(number), verb)
+        case ("POST", "leaders"):
+            return calls.move_leader
+        case ("POST", "coordinators"):
+            return calls.move_coordinator
     return None
 
 
@@ -128,6 +142,12 @@ def _number(text: str) -> int:
     if not text.isdigit():
         raise ValueError(f"{text!r} is no number of a fault")
     return int(text)
+
+
+def _node_id(value: object) -> int:
+    if isinstance(value, bool) or not str(value).isdigit():
+        raise ValueError(f"{value!r} is no id of a broker: see GET /brokers")
+    return int(str(value))
 
 
 class _Calls:
@@ -210,9 +230,49 @@ class _Calls:
         self._server.refuse_connections(refuse)
         return {"refused": refuse}
 
+    async def brokers(self, _: Values) -> Any:
+        return self._server.told_brokers()
+
+    async def change_broker(self, node_id: int, verb: str) -> Any:
+        if verb == "take-away":
+            self._server.take_away(node_id)
+        elif verb == "give-back":
+            self._server.give_back(node_id)
+        else:
+            self._server.change(self._server.broker.failover.set_controller, node_id)
+        return await self.brokers({})
+
+    async def move_leader(self, values: Values) -> Any:
+        topic, index, node_id = _values_of(values, "topic", "partition", "broker")
+        if not str(index).isdigit():
+            raise ValueError(f"`partition` has to be the index of one, not {index!r}")
+        self._server.change(
+            self._server.broker.failover.move_leader,
+            str(topic), int(index), _node_id(node_id), self._server.now_ms(),
+        )  # fmt: skip
+        return await self.brokers({})
+
+    async def move_coordinator(self, values: Values) -> Any:
+        kind, name = ("group", "group")
+        if "transactional_id" in values:
+            kind, name = ("transaction", "transactional_id")
+        key, node_id = _values_of(values, name, "broker")
+        self._server.change(
+            self._server.broker.failover.move_coordinator,
+            kind, str(key), _node_id(node_id), self._server.now_ms(),
+        )  # fmt: skip
+        return await self.brokers({})
+
     async def lose_power(self, _: Values) -> Any:
         self._server.lose_power()
         return {}
+
+
+def _values_of(values: Values, *names: str) -> list[Any]:
+    """These, all of which have to be there, and nothing else."""
+    if set(values) != set(names):
+        raise ValueError(f"give {', '.join(names)}, and nothing else")
+    return [values[name] for name in names]
 
 
 def _is_wanted(exchange: Exchange, values: Values) -> bool:

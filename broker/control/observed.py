@@ -5,13 +5,12 @@ Pure: bytes in, values out.
 
 from __future__ import annotations
 
-import importlib
-import re
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from barnabas.broker.refusals import message_class
 from barnabas.protocol.api_table import BY_KEY, Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.framing import decode_response, read_request_header
@@ -86,15 +85,6 @@ def with_fetch_session(
         if (str(topic), partition) not in forgotten:
             topics.setdefault(str(topic), set()).add(partition)
     return request._replace(topics=topics)
-
-
-def message_class(api: Api, kind: str) -> type[Message]:
-    """The class of an API's "Request" or "Response"."""
-    module = re.sub(r"(?<!^)(?=[A-Z])", "_", api.name).lower()
-    found: type[Message] = getattr(
-        importlib.import_module(f"barnabas.protocol.messages.{module}"), api.name + kind
-    )
-    return found
 
 
 def _collect(

@@ -14,7 +14,7 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -29,10 +29,10 @@ from barnabas.broker.control.observed import (
     plain,
     with_fetch_session,
 )
-from barnabas.broker.control.refusals import can_refuse, refusal
 from barnabas.broker.core import Broker
 from barnabas.broker.outbox import CloseReason
-from barnabas.broker.server import BACKLOG, Connection, Server
+from barnabas.broker.refusals import can_refuse, refusal
+from barnabas.broker.server import Connection, Server
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import SIZE, response_has_tagged_header
 from barnabas.protocol.messages.fetch import FetchRequest
@@ -49,7 +49,8 @@ class Exchange:
     """One request, its answer, and what was made of both: a line of the journal.
 
     outcome: under way, answered, no answer (none was asked for), answer dropped, answer cut, or
-    connection closed. size: bytes of both that the journal holds; 0 where it has let go of them.
+    connection closed. node_id: of the broker that it came to. size: bytes of both that the journal
+    holds; 0 where it has let go of them.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Exchange:
     outcome: str = "under way"
     deliveries: int = 0
     size: int = 0
+    node_id: int = -1
 
     def has(self, action: Action) -> Fault | None:
         """The first fault with that action that the request met."""
@@ -76,6 +78,7 @@ class Exchange:
             "number": self.number,
             "at_ms": self.at_ms,
             "connection": self.connection,
+            "broker": self.node_id,
             "client": self.client,
             "client_id": request.client_id,
             "api": request.api.name,
@@ -225,7 +228,7 @@ class ControlledServer(Server):
     def __init__(
         self,
         broker: Broker,
-        sock: socket.socket,
+        sock: socket.socket | Sequence[socket.socket],
         loop: asyncio.AbstractEventLoop,
         clock: ControlledClock,
     ) -> None:
@@ -236,7 +239,6 @@ class ControlledServer(Server):
         self._held: dict[int, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._refuses = False
-        self._refused_address = ("", 0)
         super().__init__(broker, sock, loop, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms)
         self.on_frame = self._on_controlled_frame
 
@@ -253,10 +255,12 @@ class ControlledServer(Server):
             connection.exchange = None
             self.broker.on_frame(connection_id, frame, now_ms)
             return
-        request = self._with_names(request)
+        node_id = self.broker.connections[connection_id].node_id
+        request = self._with_names(request, node_id)
         exchange = Exchange(
             self._next_number, self.clock.wall_ms(), connection_id, connection.peer, request,
             copy, self.faults.met_by(request, connection_id),
+            node_id=node_id,
         )  # fmt: skip
         self._next_number += 1
         self.journal.add(exchange)
@@ -271,12 +275,13 @@ class ControlledServer(Server):
             exchange.faults.clear()
             self._hand_on(connection, exchange, frame, now_ms)
 
-    def _with_names(self, request: ObservedRequest) -> ObservedRequest:
+    def _with_names(self, request: ObservedRequest, node_id: int) -> ObservedRequest:
         """The topics by name, where the request has their ids; a Fetch's with those of its
         session.
         """
         if isinstance(request.body, FetchRequest) and request.body.session_epoch > 0:
-            remembered = self.broker.fetch_sessions.partitions_of(request.body.session_id)
+            sessions = self.broker.cluster.nodes[node_id].fetch_sessions
+            remembered = sessions.partitions_of(request.body.session_id)
             request = with_fetch_session(request, remembered)
         by_id = {str(topic.topic_id): topic.name for topic in self.broker.metadata.topics.values()}
         return request._replace(
@@ -312,7 +317,8 @@ class ControlledServer(Server):
         frame = bytearray(SIZE.size) + SIZE.pack(request.correlation_id)
         if response_has_tagged_header(request.api, request.version):
             frame.append(0)
-        refusal(request, code).write(frame, request.version)
+        assert request.body is not None
+        refusal(request.api, request.version, request.body, code).write(frame, request.version)
         SIZE.pack_into(frame, 0, len(frame) - SIZE.size)
         connection.in_flight = False
         connection.send([bytes(frame)])
@@ -344,7 +350,8 @@ class ControlledServer(Server):
         connection_id = exchange.connection
         host, _, _ = exchange.client.rpartition(":")
         late = cast("Connection", LateConnection(self, exchange))
-        self.broker.on_connected(connection_id, host, *self.address)
+        listener = self.listeners[exchange.node_id]
+        self.broker.on_connected(connection_id, host, *listener.address, exchange.node_id)
         self._connections[connection_id] = late
         exchange.deliveries += 1
         try:
@@ -442,19 +449,65 @@ class ControlledServer(Server):
         """
         if refuse == self._refuses:
             return
-        if refuse:
-            self._refused_address = self._listener.getsockname()[:2]
-            self.loop.remove_reader(self._listener.fileno())
-            self._listener.close()
-        else:  # another may have the port by now: then it goes on refusing
-            self._listener = _listener_at(*self._refused_address)
-            self.loop.add_reader(self._listener.fileno(), self._on_connect)
+        for node in self.broker.cluster.nodes_there():
+            if refuse:
+                self.close_listener(node.node_id)
+            else:  # another may have the port by now: then it goes on refusing
+                self.open_listener(node.node_id)
         self._refuses = refuse
 
-    @property
-    def address(self) -> tuple[str, int]:
-        """Where it listens, or did and will."""
-        return self._refused_address if self._refuses else super().address
+    # --- several brokers -------------------------------------------------------------------------
+
+    def change(self, call: Callable[..., None], *arguments: Any) -> None:
+        """An input that changes who is there and who leads, and what it asks for.
+
+        Raises: ValueError where it cannot be.
+        """
+        call(*arguments)
+        self.carry_out()
+
+    def take_away(self, node_id: int) -> None:
+        """Let a broker be gone: its port closes, and its connections end. Raises: ValueError."""
+        self.change(self.broker.failover.take_away, node_id, self.now_ms())
+        self.close_listener(node_id)
+
+    def give_back(self, node_id: int) -> None:
+        """Let a broker be there again, at its port. Raises: ValueError; OSError where another has
+        the port by now.
+        """
+        self.broker.cluster.node(node_id)
+        if not self._refuses:
+            self.open_listener(node_id)
+        self.change(self.broker.failover.give_back, node_id, self.now_ms())
+
+    def told_brokers(self) -> list[dict[str, Any]]:
+        """The brokers, and what each leads, as plain values."""
+        cluster = self.broker.cluster
+        rows = []
+        for node in cluster.nodes.values():
+            host, port = self.listeners[node.node_id].address
+            leads = {
+                name: indexes
+                for name in self.broker.metadata.topics
+                if (
+                    indexes := [
+                        index
+                        for index, one in enumerate(cluster.leaderships(name))
+                        if one.leader == node.node_id
+                    ]
+                )
+            }
+            rows.append(
+                {
+                    "id": node.node_id,
+                    "host": host,
+                    "port": port,
+                    "is_there": node.is_there,
+                    "is_controller": node.node_id == cluster.controller_id,
+                    "leads": leads,
+                }
+            )
+        return rows
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -515,8 +568,6 @@ class ControlledServer(Server):
         """As Server does."""
         for task in self._tasks:
             task.cancel()
-        if self._refuses:  # there is no listener to be closed, and another may have its port
-            self._listener = socket.socket()
         super().close()
 
 
@@ -526,16 +577,3 @@ def _whole(pieces: Sequence[Any]) -> bytes:
         piece.file.pread(piece.size, piece.position) if type(piece) is Slice else bytes(piece)
         for piece in pieces
     )
-
-
-def _listener_at(host: str, port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(BACKLOG)
-    except OSError:
-        sock.close()
-        raise
-    sock.setblocking(False)
-    return sock

@@ -1,4 +1,4 @@
-"""The cluster of one: DescribeCluster, DescribeTopicPartitions, and the requests that elect leaders
+"""The cluster: DescribeCluster, DescribeTopicPartitions, and the requests that elect leaders
 and move replicas.
 """
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+from barnabas.broker.cluster import NOBODY, led_partition
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_partition_reassignments import (
@@ -38,6 +39,7 @@ from barnabas.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -62,7 +64,9 @@ TOPIC_OPERATIONS_BITS = sum(
 def on_describe_cluster(
     broker: Broker, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
-    """This broker. Errors: MISMATCHED_ENDPOINT_TYPE for controllers, which have no address;
+    """The brokers that are there.
+
+    Errors: MISMATCHED_ENDPOINT_TYPE for controllers, which have no address;
     UNSUPPORTED_ENDPOINT_TYPE for other kinds.
     """
     endpoint_type = request.endpoint_type if context.api_version >= 1 else BROKERS
@@ -77,16 +81,15 @@ def on_describe_cluster(
             Code.UNSUPPORTED_ENDPOINT_TYPE,
             f"The endpoint type {endpoint_type} is unknown: ask for brokers (endpoint type 1).",
         )
-    host, port = broker.advertised(context)
-    row = DescribeClusterBroker(broker.node_id, host, port, broker.config.broker_rack)
+    rows = [DescribeClusterBroker(*endpoint) for endpoint in broker.endpoints(context)]
     tells_operations = request.include_cluster_authorized_operations and code is Code.NONE
     return DescribeClusterResponse(
         error_code=code,
         error_message=message,
         endpoint_type=endpoint_type,
         cluster_id=broker.logs.cluster_id or "",
-        controller_id=broker.node_id if code is Code.NONE else -1,
-        brokers=[row] if code is Code.NONE else [],
+        controller_id=broker.cluster.controller_id if code is Code.NONE else -1,
+        brokers=rows if code is Code.NONE else [],
         cluster_authorized_operations=CLUSTER_OPERATIONS_BITS
         if tells_operations
         else OPERATIONS_NOT_ASKED,
@@ -99,11 +102,14 @@ def on_describe_cluster(
 def on_elect_leaders(
     broker: Broker, request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
-    """Every partition has its only leader already.
+    """Let the first replica lead (preferred), or any where nobody does (unclean).
 
-    Errors, by partition: ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION. INVALID_REQUEST for an
-    unknown kind of election.
+    One broker leads every partition already. Errors, by partition: ELECTION_NOT_NEEDED,
+    PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION.
+    INVALID_REQUEST for an unknown kind of election.
     """
+    if not broker.cluster.is_one:
+        return _elect(broker, request, context)
     kind = request.election_type if context.api_version >= 1 else PREFERRED
     known_kind = kind in (PREFERRED, UNCLEAN)
     topics = []
@@ -134,10 +140,42 @@ def on_elect_leaders(
     return ElectLeadersResponse(error_code=code, replica_election_results=topics)
 
 
+def _elect(
+    broker: Broker, request: ElectLeadersRequest, context: RequestContext
+) -> ElectLeadersResponse:
+    kind = request.election_type if context.api_version >= 1 else PREFERRED
+    if kind not in (PREFERRED, UNCLEAN):
+        return ElectLeadersResponse(error_code=Code.INVALID_REQUEST)
+    named = request.topic_partitions
+    if named is None:
+        wanted = {
+            name: list(range(topic.partition_count))
+            for name, topic in broker.metadata.topics.items()
+        }
+    else:
+        wanted = {one.topic: list(one.partitions) for one in named}
+    topics = []
+    for name, indexes in wanted.items():
+        rows = []
+        for index in indexes:
+            partition = TopicPartition(name, index)
+            code, message = broker.failover.elect(
+                partition, is_unclean=kind == UNCLEAN, now_ms=context.now_ms
+            )
+            # of all partitions, those are told that needed an election
+            if named is not None or code is not Code.ELECTION_NOT_NEEDED:
+                rows.append(PartitionResult(index, code, message))
+        if rows:
+            topics.append(ReplicaElectionResult(name, rows))
+    return ElectLeadersResponse(error_code=Code.NONE, replica_election_results=topics)
+
+
 def on_alter_partition_reassignments(
     broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """A partition can be moved to where it is, and there is no move to cancel.
+
+    Of several brokers it can be moved to any of them, and is there at once, since the log is one.
 
     Errors, by partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
     NO_REASSIGNMENT_IN_PROGRESS.
@@ -151,6 +189,12 @@ def on_alter_partition_reassignments(
                 _check_move(
                     broker, reassignable.name, partition.partition_index, partition.replicas
                 )
+                if not broker.cluster.is_one and partition.replicas is not None:
+                    broker.failover.reassign(
+                        TopicPartition(reassignable.name, partition.partition_index),
+                        tuple(partition.replicas),
+                        context.now_ms,
+                    )
             except KafkaError as error:
                 code, message = error.code, error.message
             rows.append(ReassignablePartitionResponse(partition.partition_index, code, message))
@@ -172,6 +216,9 @@ def _check_move(broker: Broker, name: str, index: int, replicas: list[int] | Non
             Code.NO_REASSIGNMENT_IN_PROGRESS,
             f"Partition {index} of '{name}' is not being moved: there is nothing to cancel.",
         )
+    if not broker.cluster.is_one:
+        broker.cluster.check_replicas(index, replicas)
+        return
     if list(replicas) != [broker.node_id]:
         raise KafkaError(
             Code.INVALID_REPLICA_ASSIGNMENT,
@@ -265,6 +312,8 @@ def _topic_row(
 def _partition_row(
     broker: Broker, name: str, index: int
 ) -> DescribeTopicPartitionsResponsePartition:
+    if not broker.cluster.is_one:
+        return _led_partition_row(broker, name, index)
     nodes = [broker.node_id]
     online = broker.topics.partition(name, index) is not None
     return DescribeTopicPartitionsResponsePartition(
@@ -277,4 +326,24 @@ def _partition_row(
         eligible_leader_replicas=[],
         last_known_elr=[],
         offline_replicas=[] if online else nodes,
+    )
+
+
+def _led_partition_row(
+    broker: Broker, name: str, index: int
+) -> DescribeTopicPartitionsResponsePartition:
+    leadership = broker.cluster.leadership(name, index)
+    assert leadership is not None, f"{name}-{index} is there"
+    log = broker.topics.partition(name, index)
+    leader, replicas, in_sync, offline = led_partition(broker.cluster, log, leadership)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=Code.NONE if leader != NOBODY else Code.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=broker.topics.leader_epochs(name)[index],
+        replica_nodes=list(replicas),
+        isr_nodes=list(in_sync),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=list(offline),
     )

@@ -89,7 +89,7 @@ def on_describe_configs(
         rows: list[DescribeConfigsResourceResult] = []
         try:
             wanted = set(resource.configuration_keys or ())
-            for entry in _entries(broker, resource.resource_type, resource.resource_name):
+            for entry in _entries(broker, resource.resource_type, resource.resource_name, context):
                 if not wanted or entry.setting.name in wanted:
                     rows.append(_described(entry, request, resource.resource_type))
         except KafkaError as error:
@@ -102,20 +102,26 @@ def on_describe_configs(
     return DescribeConfigsResponse(results=results)
 
 
-def _entries(broker: Broker, resource_type: int, name: str) -> list[ConfigEntry]:
+def _entries(
+    broker: Broker, resource_type: int, name: str, context: RequestContext
+) -> list[ConfigEntry]:
     if resource_type == TOPIC:
         return topic_entries(broker.config, _topic(broker, name).configs)
     if resource_type == CLIENT_METRICS:
         _check_subscription_name(name)
         return client_metrics_entries(broker.metadata.client_metrics.get(name, {}))
     if resource_type == BROKER_LOGGER:
-        _check_broker_name(broker, name)
+        _check_broker_asked(broker, name, context)
         return logger_entries(loggers.levels())
     _check_resource_type(resource_type)
     if name == EVERY_BROKER:
         return broker_default_entries(broker.config)
-    _check_broker_name(broker, name)
-    return broker_entries(broker.config)
+    _check_broker_asked(broker, name, context)
+    entries = broker_entries(broker.config)
+    if not broker.cluster.is_one:
+        entries = [entry._replace(value=name) if entry.setting.name == "node.id" else entry
+                   for entry in entries]  # fmt: skip
+    return entries
 
 
 def _described(
@@ -158,7 +164,25 @@ def _check_resource_type(resource_type: int) -> None:
         )
 
 
+def _check_broker_asked(broker: Broker, name: str, context: RequestContext) -> None:
+    """A broker tells of itself alone."""
+    _check_broker_name(broker, name)
+    node_id = broker.node_id_of(context)
+    if name != str(node_id):
+        raise KafkaError(
+            Code.INVALID_REQUEST,
+            f"This is broker {node_id}: ask broker {name} for what is its own.",
+        )
+
+
 def _check_broker_name(broker: Broker, name: str) -> None:
+    if not broker.cluster.is_one:
+        if name not in map(str, broker.cluster.nodes):
+            raise KafkaError(
+                Code.INVALID_REQUEST,
+                f"There is no broker '{name}': the brokers are {list(broker.cluster.nodes)}.",
+            )
+        return
     if name != str(broker.node_id):
         raise KafkaError(
             Code.INVALID_REQUEST,
@@ -183,7 +207,7 @@ def on_list_config_resources(
     Version 0 is ListClientMetricsResources: the subscriptions of clients' metrics alone. Errors:
     UNSUPPORTED_VERSION for a type that there is not.
     """
-    brokers = [str(broker.node_id)]
+    brokers = [str(node.node_id) for node in broker.cluster.nodes_there()]
     names = {
         TOPIC: list(broker.metadata.topics),
         BROKER: brokers,

@@ -1,11 +1,13 @@
-"""FindCoordinator: this broker, whoever asks."""
+"""FindCoordinator: the broker that leads the partition with a group or a transactional id."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from barnabas.broker.cluster import NOBODY
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
+from barnabas.protocol.hot_responses import Endpoint
 from barnabas.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -18,29 +20,47 @@ if TYPE_CHECKING:
 
 GROUP, TRANSACTION = 0, 1
 BATCHED_SINCE = 4
+NOWHERE = Endpoint(-1, "", -1)
 
 
 def on_find_coordinator(
     broker: Broker, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
     """The coordinator of groups and transactional ids. Its internal topic is made now, as clients
-    of Kafka expect. INVALID_REQUEST: other kinds.
+    of Kafka expect.
+
+    Errors: INVALID_REQUEST for other kinds; COORDINATOR_NOT_AVAILABLE where no broker is there that
+    could be it.
     """
-    code = Code.NONE
-    if request.key_type == GROUP:
-        broker.topics.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
-    elif request.key_type == TRANSACTION:
-        broker.topics.ensure_internal_topic(TRANSACTIONS_TOPIC, context.now_ms)
-    else:
-        code = Code.INVALID_REQUEST
-    host, port = broker.advertised(context) if code is Code.NONE else ("", -1)
-    node_id = broker.node_id if code is Code.NONE else -1
-    if context.api_version >= BATCHED_SINCE:
-        rows = [
-            Coordinator(key, node_id, host, port, code, error_message=None)
-            for key in request.coordinator_keys
-        ]
+    topic = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}.get(request.key_type)
+    if topic is not None:
+        broker.topics.ensure_internal_topic(topic, context.now_ms)
+    is_batched = context.api_version >= BATCHED_SINCE
+    rows = []
+    for key in request.coordinator_keys if is_batched else [request.key]:
+        code, (node_id, host, port, _) = _coordinator(broker, topic, key, context)
+        rows.append(Coordinator(key, node_id, host, port, code, error_message=None))
+    if is_batched:
         return FindCoordinatorResponse(coordinators=rows)
+    (row,) = rows
     return FindCoordinatorResponse(
-        error_code=code, error_message=None, node_id=node_id, host=host, port=port
+        error_code=row.error_code,
+        error_message=None,
+        node_id=row.node_id,
+        host=row.host,
+        port=row.port,
     )
+
+
+def _coordinator(
+    broker: Broker, topic: str | None, key: str, context: RequestContext
+) -> tuple[Code, Endpoint]:
+    if topic is None:
+        return Code.INVALID_REQUEST, NOWHERE
+    node_id = broker.node_id
+    if not broker.cluster.is_one:
+        leadership = broker.cluster.leadership(*broker.cluster.coordinator_partition(topic, key))
+        if leadership is None or leadership.leader == NOBODY:
+            return Code.COORDINATOR_NOT_AVAILABLE, NOWHERE
+        node_id = leadership.leader
+    return Code.NONE, broker.endpoint(node_id, context)

@@ -15,7 +15,8 @@ from barnabas.protocol.messages.delete_records import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.log_progress import LogProgress
+    from barnabas.broker.cluster import NodeTopics
+    from barnabas.broker.core import Broker
     from barnabas.broker.topics import TopicRegistry
     from barnabas.storage.log import Log
 
@@ -23,26 +24,26 @@ HIGH_WATERMARK = -1
 
 
 def on_delete_records(
-    registry: TopicRegistry,
-    progress: LogProgress,
-    request: DeleteRecordsRequest,
-    context: RequestContext,
+    broker: Broker, request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
     """Raise each log's start to the offset asked for (-1: its end); an offset below the start
     changes nothing.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for internal topics;
     POLICY_VIOLATION where cleanup.policy has no delete; OFFSET_OUT_OF_RANGE beyond the end or below
-    -1.
+    -1; of several brokers NOT_LEADER_OR_FOLLOWER.
     """
+    partitions = broker.topics_of(context)
     topics = []
     for topic in request.topics:
         rows = []
         for partition in topic.partitions:
             code, low_watermark = Code.NONE, -1
             try:
-                log = _delete(registry, topic.name, partition.partition_index, partition.offset)
-                progress.on_appended([log], context.now_ms)
+                log = _delete(partitions, topic.name, partition.partition_index, partition.offset)
+                # before the answer: what was deleted must not come back with a crash
+                broker.logs.write_starts()
+                broker.progress.on_appended([log], context.now_ms)
                 low_watermark = log.log_start_offset
             except KafkaError as error:
                 code = error.code
@@ -53,13 +54,11 @@ def on_delete_records(
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(registry: TopicRegistry, name: str, index: int, offset: int) -> Log:
+def _delete(topics: TopicRegistry | NodeTopics, name: str, index: int, offset: int) -> Log:
     if name in INTERNAL_TOPICS:
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION)
-    log = registry.require_partition(name, index)
+    log = topics.require_partition(name, index)
     if "delete" not in log.config.cleanup_policy:
         raise KafkaError(Code.POLICY_VIOLATION)
     log.delete_records_before(log.high_watermark if offset == HIGH_WATERMARK else offset)
-    # before the answer: what was deleted must not come back with a crash
-    registry.logs.write_starts()
     return log

@@ -10,7 +10,14 @@ from barnabas.broker.outbox import PARKED, Answer, Encoded
 from barnabas.broker.purgatory import WaitingFetch
 from barnabas.broker.topics import check_leader_epoch
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.hot_responses import FETCH_TOPIC_IDS, FetchedPartition, Piece, encode_fetch
+from barnabas.protocol.hot_responses import (
+    FETCH_TOPIC_IDS,
+    CurrentLeader,
+    Endpoint,
+    FetchedPartition,
+    Piece,
+    encode_fetch,
+)
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.protocol.request_context import RequestContext
@@ -38,8 +45,8 @@ class _Fetch:
     """
 
     __slots__ = (
-        "_broker", "_context", "_is_committed", "_isolation", "_max_bytes", "_min_bytes", "_plan",
-        "_refused", "_size", "_sizes",
+        "_broker", "_context", "_generation", "_is_committed", "_isolation", "_max_bytes",
+        "_min_bytes", "_plan", "_refused", "_size", "_sizes",
         "_targets", "logs",
     )  # fmt: skip
 
@@ -52,8 +59,8 @@ class _Fetch:
         )
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes: int = min(request.min_bytes, self._max_bytes)
-        self.logs: list[tuple[FetchTarget, Log]] = []
-        self._refused: list[Fetched] = []
+        self.logs: list[tuple[FetchTarget, Log]]
+        self._refused: list[Fetched]
         self._targets: dict[Log, FetchTarget] = {}
         self._sizes: dict[Log, int] = {}
         self._size = 0
@@ -61,6 +68,9 @@ class _Fetch:
 
     def _resolve(self) -> None:
         """Find each target's log; those without one are answered last, as Kafka does."""
+        topics = self._broker.topics_of(self._context)
+        self._generation = self._broker.cluster.generation
+        self.logs, self._refused = [], []
         key: Any = None
         name: str | None = None
         logs: list[Log | None] = []
@@ -68,16 +78,16 @@ class _Fetch:
             if target.topic is not key:  # a topic's targets mostly stand together
                 key = target.topic
                 name = self._topic_name(key)
-                logs = [] if name is None else self._broker.topics.partitions_of(name)
+                logs = [] if name is None else topics.partitions_of(name)
             index = target.index
             log = logs[index] if 0 <= index < len(logs) else None
             if log is None:
                 missing = (
-                    Code.UNKNOWN_TOPIC_ID
-                    if name is None
-                    else self._broker.topics.missing_code(name, index)
+                    Code.UNKNOWN_TOPIC_ID if name is None else topics.missing_code(name, index)
                 )
-                self._refused.append((target, FetchedPartition(index, missing, aborted=())))
+                hint = None if name is None else self._broker.hint(name, index, missing)
+                row = FetchedPartition(index, missing, aborted=(), diverging=hint)
+                self._refused.append((target, row))
             else:
                 self.logs.append((target, log))
 
@@ -91,6 +101,8 @@ class _Fetch:
         """(what was read, its size in bytes, whether it must be answered at once). In a session,
         what is idle and known is left out.
         """
+        if self._generation != self._broker.cluster.generation:
+            self._resolve()
         fetched: list[Fetched] = []
         left, total, urgent, min_one_batch = self._max_bytes, 0, bool(self._refused), True
         is_committed = self._isolation is Isolation.READ_COMMITTED
@@ -133,6 +145,8 @@ class _Fetch:
 
     def _is_worth_a_try(self, log: Log) -> bool:
         """Whether the progress of that log may have made the whole enough."""
+        if self._generation != self._broker.cluster.generation:
+            return True  # its leader may be another by now
         target = self._targets[log]
         if _is_idle(target, log, self._isolation is Isolation.READ_COMMITTED):
             return False
@@ -164,7 +178,8 @@ class _Fetch:
                 min_one_batch=min_one_batch,
             )
         except KafkaError as error:
-            return FetchedPartition(target.index, error.code)
+            hint = self._broker.hint(log.topic, log.partition, error.code)
+            return FetchedPartition(target.index, error.code, diverging=hint)
         return FetchedPartition(
             target.index, 0, high_watermark, last_stable_offset, log_start_offset, aborted, records
         )
@@ -200,7 +215,20 @@ class _Fetch:
             self._context.api_version,
             topics,
             session_id=plan.session_id,
+            endpoints=self._endpoints(topics),
         )
+
+    def _endpoints(self, topics: list[tuple[Any, list[FetchedPartition]]]) -> list[Endpoint]:
+        """Where the leaders are that the answer tells of."""
+        if self._broker.cluster.is_one:
+            return []
+        leaders = [
+            row.diverging
+            for _, rows in topics
+            for row in rows
+            if isinstance(row.diverging, CurrentLeader)
+        ]
+        return self._broker.endpoints_of(leaders, self._context)
 
     def _idle(self, target: FetchTarget, log: Log) -> FetchedPartition:
         """How a log stands of which there is nothing to read."""
@@ -263,12 +291,13 @@ def on_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> 
 
     Errors: in the whole answer those of fetch sessions (KIP-227); in a partition's
     OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH,
-    UNKNOWN_LEADER_EPOCH.
+    UNKNOWN_LEADER_EPOCH; of several brokers NOT_LEADER_OR_FOLLOWER, also to one that waits when the
+    leader is moved.
     """
     if context.api_version < SESSIONS_SINCE:
         request.session_id, request.session_epoch = 0, -1
     try:
-        plan = broker.fetch_sessions.plan(
+        plan = broker.sessions_of(context).plan(
             request, uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS, now_ms=context.now_ms
         )
     except KafkaError as error:

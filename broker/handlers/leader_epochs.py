@@ -14,11 +14,14 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
+    from barnabas.broker.cluster import NodeTopics
     from barnabas.broker.topics import TopicRegistry
 
 
 def on_offset_for_leader_epoch(
-    topics: TopicRegistry, request: OffsetForLeaderEpochRequest, context: RequestContext
+    topics: TopicRegistry | NodeTopics,
+    request: OffsetForLeaderEpochRequest,
+    context: RequestContext,
 ) -> OffsetForLeaderEpochResponse:
     """Where each leader epoch asked for ends. Errors: UNKNOWN_TOPIC_OR_PARTITION,
     FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.

@@ -95,6 +95,7 @@ def _answer(
     searched: dict[Log, Searched],
 ) -> tuple[ListOffsetsResponse, list[tuple[Log, SearchTakesLong]]]:
     """The answer as the logs are now; it is none where searches are put off."""
+    topics_here = broker.topics_of(context)
     put_off: list[tuple[Log, SearchTakesLong]] = []
     left_bytes = MOST_BYTES_IN_MEMORY
     counts: dict[TopicPartition, int] = {}
@@ -115,7 +116,7 @@ def _answer(
                 ):
                     raise KafkaError(Code.UNSUPPORTED_VERSION)
                 committed = _is_committed(request, context.api_version)
-                log = broker.topics.fenced_partition(
+                log = topics_here.fenced_partition(
                     topic.name, partition.partition_index, partition.current_leader_epoch
                 )
                 if left_bytes > 0:

@@ -22,13 +22,19 @@ from barnabas.protocol.messages.describe_log_dirs import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
     from barnabas.broker.topics import TopicRegistry
+    from barnabas.storage.log import Log
 
 
 def on_describe_log_dirs(
-    registry: TopicRegistry, request: DescribeLogDirsRequest, context: RequestContext
+    broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """The one log directory, with those of the partitions asked for that it holds (null: all)."""
+    """The one log directory, with those of the partitions asked for that it holds (null: all).
+
+    One of several brokers tells of those that it has a replica of.
+    """
+    registry = broker.topics
     if request.topics is None:
         wanted = {name: registry.partitions_of(name) for name in registry.metadata.topics}
     else:
@@ -43,7 +49,7 @@ def on_describe_log_dirs(
         partitions = [
             DescribeLogDirsPartition(log.partition, log.segments.size_bytes)
             for log in logs
-            if log is not None
+            if log is not None and _is_replica(broker, log, context)
         ]
         if partitions:
             topics.append(DescribeLogDirsTopic(name, partitions))
@@ -55,6 +61,13 @@ def on_describe_log_dirs(
         usable_bytes=registry.logs.disk.free_bytes(registry.logs.data_dir),
     )
     return DescribeLogDirsResponse(error_code=Code.NONE, results=[directory])
+
+
+def _is_replica(broker: Broker, log: Log, context: RequestContext) -> bool:
+    if broker.cluster.is_one:
+        return True
+    leadership = broker.cluster.leadership(log.topic, log.partition)
+    return leadership is not None and context.node_id in leadership.replicas
 
 
 def on_alter_replica_log_dirs(

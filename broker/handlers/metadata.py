@@ -1,4 +1,4 @@
-"""Metadata: where the broker is, and which topics and partitions there are."""
+"""Metadata: where the brokers are, and which topics and partitions there are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from barnabas.broker.cluster import led_partitions
 from barnabas.broker.metadata import Topic
 from barnabas.broker.outbox import Answer, Encoded
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
@@ -33,7 +34,7 @@ CLUSTER_OPERATIONS = sum(
 
 
 def on_metadata(broker: Broker, request: MetadataRequest, context: RequestContext) -> Answer:
-    """This broker, and the topics asked for by name or (version 12) by id; null, or in version 0 an
+    """The brokers, and the topics asked for by name or (version 12) by id; null, or in version 0 an
     empty list: all.
 
     A topic that is missing is made where auto.create.topics.enable and the request allow it; as
@@ -114,14 +115,11 @@ def _encoded(
     broker: Broker, request: MetadataRequest, context: RequestContext, codes: Mapping[str, Code]
 ) -> Encoded:
     """Takes: codes, of the topics that were missing when they were asked for."""
-    host, port = broker.advertised(context)
     frame = encode_metadata(
         context.correlation_id,
         context.api_version,
-        node_id=broker.node_id,
-        host=host,
-        port=port,
-        rack=broker.config.broker_rack,
+        controller_id=broker.cluster.controller_id,
+        brokers=broker.endpoints(context),
         cluster_id=broker.logs.cluster_id,
         topics=_topics(broker, request, context, codes),
         topic_operations=TOPIC_OPERATIONS
@@ -191,6 +189,15 @@ def _why_missing(name: str) -> Code:
 
 def _found(broker: Broker, topic: Topic) -> MetadataTopic:
     logs = broker.topics.partitions_of(topic.name)
+    if not broker.cluster.is_one:
+        return MetadataTopic(
+            Code.NONE,
+            topic.name,
+            topic.topic_id,
+            topic.internal,
+            broker.topics.leader_epochs(topic.name),
+            led=led_partitions(broker.cluster, topic.name, logs),
+        )
     offline = (
         frozenset(index for index, log in enumerate(logs) if log is None)
         if None in logs

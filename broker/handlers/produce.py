@@ -30,7 +30,9 @@ from barnabas.storage.validate import (
 )
 
 if TYPE_CHECKING:
+    from barnabas.broker.cluster import NodeTopics
     from barnabas.broker.core import Broker
+    from barnabas.broker.topics import TopicRegistry
     from barnabas.storage.log import Log
 
 ZSTD_SINCE = 7
@@ -55,22 +57,23 @@ class _Pending(NamedTuple):
 class _Produce:
     """One request while it is under way: what is answered so far, and whose logs it has come to.
 
-    producer: id and epoch in a transactional request's first batch.
+    producer: id and epoch in a transactional request's first batch. topics: those of the broker
+    that it came to; in_sync: the same where acks=all asks how many replicas are in sync, else None.
     """
 
     __slots__ = (
-        "answers",
-        "appended",
-        "context",
-        "failed",
-        "pending",
-        "producer",
-        "request",
-        "unflushed",
-    )
+        "answers", "appended", "context", "failed", "in_sync", "pending", "producer", "request",
+        "topics", "unflushed",
+    )  # fmt: skip
 
-    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+    def __init__(self, broker: Broker, request: ProduceRequest, context: RequestContext) -> None:
         self.request, self.context = request, context
+        self.topics: TopicRegistry | NodeTopics = broker.topics
+        self.in_sync: NodeTopics | None = None
+        if not broker.cluster.is_one:
+            self.topics = broker.cluster.topics_of(context.node_id)
+            if request.acks == -1:
+                self.in_sync = self.topics
         self.answers: Answers = []
         self.appended: list[Log] = []
         self.unflushed: list[Log] = []
@@ -87,8 +90,9 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     acks=-1 when the disk has, once `flush.messages` of the topic are not yet there. An error's
     `log_start_offset` is known where the log refused, -1 where the batch did not reach it. Errors:
     INVALID_REQUIRED_ACKS; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a
-    request without transactional id; what `Log.append` and `TransactionCoordinator.verify`
-    (KIP-890) refuse with.
+    request without transactional id; of several brokers NOT_LEADER_OR_FOLLOWER, and
+    NOT_ENOUGH_REPLICAS (acks=-1, `min.insync.replicas`); what `Log.append` and
+    `TransactionCoordinator.verify` (KIP-890) refuse with.
 
     A batch whose check takes long is checked elsewhere while the request is parked. It is appended
     when that is done, as if it had only now come: all that depends on the log, its producers and
@@ -98,7 +102,7 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     given up: a batch of its last transaction, which would join the next one.
     """
     refused = _refusal_of_all(request)
-    produce = _Produce(request, context)
+    produce = _Produce(broker, request, context)
     if request.transactional_id is not None and refused is None:
         _check_connection(broker, produce)
     for topic in request.topic_data:
@@ -129,7 +133,7 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
         broker.park(context)
         _answer_when_flushed(broker, produce, context.now_ms)
         return PARKED
-    return Encoded((encode_produce(context.correlation_id, context.api_version, produce.answers),))
+    return _encoded(broker, produce)
 
 
 def _check_connection(broker: Broker, produce: _Produce) -> None:
@@ -141,7 +145,12 @@ def _check_connection(broker: Broker, produce: _Produce) -> None:
         produce.producer = _first_producer(produce.request)
     if produce.producer is not None:
         broker.transactions.check_connection(
-            name, produce.producer, produce.context.connection_id, Channel.DATA, adds=True
+            name,
+            produce.producer,
+            produce.context.connection_id,
+            Channel.DATA,
+            adds=True,
+            node_id=produce.context.node_id,
         )
 
 
@@ -193,7 +202,7 @@ def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
         elif produce.unflushed and produce.request.acks == -1:
             _answer_when_flushed(broker, produce, now_ms)
         else:
-            broker.reply(produce.context.ticket, _encoded(produce))
+            broker.reply(produce.context.ticket, _encoded(broker, produce))
 
     held_bytes = sum(len(batch.records) for batch in pending)
     broker.outbox.work.append(Work(produce.context.connection_id, run, done, held_bytes))
@@ -218,18 +227,27 @@ def _hang_up_if_failed(broker: Broker, produce: _Produce) -> None:
 
 def _answer_when_flushed(broker: Broker, produce: _Produce, now_ms: int) -> None:
     broker.flushes.wait(
-        produce.unflushed, lambda _: broker.reply(produce.context.ticket, _encoded(produce)), now_ms
+        produce.unflushed,
+        lambda _: broker.reply(produce.context.ticket, _encoded(broker, produce)),
+        now_ms,
     )
 
 
-def _encoded(produce: _Produce) -> Encoded:
-    return Encoded(
-        (
-            encode_produce(
-                produce.context.correlation_id, produce.context.api_version, produce.answers
-            ),
-        )
+def _encoded(broker: Broker, produce: _Produce) -> Encoded:
+    context, answers = produce.context, produce.answers
+    if not produce.failed or broker.cluster.is_one:
+        return Encoded((encode_produce(context.correlation_id, context.api_version, answers),))
+    leaders = [
+        partition.current_leader
+        for _, partitions in answers
+        for partition in partitions
+        if partition.current_leader is not None
+    ]
+    endpoints = broker.endpoints_of(leaders, context)
+    frame = encode_produce(
+        context.correlation_id, context.api_version, answers, endpoints=endpoints
     )
+    return Encoded((frame,))
 
 
 def _refusal_of_all(request: ProduceRequest) -> Code | None:
@@ -266,9 +284,12 @@ def _append(
     context = produce.context
     if name in INTERNAL_TOPICS:
         return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
-    log = broker.topics.partition(name, index)
+    log = produce.topics.partition(name, index)
     if log is None:
-        return ProducedPartition(index, broker.topics.missing_code(name, index))
+        code = produce.topics.missing_code(name, index)
+        return ProducedPartition(index, code, current_leader=broker.hint(name, index, code))
+    if produce.in_sync is not None and produce.in_sync.has_too_few_in_sync(name, index):
+        return ProducedPartition(index, Code.NOT_ENOUGH_REPLICAS)
     if records is None:
         return ProducedPartition(index, Code.INVALID_RECORD)
     if type(records) is bytes:

@@ -60,7 +60,7 @@ def on_describe_quorum(
     )
     nodes = []
     if context.api_version >= NODES_SINCE:
-        host, port = broker.advertised(context)
+        _, host, port, _ = broker.endpoint(broker.node_id, context)
         nodes.append(Node(broker.node_id, [Listener(LISTENER, host, port)]))
     return DescribeQuorumResponse(
         error_message=None,

@@ -134,7 +134,7 @@ def _created(
         error_code=Code.NONE,
         error_message=None,
         num_partitions=topic.partition_count,
-        replication_factor=1,
+        replication_factor=len(topic.replicas[0]) if topic.replicas else 1,
         configs=configs,
     )
 
@@ -206,12 +206,25 @@ def _checked_topic(broker: Broker, topic_request: CreatableTopic, taken: TakenNa
         )
     taken.check(topic_request.name)
     configs = _checked_configs(topic_request)
-    return Topic(
-        topic_request.name,
-        broker.ids.uuid(),
-        _checked_partition_count(broker, topic_request),
-        configs,
-    )
+    partition_count = _checked_partition_count(broker, topic_request)
+    replicas = () if broker.cluster.is_one else _replicas(broker, topic_request, partition_count)
+    return Topic(topic_request.name, broker.ids.uuid(), partition_count, configs, replicas)
+
+
+def _replicas(
+    broker: Broker, topic_request: CreatableTopic, partition_count: int
+) -> tuple[tuple[int, ...], ...]:
+    """The replicas of each partition of a topic of several brokers."""
+    if topic_request.assignments:
+        return tuple(
+            tuple(one.broker_ids)
+            for one in sorted(topic_request.assignments, key=lambda one: one.partition_index)
+        )
+    cluster = broker.cluster
+    factor = topic_request.replication_factor
+    if factor == UNSET:
+        factor = cluster.default_factor(topic_request.name)
+    return tuple(cluster.place(topic_request.name, 0, partition_count, factor))
 
 
 def _config_rows(broker: Broker, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
@@ -259,6 +272,8 @@ def _checked_partition_count(broker: Broker, topic_request: CreatableTopic) -> i
                 "factor at -1 then.",
             )
         _check_assignments(broker, topic_request.assignments)
+    elif not broker.cluster.is_one and topic_request.replication_factor != UNSET:
+        broker.cluster.check_factor(topic_request.replication_factor)
     elif topic_request.replication_factor not in (UNSET, 1):
         raise KafkaError(
             Code.INVALID_REPLICATION_FACTOR,
@@ -266,7 +281,7 @@ def _checked_partition_count(broker: Broker, topic_request: CreatableTopic) -> i
             "one "
             "broker, so give 1, or -1 for the default.",
         )
-    elif topic_request.num_partitions != UNSET and topic_request.num_partitions <= 0:
+    if topic_request.num_partitions != UNSET and topic_request.num_partitions <= 0:
         raise KafkaError(
             Code.INVALID_PARTITIONS,
             f"A topic cannot have {topic_request.num_partitions} partitions: give a number from "
@@ -286,9 +301,17 @@ def _check_assignments(broker: Broker, assignments: Sequence[CreatableReplicaAss
             f"The partitions {indexes} are assigned: number them from 0 on, each once and without "
             "a gap.",
         )
+    if len({len(assignment.broker_ids) for assignment in assignments}) > 1:
+        raise KafkaError(
+            Code.INVALID_REPLICA_ASSIGNMENT,
+            "Partitions are assigned to different numbers of brokers: give each as many.",
+        )
 
 
 def _check_replicas(broker: Broker, index: int, broker_ids: Sequence[int]) -> None:
+    if not broker.cluster.is_one:
+        broker.cluster.check_replicas(index, broker_ids)
+        return
     if list(broker_ids) != [broker.node_id]:
         raise KafkaError(
             Code.INVALID_REPLICA_ASSIGNMENT,
@@ -440,6 +463,7 @@ def _create_partitions(broker: Broker, request: CreatePartitionsRequest) -> Slic
                 )
             _check_growth(broker, topic_request, total)
             if not request.validate_only:
+                _assign_growth(broker, topic_request)
                 wanted[topic_request.name] = topic_request.count
         except KafkaError as error:
             code, message = error.code, error.message
@@ -490,6 +514,16 @@ def _check_growth(broker: Broker, topic_request: CreatePartitionsTopic, total: i
             )
         for index, assignment in enumerate(topic_request.assignments, topic.partition_count):
             _check_replicas(broker, index, assignment.broker_ids)
+
+
+def _assign_growth(broker: Broker, topic_request: CreatePartitionsTopic) -> None:
+    """Keep where the new partitions of a topic of several brokers lie, if the request says it."""
+    if broker.cluster.is_one or topic_request.assignments is None:
+        return
+    name = topic_request.name
+    present = [one.replicas for one in broker.cluster.leaderships(name)]
+    added = [tuple(one.broker_ids) for one in topic_request.assignments]
+    broker.metadata.set_topic_replicas(name, (*present, *added))
 
 
 def _counts(keys: Iterable[Key]) -> dict[Key, int]:

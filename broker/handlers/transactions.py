@@ -52,7 +52,12 @@ def on_txn_offset_commit(
         return _offset_commit_refused(request, Code.INVALID_GROUP_ID)
     producer = (request.producer_id, request.producer_epoch)
     broker.transactions.check_connection(
-        request.transactional_id, producer, context.connection_id, Channel.OFFSETS, adds=True
+        request.transactional_id,
+        producer,
+        context.connection_id,
+        Channel.OFFSETS,
+        adds=True,
+        node_id=context.node_id,
     )
     broker.topics.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
     index = partition_for(request.group_id, len(broker.topics.partitions_of(OFFSETS_TOPIC)))
@@ -91,7 +96,8 @@ def on_write_txn_markers(
 ) -> WriteTxnMarkersResponse:
     """Markers that an operator writes (KIP-664), where the coordinator knows no transaction.
 
-    Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION; TRANSACTION_COORDINATOR_FENCED;
+    Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (of several brokers);
+    TRANSACTION_COORDINATOR_FENCED;
     UNKNOWN_SERVER_ERROR for a negative producer id or epoch, as Kafka has it;
     INVALID_PRODUCER_EPOCH.
     """
@@ -101,7 +107,7 @@ def on_write_txn_markers(
         for topic in marker.topics:
             rows = [
                 WritableTxnMarkerPartitionResult(
-                    index, _write_marker(broker, marker, topic.name, index, context.now_ms)
+                    index, _write_marker(broker, marker, topic.name, index, context)
                 )
                 for index in topic.partition_indexes
             ]
@@ -111,13 +117,14 @@ def on_write_txn_markers(
 
 
 def _write_marker(
-    broker: Broker, marker: WritableTxnMarker, name: str, index: int, now_ms: int
+    broker: Broker, marker: WritableTxnMarker, name: str, index: int, context: RequestContext
 ) -> Code:
+    topics, now_ms = broker.topics_of(context), context.now_ms
     if marker.producer_epoch < 0 or marker.producer_id < 0:
         return Code.UNKNOWN_SERVER_ERROR
-    log = broker.topics.partition(name, index)
+    log = topics.partition(name, index)
     if log is None:
-        return broker.topics.missing_code(name, index)
+        return topics.missing_code(name, index)
     try:
         info = log.append_marker(
             producer_id=marker.producer_id,
@@ -144,13 +151,16 @@ def _write_marker(
 def on_describe_producers(
     broker: Broker, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
-    """The producers that a partition remembers (KIP-664). UNKNOWN_TOPIC_OR_PARTITION."""
+    """The producers that a partition remembers (KIP-664). UNKNOWN_TOPIC_OR_PARTITION,
+    NOT_LEADER_OR_FOLLOWER.
+    """
+    here = broker.topics_of(context)
     topics = []
     for topic in request.topics:
         rows = []
         for index in topic.partition_indexes:
-            log = broker.topics.partition(topic.name, index)
-            code = broker.topics.missing_code(topic.name, index) if log is None else Code.NONE
+            log = here.partition(topic.name, index)
+            code = here.missing_code(topic.name, index) if log is None else Code.NONE
             producers = (
                 []
                 if log is None

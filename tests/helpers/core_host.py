@@ -62,8 +62,8 @@ class CoreHost:
         self.broker.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
         return self.now_ms
 
-    def connect(self, connection: int) -> int:
-        self.broker.on_connected(connection, "192.0.2.9", HOST, PORT)
+    def connect(self, connection: int, node_id: int | None = None) -> int:
+        self.broker.on_connected(connection, "192.0.2.9", HOST, PORT, node_id)
         self.answers[connection] = []
         return connection
 

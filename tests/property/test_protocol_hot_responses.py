@@ -22,9 +22,29 @@ int32 = st.integers(-1, 2**31 - 1)
 int64 = st.integers(-1, 2**63 - 1)
 names = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=40)
 errors = st.lists(st.tuples(int32, st.none() | names), max_size=3)
-produced = st.builds(
-    ProducedPartition, int32, int16, int64, int64, int64, errors, st.none() | names
+accepted = st.builds(
+    ProducedPartition,
+    int32,
+    st.just(0),
+    int64,
+    int64,
+    int64,
+    st.just([]),
+    st.none(),
+    st.none(),
 )
+refused = st.builds(
+    ProducedPartition,
+    int32,
+    int16.filter(bool),
+    int64,
+    int64,
+    int64,
+    errors,
+    st.none() | names,
+    st.none(),
+)
+produced = accepted | refused
 fetched = st.builds(
     FetchedPartition,
     int32,

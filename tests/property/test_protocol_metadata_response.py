@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.hot_responses import Endpoint
 from barnabas.protocol.metadata_response import OPERATIONS_NOT_ASKED, MetadataTopic, encode_metadata
 
 int32 = st.integers(0, 2**31 - 1)
@@ -24,6 +25,7 @@ topics = st.builds(
     st.lists(st.integers(0, 3), max_size=200).map(tuple)
     | st.builds(lambda epoch, count: (epoch,) * count, int32, st.integers(0, 200)),
     st.frozensets(st.integers(0, 200), max_size=3),
+    led=st.none(),
 )
 unnamed = topics.map(lambda topic: topic._replace(name=None))
 operations = st.none() | st.frozensets(st.integers(0, 30), min_size=1)
@@ -102,10 +104,8 @@ def test_metadata(
     encoded = encode_metadata(
         correlation_id,
         version,
-        node_id=node_id,
-        host=host,
-        port=port,
-        rack=rack,
+        controller_id=node_id,
+        brokers=[Endpoint(node_id, host, port, rack)],
         cluster_id=cluster_id,
         topics=found,
         topic_operations=bits(of_topics),
@@ -119,7 +119,12 @@ def test_many_partitions_need_a_longer_count() -> None:
     for count in (126, 127, 128, 16_382, 16_383, 16_384):
         topic = MetadataTopic(0, "t", uuid.UUID(int=5), False, (0,) * count)
         frame = encode_metadata(
-            1, 12, node_id=1, host="h", port=1, rack=None, cluster_id="c", topics=[topic]
+            1,
+            12,
+            controller_id=1,
+            brokers=[Endpoint(1, "h", 1)],
+            cluster_id="c",
+            topics=[topic],
         )
         response, end = messages.decoder(messages.MetadataResponse, 12)(memoryview(frame), 9)
         assert end == len(frame) and len(response.topics[0].partitions) == count

@@ -14,12 +14,11 @@ from barnabas.broker.control.observed import (
     ObservedRequest,
     answer_of,
     error_codes,
-    message_class,
     observe,
     plain,
     with_fetch_session,
 )
-from barnabas.broker.control.refusals import _BY_PARTITION, _WHOLE, can_refuse, refusal
+from barnabas.broker.refusals import _BY_PARTITION, _WHOLE, can_refuse, message_class, refusal
 from barnabas.protocol.api_table import APIS, BY_KEY, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import SIZE, encode_request, response_has_tagged_header
@@ -205,7 +204,7 @@ def fill(message: Any, version: int) -> None:
     }  # fmt: skip
     module = sys.modules[type(message).__module__]
     for name in message.__slots__:
-        if name in ("coordinator_keys", "topic_names"):
+        if name in ("coordinator_keys", "topic_names", "groups_names", "transactional_ids"):
             setattr(message, name, ["one"])
         elif name == "partition_indexes":
             setattr(message, name, [0])
@@ -215,8 +214,8 @@ def fill(message: Any, version: int) -> None:
                 made = part()
                 fill(made, version)
                 setattr(message, name, [made])
-            elif name == "partitions":
-                setattr(message, name, [0])
+            elif name in ("partitions", "groups"):
+                setattr(message, name, [0] if name == "partitions" else ["one"])
 
 
 def element_class(module: Any, owner: type, name: str) -> Any:
@@ -231,7 +230,8 @@ def element_class(module: Any, owner: type, name: str) -> Any:
 )
 def test_a_refusal_is_an_answer_of_that_version_and_bears_the_error(api: Api, version: int) -> None:
     request = example(api, version)
-    answer = refusal(request, Code.NOT_COORDINATOR)
+    assert request.body is not None
+    answer = refusal(api, version, request.body, Code.NOT_COORDINATOR)
     frame = bytearray(4) + SIZE.pack(7)
     if response_has_tagged_header(api, version):
         frame.append(0)

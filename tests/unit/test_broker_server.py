@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -48,6 +49,7 @@ class ScriptedBroker:
         self.gone: list[int] = []
         self.flushed: list[FlushJob] = []
         self.closed_logs = False
+        self.cluster = SimpleNamespace(nodes={1: None})
         self.times: list[tuple[int, int]] = []
         self.deadline_ms: int | None = None
         self.answer: Answer = self.echo
@@ -60,8 +62,10 @@ class ScriptedBroker:
         self.outbox.sends.append((connection, (b"<" + frame + b">",)))
 
     def on_connected(
-        self, connection: int, client_host: str, local_host: str, local_port: int
+        self, connection: int, client_host: str, local_host: str, local_port: int, node_id: int
     ) -> None: ...
+
+    def on_listening(self, node_id: int, port: int) -> None: ...
 
     def on_frame(self, connection: int, frame: memoryview, now_ms: int) -> None:
         content = bytes(frame)
@@ -841,9 +845,9 @@ def test_an_accept_that_fails_is_tried_again_later(
         def close(self) -> None:
             self.listener.close()
 
-    listener = rim.server._listener
+    listener = rim.server.listeners[1].socket
     full = Full(listener)
-    rim.server._listener = cast(Any, full)
+    rim.server.listeners[1].socket = cast(Any, full)
     with socket.create_connection(rim.server.address):
         rim.pass_time(20_000, step_ms=250)
         assert 1 < full.tried <= 41
@@ -851,7 +855,7 @@ def test_an_accept_that_fails_is_tried_again_later(
             len([record for record in caplog.records if "Too many open files" in record.message])
             == 1
         )
-        rim.server._listener = listener
+        rim.server.listeners[1].socket = listener
         rim.pass_time(1_000, step_ms=250)
         assert len(rim.server._connections) == 1
 

@@ -648,7 +648,7 @@ def test_connections_of_an_id_that_expired_are_forgotten() -> None:
     coordinator.replay(0, 0, encode_key("txn"), encode_value(metadata))
     for channel in Channel:
         coordinator.check_connection("txn", (1, 0), 5, channel, adds=True)
-    assert len(coordinator._latest_connections) == 3
+    assert len(coordinator._latest_connections["txn"]) == 3
     coordinator.replay(0, 1, encode_key("txn"), None)
     assert not coordinator._latest_connections
 

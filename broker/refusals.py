@@ -1,4 +1,5 @@
-"""Answers that bear an error: what a client is told by a fault with a code. Pure.
+"""Answers that bear an error: what a client is told by a fault with a code, and by a broker that
+is not its coordinator. Pure.
 
 Each is shaped after the request, as Kafka's is: the error stands in every partition, topic or group
 that the request names, and where the answer has one error for the whole, there.
@@ -6,16 +7,21 @@ that the request names, and where the answer has one error for the whole, there.
 
 from __future__ import annotations
 
+import importlib
+import re
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.broker.control.observed import ObservedRequest, message_class
+from barnabas.protocol.api_table import Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
     add_partitions_to_txn,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
+    describe_groups,
+    describe_transactions,
     fetch,
     find_coordinator,
     list_offsets,
@@ -36,19 +42,28 @@ def can_refuse(api_name: str) -> bool:
     return api_name in _BY_PARTITION or api_name in _WHOLE
 
 
-def refusal(request: ObservedRequest, code: Code) -> Message:
-    """The answer with the error. The request has a body, and `can_refuse` its API."""
-    assert request.body is not None
-    if request.api.name in _WHOLE:
-        response_class: Any = message_class(request.api, "Response")
+def refusal(api: Api, version: int, body: Message, code: Code) -> Message:
+    """The answer with the error. `can_refuse` its API."""
+    if api.name in _WHOLE:
+        response_class: Any = message_class(api, "Response")
         response: Message = response_class(error_code=code)
         return response
-    return _BY_PARTITION[request.api.name](request.body, request.version, code)
+    return _BY_PARTITION[api.name](body, version, code)
+
+
+def message_class(api: Api, kind: str) -> type[Message]:
+    """The class of an API's "Request" or "Response"."""
+    module = re.sub(r"(?<!^)(?=[A-Z])", "_", api.name).lower()
+    found: type[Message] = getattr(
+        importlib.import_module(f"barnabas.protocol.messages.{module}"), api.name + kind
+    )
+    return found
 
 
 _WHOLE = frozenset(
     ("InitProducerId", "AddOffsetsToTxn", "EndTxn", "JoinGroup", "SyncGroup", "Heartbeat",
-     "LeaveGroup", "ListGroups", "ListTransactions", "DescribeCluster", "ApiVersions")
+     "LeaveGroup", "OffsetDelete", "ListGroups", "ListTransactions",
+     "DescribeCluster", "ApiVersions")
 )  # fmt: skip
 
 
@@ -288,6 +303,35 @@ def _offset_for_leader_epoch(
     )
 
 
+def _describe_groups(request: describe_groups.DescribeGroupsRequest, _: int, code: Code) -> Message:
+    return describe_groups.DescribeGroupsResponse(
+        groups=[
+            describe_groups.DescribedGroup(error_code=code, group_id=group_id)
+            for group_id in request.groups
+        ]
+    )
+
+
+def _delete_groups(request: delete_groups.DeleteGroupsRequest, _: int, code: Code) -> Message:
+    return delete_groups.DeleteGroupsResponse(
+        results=[
+            delete_groups.DeletableGroupResult(group_id=group_id, error_code=code)
+            for group_id in request.groups_names
+        ]
+    )
+
+
+def _describe_transactions(
+    request: describe_transactions.DescribeTransactionsRequest, _: int, code: Code
+) -> Message:
+    return describe_transactions.DescribeTransactionsResponse(
+        transaction_states=[
+            describe_transactions.TransactionState(error_code=code, transactional_id=name)
+            for name in request.transactional_ids
+        ]
+    )
+
+
 _BY_PARTITION: dict[str, Refuse] = {
     "Produce": _produce,
     "Fetch": _fetch,
@@ -301,5 +345,8 @@ _BY_PARTITION: dict[str, Refuse] = {
     "CreateTopics": _create_topics,
     "DeleteTopics": _delete_topics,
     "DeleteRecords": _delete_records,
+    "DescribeGroups": _describe_groups,
+    "DeleteGroups": _delete_groups,
+    "DescribeTransactions": _describe_transactions,
     "OffsetForLeaderEpoch": _offset_for_leader_epoch,
 }

@@ -1,0 +1,605 @@
+"""Several brokers as clients meet them: who answers, who refuses, and what a move of leaders does.
+
+Codes and hints: KIP-101, KIP-320, KIP-951; the protocol's guide on NOT_LEADER_OR_FOLLOWER,
+NOT_COORDINATOR and NOT_ENOUGH_REPLICAS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.core_host import CoreHost, error_of, fetch, produce
+
+from barnabas.broker.coordinator_edge import SEVERAL, SINGLE
+from barnabas.broker.refusals import can_refuse
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
+from barnabas.protocol.api_table import APIS
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from barnabas.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from barnabas.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
+from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from barnabas.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+)
+from barnabas.protocol.messages.describe_topic_partitions import (
+    TopicRequest as DescribedTopic,
+)
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.list_groups import ListGroupsRequest
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+PORTS = {1: 9092, 2: 9193, 3: 9294}
+
+
+class Cluster(CoreHost):
+    """Three brokers; connection N leads to broker N. `t` lies on (1, 2) and (2, 3)."""
+
+    def __init__(self, directory: Path, **settings: str) -> None:
+        super().__init__(
+            directory,
+            barnabas_brokers="3",
+            offsets_topic_num_partitions="3",
+            transaction_state_log_num_partitions="3",
+            **settings,
+        )
+        for node_id, port in PORTS.items():
+            self.broker.on_listening(node_id, port)
+            self.connect(node_id, node_id)
+        self.create("t", 2)
+        self.broker.metadata.set_topic_replicas("t", ((1, 2), (2, 3)))
+        self.broker.cluster._leaderships.clear()
+
+    def metadata(self, connection: int = 1) -> Any:
+        return self.call(connection, MetadataRequest(topics=None), 12)
+
+    def rows(self, topic: str = "t") -> list[tuple[int, list[int], list[int], list[int]]]:
+        """Leader, replicas, in-sync and off-line replicas as Metadata has them."""
+        (found,) = (one for one in self.metadata(3).topics if one.name == topic)
+        return [
+            (row.leader_id, row.replica_nodes, row.isr_nodes, row.offline_replicas)
+            for row in found.partitions
+        ]
+
+    def coordinator(self, kind: int, key: str) -> int:
+        answer = self.call(3, FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 4)
+        (row,) = answer.coordinators
+        assert row.error_code == 0
+        assert row.port == PORTS[row.node_id]
+        node_id: int = row.node_id
+        return node_id
+
+    def call_flushed(self, connection: int, request: Any, version: int) -> Any:
+        """The answer to a request that waits for the disk."""
+        before = len(self.answers[connection])
+        self.ask(connection, request, version)
+        while self.flushes:
+            self.flush()
+        assert len(self.answers[connection]) == before + 1, "it is parked"
+        return self.answers[connection][-1]
+
+    def other_than(self, node_id: int) -> int:
+        return next(one for one in PORTS if one != node_id)
+
+    def begin(self, transactional_id: str = "shop") -> tuple[int, int, int]:
+        """An open transaction with t-0. Gives its coordinator, producer id and epoch."""
+        node_id = self.coordinator(1, transactional_id)
+        init = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=60_000
+        )
+        answer = self.call_flushed(node_id, init, 4)
+        assert answer.error_code == 0
+        added = self.call(node_id, add(transactional_id, answer), 3)
+        (topic,) = added.results_by_topic_v3_and_below
+        assert [row.partition_error_code for row in topic.results_by_partition] == [0]
+        return node_id, answer.producer_id, answer.producer_epoch
+
+
+def add(transactional_id: str, producer: Any) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+    )
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made.close()
+
+
+# --- what is told -------------------------------------------------------------------------------
+
+
+def test_metadata_has_all_brokers_and_their_leaders(cluster: Cluster) -> None:
+    answer = cluster.metadata()
+    assert [(one.node_id, one.port) for one in answer.brokers] == list(PORTS.items())
+    assert cluster.rows() == [(1, [1, 2], [1, 2], []), (2, [2, 3], [2, 3], [])]
+    described = cluster.call(2, DescribeClusterRequest(endpoint_type=1), 1)
+    assert [(one.broker_id, one.port) for one in described.brokers] == list(PORTS.items())
+    assert described.controller_id == answer.controller_id == 1
+
+
+def test_advertised_ports_are_as_far_apart_as_the_ports(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, advertised_listeners="PLAINTEXT://example.org:19092")
+    assert [(one.host, one.port) for one in cluster.metadata(2).brokers] == [
+        ("example.org", 19092),
+        ("example.org", 19193),
+        ("example.org", 19294),
+    ]
+    cluster.close()
+
+
+def test_partitions_are_described(cluster: Cluster) -> None:
+    cluster.broker.failover.take_away(1, cluster.now_ms)
+    request = DescribeTopicPartitionsRequest(topics=[DescribedTopic(name="t")])
+    (topic,) = cluster.call(2, request, 0).topics
+    assert [
+        (row.leader_id, row.replica_nodes, row.isr_nodes, row.offline_replicas)
+        for row in topic.partitions
+    ] == [(2, [1, 2], [2], [1]), (2, [2, 3], [2, 3], [])]
+
+
+def test_a_broker_tells_of_its_own_replicas_and_settings(cluster: Cluster) -> None:
+    for node_id, expected in ((1, [0]), (2, [0, 1]), (3, [1])):
+        (directory,) = cluster.call(node_id, DescribeLogDirsRequest(topics=None), 4).results
+        (topic,) = (one for one in directory.topics if one.name == "t")
+        assert [row.partition_index for row in topic.partitions] == expected
+
+    def ask(connection: int, name: str) -> Any:
+        resource = DescribeConfigsResource(
+            resource_type=4, resource_name=name, configuration_keys=["node.id"]
+        )
+        (result,) = cluster.call(
+            connection, DescribeConfigsRequest(resources=[resource]), 4
+        ).results
+        return result
+
+    assert [row.value for row in ask(2, "2").configs] == ["2"]
+    assert ask(2, "1").error_code == Code.INVALID_REQUEST
+    assert ask(2, "7").error_code == Code.INVALID_REQUEST
+
+
+# --- who leads ----------------------------------------------------------------------------------
+
+
+def test_only_the_leader_takes_records(cluster: Cluster) -> None:
+    assert error_of(cluster.call(1, produce("t"), 8)) == 0
+    for follower in (2, 3):
+        assert error_of(cluster.call(follower, produce("t"), 8)) == Code.NOT_LEADER_OR_FOLLOWER
+    assert error_of(cluster.call(2, produce("t", partition=7), 8)) == 3
+    assert cluster.broker.topics.partitions_of("t")[0].log_end_offset == 1  # type: ignore[union-attr]
+
+
+def test_a_refusal_says_who_leads(cluster: Cluster) -> None:
+    cluster.broker.failover.move_leader("t", 0, 2, cluster.now_ms)
+    epoch = cluster.broker.topics.leader_epoch("t", 0)
+    answer = cluster.call(1, produce("t"), 10)
+    assert error_of(answer) == Code.NOT_LEADER_OR_FOLLOWER
+    (row,) = answer.responses[0].partition_responses
+    assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, epoch)
+    assert [(one.node_id, one.port) for one in answer.node_endpoints] == [(2, PORTS[2])]
+    old = cluster.call(1, produce("t"), 9)
+    assert error_of(old) == Code.NOT_LEADER_OR_FOLLOWER
+    topic_id = cluster.broker.metadata.topics["t"].topic_id
+    request = fetch({"t": {0: 0}})
+    request.topics[0].topic_id = topic_id
+    answer = cluster.call(1, request, 16)
+    (row,) = answer.responses[0].partitions
+    assert row.error_code == Code.NOT_LEADER_OR_FOLLOWER
+    assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, epoch)
+    assert [(one.node_id, one.port) for one in answer.node_endpoints] == [(2, PORTS[2])]
+    request.topics[0].partitions[0].current_leader_epoch = epoch - 1
+    answer = cluster.call(2, request, 16)
+    (row,) = answer.responses[0].partitions
+    assert row.error_code == Code.FENCED_LEADER_EPOCH
+    assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, epoch)
+
+
+def partition_errors(cluster: Cluster, connection: int) -> dict[str, int]:
+    """What each request about t-0 is answered."""
+    offsets = ListOffsetsRequest(
+        topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])]
+    )
+    epochs = OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, -1, 0)])]
+    )
+    deletion = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 0)])]
+    )
+    producers = DescribeProducersRequest(topics=[TopicRequest("t", [0])])
+    return {
+        "Fetch": cluster.call(connection, fetch({"t": {0: 0}}), 11)
+        .responses[0]
+        .partitions[0]
+        .error_code,
+        "ListOffsets": cluster.call(connection, offsets, 6).topics[0].partitions[0].error_code,
+        "OffsetForLeaderEpoch": cluster.call(connection, epochs, 4)
+        .topics[0]
+        .partitions[0]
+        .error_code,
+        "DeleteRecords": cluster.call(connection, deletion, 2).topics[0].partitions[0].error_code,
+        "DescribeProducers": cluster.call(connection, producers, 0)
+        .topics[0]
+        .partitions[0]
+        .error_code,
+    }
+
+
+def test_only_the_leader_answers_about_a_partition(cluster: Cluster) -> None:
+    assert set(partition_errors(cluster, 1).values()) == {0}
+    for follower in (2, 3):
+        assert set(partition_errors(cluster, follower).values()) == {Code.NOT_LEADER_OR_FOLLOWER}
+    cluster.broker.failover.take_away(1, cluster.now_ms)
+    cluster.broker.failover.take_away(2, cluster.now_ms)
+    assert set(partition_errors(cluster, 3).values()) == {Code.NOT_LEADER_OR_FOLLOWER}
+    assert cluster.rows() == [(-1, [1, 2], [2], [1, 2]), (3, [2, 3], [3], [2])]
+
+
+def test_a_move_begins_a_leader_epoch_that_a_restart_is_above(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    before = cluster.broker.topics.leader_epochs("t")
+    cluster.broker.failover.move_leader("t", 0, 2, cluster.now_ms)
+    after = cluster.broker.topics.leader_epochs("t")
+    assert after[0] > before[0]
+    assert after[1] == before[1]
+    assert error_of(cluster.call(2, produce("t"), 8)) == 0
+    cluster.broker.failover.move_leader("t", 0, 2, cluster.now_ms)  # it leads: no change
+    assert cluster.broker.topics.leader_epochs("t") == after
+    cluster.broker.failover.move_leader("t", 0, 1, cluster.now_ms)
+    latest = cluster.broker.topics.leader_epochs("t")
+    # the machine is killed: nothing is closed
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    import shutil
+
+    shutil.copytree(tmp_path / "data", copy / "data", ignore=shutil.ignore_patterns(".lock"))
+    again = CoreHost(copy, barnabas_brokers="3")
+    assert min(again.broker.topics.leader_epochs("t")) > max(latest)
+    again.close()
+    cluster.close()
+
+
+def test_a_fetch_that_waits_learns_that_its_leader_has_moved(cluster: Cluster) -> None:
+    cluster.ask(1, fetch({"t": {0: 0}}, max_wait_ms=5000), 11)
+    cluster.ask(2, fetch({"t": {1: 0}}, max_wait_ms=5000), 11)
+    assert cluster.answers[1] == cluster.answers[2] == []
+    cluster.broker.failover.move_leader("t", 0, 2, cluster.now_ms)
+    cluster.carry_out()
+    (answer,) = cluster.answers[1]
+    assert answer.responses[0].partitions[0].error_code == Code.NOT_LEADER_OR_FOLLOWER
+    assert cluster.answers[2] == []
+    assert error_of(cluster.call(3, produce("t", partition=1), 8)) == Code.NOT_LEADER_OR_FOLLOWER
+    cluster.connect(20, 2)
+    assert error_of(cluster.call(20, produce("t", partition=1), 8)) == 0
+    assert len(cluster.answers[2]) == 1
+
+
+def test_fetch_sessions_are_each_brokers_own(cluster: Cluster) -> None:
+    first = cluster.call(1, fetch({"t": {0: 0}}, session=(0, 0)), 11)
+    assert first.session_id != 0
+    elsewhere = cluster.call(2, fetch({}, session=(first.session_id, 1)), 11)
+    assert elsewhere.error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert cluster.call(1, fetch({}, session=(first.session_id, 1)), 11).error_code == 0
+
+
+# --- acks=all -----------------------------------------------------------------------------------
+
+
+def test_acks_all_wants_enough_replicas_in_sync(cluster: Cluster) -> None:
+    cluster.broker.topics.set_topic_configs("t", {"min.insync.replicas": "2"})
+    assert error_of(cluster.call(1, produce("t"), 8)) == 0
+    cluster.broker.failover.take_away(2, cluster.now_ms)
+    assert error_of(cluster.call(1, produce("t"), 8)) == Code.NOT_ENOUGH_REPLICAS
+    assert error_of(cluster.call(1, produce("t", acks=1), 8)) == 0
+    assert cluster.broker.topics.partitions_of("t")[0].log_end_offset == 2  # type: ignore[union-attr]
+    cluster.broker.failover.give_back(2, cluster.now_ms)
+    assert error_of(cluster.call(1, produce("t"), 8)) == 0
+
+
+def test_one_broker_asks_for_no_replicas(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    host.create("t", min_insync_replicas="2")
+    assert error_of(host.call(1, produce("t"), 8)) == 0
+    host.close()
+
+
+# --- brokers that go and come -------------------------------------------------------------------
+
+
+def test_the_connections_of_a_broker_end_with_it(cluster: Cluster) -> None:
+    cluster.connect(21, 2)
+    cluster.broker.failover.take_away(2, cluster.now_ms)
+    cluster.carry_out()
+    assert set(cluster.closed) == {2, 21}
+    assert [one.node_id for one in cluster.metadata().brokers] == [1, 3]
+    cluster.broker.failover.take_away(2, cluster.now_ms)  # it is gone already
+    cluster.broker.failover.give_back(2, cluster.now_ms)
+    assert [one.node_id for one in cluster.metadata().brokers] == [1, 2, 3]
+
+
+def test_one_broker_cannot_be_taken_away(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    with pytest.raises(ValueError, match="start several, by --brokers N"):
+        host.broker.failover.take_away(1, host.now_ms)
+    host.close()
+
+
+def test_the_controller_is_changed_and_any_broker_takes_its_requests(cluster: Cluster) -> None:
+    cluster.broker.failover.set_controller(3)
+    assert cluster.metadata().controller_id == 3
+    answer = cluster.call(2, CreateTopicsRequest(topics=[CreatableTopic("new", 1, 2)]), 5)
+    assert [(row.error_code, row.replication_factor) for row in answer.topics] == [(0, 2)]
+    cluster.broker.failover.take_away(2, cluster.now_ms)
+    with pytest.raises(ValueError, match="give it back first"):
+        cluster.broker.failover.set_controller(2)
+
+
+# --- topics -------------------------------------------------------------------------------------
+
+
+def create(cluster: Cluster, topic: CreatableTopic) -> int:
+    (row,) = cluster.call(1, CreateTopicsRequest(topics=[topic]), 5).topics
+    code: int = row.error_code
+    return code
+
+
+def test_topics_get_the_replicas_that_are_asked_for(cluster: Cluster) -> None:
+    assert create(cluster, CreatableTopic("three", 3, 3)) == 0
+    assert create(cluster, CreatableTopic("two", 3, 2)) == 0
+    assert create(cluster, CreatableTopic("default", 1, -1)) == 0
+    assert create(cluster, CreatableTopic("four", 1, 4)) == Code.INVALID_REPLICATION_FACTOR
+    for topic, factor in (("three", 3), ("two", 2), ("default", 3)):
+        for leader, replicas, in_sync, _ in cluster.rows(topic):
+            assert (leader, len(replicas), in_sync) == (replicas[0], factor, replicas)
+    assert sorted(row[0] for row in cluster.rows("three")) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("assigned", "code"),
+    [
+        ([[3, 1], [1, 2]], 0),
+        ([[3, 3]], Code.INVALID_REPLICA_ASSIGNMENT),
+        ([[4]], Code.INVALID_REPLICA_ASSIGNMENT),
+        ([[]], Code.INVALID_REPLICA_ASSIGNMENT),
+        ([[1, 2], [3]], Code.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_replicas_by_hand(cluster: Cluster, assigned: list[list[int]], code: int) -> None:
+    rows = [CreatableReplicaAssignment(index, ids) for index, ids in enumerate(assigned)]
+    assert create(cluster, CreatableTopic("by-hand", -1, -1, rows)) == code
+    if not code:
+        assert [row[1] for row in cluster.rows("by-hand")] == assigned
+
+
+def elect(cluster: Cluster, kind: int, partitions: list[int] | None) -> dict[int, int]:
+    wanted = None if partitions is None else [TopicPartitions("t", partitions)]
+    answer = cluster.call(3, ElectLeadersRequest(election_type=kind, topic_partitions=wanted), 2)
+    return {
+        row.partition_id: row.error_code
+        for topic in answer.replica_election_results
+        for row in topic.partition_result
+    }
+
+
+def test_elections(cluster: Cluster) -> None:
+    assert elect(cluster, 0, [0]) == {0: Code.ELECTION_NOT_NEEDED}
+    cluster.broker.failover.take_away(1, cluster.now_ms)
+    assert elect(cluster, 0, [0]) == {0: Code.PREFERRED_LEADER_NOT_AVAILABLE}
+    cluster.broker.failover.give_back(1, cluster.now_ms)
+    assert cluster.rows()[0][0] == 2
+    assert elect(cluster, 0, None) == {0: 0}
+    assert cluster.rows()[0][0] == 1
+    cluster.broker.failover.take_away(1, cluster.now_ms)
+    cluster.broker.failover.take_away(2, cluster.now_ms)
+    assert elect(cluster, 1, [0]) == {0: Code.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+    cluster.broker.failover.give_back(1, cluster.now_ms)
+    assert cluster.rows()[0] == (-1, [1, 2], [2], [2])
+    assert elect(cluster, 1, [0, 1]) == {0: 0, 1: Code.ELECTION_NOT_NEEDED}
+    assert cluster.rows()[0] == (1, [1, 2], [1], [2])
+    assert elect(cluster, 0, [9]) == {9: Code.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_partitions_are_reassigned_at_once(cluster: Cluster) -> None:
+    def move(index: int, replicas: list[int] | None) -> int:
+        rows = [ReassignablePartition(index, replicas)]
+        request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", rows)])
+        code: int = cluster.call(1, request, 0).responses[0].partitions[0].error_code
+        return code
+
+    assert move(0, [3, 2]) == 0
+    assert cluster.rows()[0] == (3, [3, 2], [3, 2], [])
+    assert move(1, [1, 2, 3]) == 0
+    assert cluster.rows()[1] == (2, [1, 2, 3], [1, 2, 3], [])
+    assert move(0, [3, 3]) == Code.INVALID_REPLICA_ASSIGNMENT
+    assert move(0, None) == Code.NO_REASSIGNMENT_IN_PROGRESS
+    assert list(cluster.broker.metadata.topics["t"].replicas) == [(3, 2), (1, 2, 3)]
+
+
+# --- coordinators -------------------------------------------------------------------------------
+
+
+def test_coordinators_are_spread_and_move(cluster: Cluster) -> None:
+    found = {key: cluster.coordinator(0, key) for key in map(str, range(20))}
+    assert set(found.values()) == {1, 2, 3}
+    for kind, name in ((0, "group"), (1, "transaction")):
+        before = cluster.coordinator(kind, "it")
+        other = cluster.other_than(before)
+        cluster.broker.failover.move_coordinator(name, "it", other, cluster.now_ms)
+        assert cluster.coordinator(kind, "it") == other
+    with pytest.raises(ValueError, match="'queue' has no coordinator"):
+        cluster.broker.failover.move_coordinator("queue", "it", 1, cluster.now_ms)
+
+
+def test_no_coordinator_is_there(cluster: Cluster) -> None:
+    cluster.coordinator(0, "g")
+    for node_id in (1, 2):
+        cluster.broker.failover.take_away(node_id, cluster.now_ms)
+    assert cluster.coordinator(0, "g") == 3
+    partition = cluster.broker.cluster.coordinator_partition(OFFSETS_TOPIC, "g")
+    cluster.broker.failover.reassign(partition, (1, 2), cluster.now_ms)
+    answer = cluster.call(3, FindCoordinatorRequest(key="g", key_type=0), 3)
+    assert (answer.error_code, answer.node_id) == (Code.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+def test_another_than_the_coordinator_refuses(cluster: Cluster) -> None:
+    group = cluster.other_than(cluster.coordinator(0, "g"))
+    answer = cluster.call(group, HeartbeatRequest(group_id="g", member_id="m"), 4)
+    assert answer.error_code == Code.NOT_COORDINATOR
+    node_id, producer_id, epoch = cluster.begin()
+    other = cluster.other_than(node_id)
+    init = InitProducerIdRequest(transactional_id="shop", transaction_timeout_ms=60_000)
+    assert cluster.call(other, init, 4).error_code == Code.NOT_COORDINATOR
+    end = EndTxnRequest("shop", producer_id, epoch, committed=True)
+    assert cluster.call(other, end, 3).error_code == Code.NOT_COORDINATOR
+    assert cluster.call(other, InitProducerIdRequest(transactional_id=None), 4).error_code == 0
+
+
+def test_of_several_those_of_others_are_refused(cluster: Cluster) -> None:
+    groups = [str(number) for number in range(6)]
+    owners = {group: cluster.coordinator(0, group) for group in groups}
+    answer = cluster.call(2, DescribeGroupsRequest(groups=groups), 5)
+    assert {row.group_id: row.error_code for row in answer.groups} == {
+        group: 0 if owners[group] == 2 else Code.NOT_COORDINATOR for group in groups
+    }
+    foreign = [group for group in groups if owners[group] != 2]
+    answer = cluster.call(2, DescribeGroupsRequest(groups=foreign), 5)
+    assert {row.error_code for row in answer.groups} == {Code.NOT_COORDINATOR}
+    node_id, _, _ = cluster.begin()
+    other = cluster.other_than(node_id)
+    request = DescribeTransactionsRequest(transactional_ids=["shop"])
+    (row,) = cluster.call(other, request, 0).transaction_states
+    assert row.error_code == Code.NOT_COORDINATOR
+
+
+def test_a_broker_lists_what_it_coordinates(cluster: Cluster) -> None:
+    node_id, _, _ = cluster.begin()
+    for one in PORTS:
+        answer = cluster.call(one, ListTransactionsRequest(), 0)
+        listed = [row.transactional_id for row in answer.transaction_states]
+        assert listed == (["shop"] if one == node_id else [])
+    owner = join(cluster, "g")
+    for one in PORTS:
+        cluster.connect(40 + one, one)
+        listed = [row.group_id for row in cluster.call(40 + one, ListGroupsRequest(), 4).groups]
+        assert listed == (["g"] if one == owner else [])
+
+
+def join(cluster: Cluster, group: str) -> int:
+    """A member's JoinGroup, which waits for others. Gives the coordinator."""
+    node_id = cluster.coordinator(0, group)
+    cluster.connect(30, node_id)
+    assert cluster.call(30, joining(group), 3).error_code == 0
+    cluster.ask(node_id, joining(group), 3)
+    assert cluster.broker.connections[node_id].in_flight
+    return node_id
+
+
+def joining(group: str, member_id: str = "") -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+
+
+def test_who_waits_for_a_coordinator_that_moves_is_refused(cluster: Cluster) -> None:
+    owner = join(cluster, "g")
+    cluster.broker.failover.move_coordinator(
+        "group", "g", cluster.other_than(owner), cluster.now_ms
+    )
+    cluster.carry_out()
+    assert cluster.answers[owner][-1].error_code == Code.NOT_COORDINATOR
+
+
+def test_an_open_transaction_goes_on_at_another_coordinator(cluster: Cluster) -> None:
+    node_id, producer_id, epoch = cluster.begin()
+    record = produce("t", transactional_id="shop", identity=(producer_id, epoch))
+    assert error_of(cluster.call(1, record, 8)) == 0
+    other = cluster.other_than(node_id)
+    cluster.broker.failover.move_coordinator("transaction", "shop", other, cluster.now_ms)
+    end = EndTxnRequest("shop", producer_id, epoch, committed=True)
+    assert cluster.call(node_id, end, 3).error_code == Code.NOT_COORDINATOR
+    assert cluster.call_flushed(other, end, 3).error_code == 0
+    log = cluster.broker.topics.partitions_of("t")[0]
+    assert log is not None
+    assert log.last_stable_offset == log.log_end_offset == 2
+    # the marker bears the epoch of the coordinator that it was moved to
+    owner = cluster.broker.cluster.coordinator_partition("__transaction_state", "shop")
+    assert log.producer_state.coordinator_epoch_of(
+        producer_id
+    ) == cluster.broker.topics.leader_epoch(*owner)
+
+
+def test_an_end_that_waits_when_its_coordinator_moves_is_repeated_there(cluster: Cluster) -> None:
+    node_id, producer_id, epoch = cluster.begin()
+    record = produce("t", transactional_id="shop", identity=(producer_id, epoch))
+    assert error_of(cluster.call(1, record, 8)) == 0
+    end = EndTxnRequest("shop", producer_id, epoch, committed=True)
+    before = len(cluster.answers[node_id])
+    cluster.ask(node_id, end, 3)
+    assert len(cluster.answers[node_id]) == before, "it waits for its data"
+    other = cluster.other_than(node_id)
+    cluster.broker.failover.move_coordinator("transaction", "shop", other, cluster.now_ms)
+    cluster.carry_out()
+    assert cluster.answers[node_id][-1].error_code == Code.NOT_COORDINATOR
+    assert cluster.call_flushed(other, end, 3).error_code == 0
+    log = cluster.broker.topics.partitions_of("t")[0]
+    assert log is not None
+    assert log.last_stable_offset == log.log_end_offset == 2
+
+
+def test_each_request_of_a_coordinator_can_be_refused() -> None:
+    names = {api.name for api in APIS} & {*SINGLE, *SEVERAL}
+    assert len(names) > 10
+    assert [name for name in names if not can_refuse(name)] == []
