@@ -65,6 +65,12 @@ def test_each_program_is_run_here() -> None:
     assert PAGE.count("\n```python") == len(PYTHON)
 
 
+def test_the_front_page_has_the_first_of_them() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (program,) = re.findall(r"```python\n(from confluent_kafka .*?)```", readme, re.DOTALL)
+    assert program == PROGRAMS["confluent-kafka"][1]
+
+
 @pytest.mark.parametrize("client", PYTHON)
 def test_python(tmp_path: Path, client: str) -> None:
     run_program(tmp_path, client, "orders.py", f'"{sys.executable}" orders.py')
