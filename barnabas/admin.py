@@ -83,25 +83,40 @@ class OpenTransaction(NamedTuple):
         )
 
 
+def _with_tls(sock: socket.socket, host: str, ca_file: str) -> socket.socket:
+    import ssl
+
+    return ssl.create_default_context(cafile=ca_file).wrap_socket(sock, server_hostname=host)
+
+
 class Admin:
     """A connection for administrative requests, as a context manager.
 
-    Takes:  user, a name and password where the broker asks who its clients are (by PLAIN).
+    Takes:  user, a name and password where the broker asks who its clients are (by PLAIN). ca_file,
+            the authority that signed the broker's certificate, where it speaks TLS.
     Raises: OSError where the broker cannot be reached or does not answer in `timeout_s`;
             AdminError where it does not believe the user.
     """
 
     def __init__(
-        self, host: str, port: int, *, timeout_s: float = 10.0, user: tuple[str, str] | None = None
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_s: float = 10.0,
+        user: tuple[str, str] | None = None,
+        ca_file: str | None = None,
     ) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._correlation_id = 0
-        if user is not None:
-            try:
+        try:
+            if ca_file is not None:
+                self._socket = _with_tls(self._socket, host, ca_file)
+            if user is not None:
                 self._authenticate(*user)
-            except BaseException:
-                self.close()
-                raise
+        except BaseException:
+            self.close()
+            raise
 
     def _authenticate(self, name: str, password: str) -> None:
         self.call(SaslHandshakeRequest("PLAIN"), _HANDSHAKE, SaslHandshakeResponse)

@@ -11,6 +11,7 @@ input, which ends then (`--stop-at-end-of-input`).
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -53,8 +54,9 @@ class LocalBroker:
             restart keeps it. control: with `LocalBroker.control`, for faults and time on demand.
             brokers: how many there are, each at a port of its own, over one directory. in_memory:
             False for a temporary directory on the disk in any case. users: {name: password}:
-            clients have to say who they are then, by SASL_PLAINTEXT and PLAIN, SCRAM-SHA-256 or
-            SCRAM-SHA-512.
+            clients have to say who they are then, by SASL and PLAIN, SCRAM-SHA-256 or
+            SCRAM-SHA-512. tls: the broker speaks TLS then, with a certificate that `ca_file` has
+            signed (extra `tls`).
     Raises: BrokerStartError with what the daemon said when it does not start; AdminError where a
             topic is refused.
     """
@@ -70,12 +72,14 @@ class LocalBroker:
         brokers: int = 1,
         in_memory: bool = True,
         users: Mapping[str, str] | None = None,
+        tls: bool = False,
     ) -> None:
         self._is_temporary = data_dir is None
         self.data_dir = _temporary_directory(in_memory) if data_dir is None else os.fspath(data_dir)
         self.settings = {name: _text(value) for name, value in (settings or {}).items()}
         self.topics = topics
         self.users = dict(users or {})
+        self._has_tls = tls
         self.port = port
         self.ports = [port + at if port else 0 for at in range(brokers)]
         self.output: list[str] = []
@@ -120,6 +124,7 @@ class LocalBroker:
         """Start the daemon, wait until it listens, and make the topics that it is to have."""
         assert self.process is None, "the broker runs already"
         self._write_users()
+        self._make_certificates()
         self.process = subprocess.Popen(
             self._command(),
             stdin=subprocess.PIPE,
@@ -164,12 +169,40 @@ class LocalBroker:
         if self._is_controlled:
             command += ["--test-control", "0", "--test-clock-ahead", str(self._clock_ahead_ms)]
         settings = dict(self.settings)
+        if self.users or self._has_tls:
+            settings.setdefault("listeners", f"{self.security_protocol}://127.0.0.1:0")
         if self.users:
-            settings.setdefault("listeners", "SASL_PLAINTEXT://127.0.0.1:0")
             settings["barnabas.users.file"] = self._users_file
+        if self._has_tls:
+            settings["ssl.keystore.location"] = self.certificate_file("broker")
+            settings["ssl.truststore.location"] = self.ca_file
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
         return command
+
+    @property
+    def security_protocol(self) -> str:
+        """For a client's `security.protocol`."""
+        if self.users:
+            return "SASL_SSL" if self._has_tls else "SASL_PLAINTEXT"
+        return "SSL" if self._has_tls else "PLAINTEXT"
+
+    @property
+    def ca_file(self) -> str:
+        """For a client's `ssl.ca.location` or `ssl.truststore.location` (PEM); needs `tls=True`."""
+        return self.certificate_file("ca")
+
+    def certificate_file(self, name: str = "client") -> str:
+        """A certificate with its key, as PEM, for `ssl.client.auth`; needs `tls=True`."""
+        if not self._has_tls:
+            raise RuntimeError("a broker without certificates: start it by LocalBroker(tls=True)")
+        return os.path.join(self.data_dir, "barnabas-certs", f"{name}.pem")
+
+    def _make_certificates(self) -> None:
+        if self._has_tls and not os.path.exists(self.ca_file):
+            from barnabas.certificates import make_certificates
+
+            make_certificates(os.path.dirname(self.ca_file))
 
     @property
     def _users_file(self) -> str:
@@ -317,11 +350,17 @@ class LocalBroker:
         """
         from barnabas.admin import Admin
 
-        user = next(iter(self.users.items()), None)
+        connect = functools.partial(
+            Admin,
+            "127.0.0.1",
+            timeout_s=timeout_s,
+            user=next(iter(self.users.items()), None),
+            ca_file=self.ca_file if self._has_tls else None,
+        )
         for one in self.ports[:-1] if port is None else ():
             with contextlib.suppress(ConnectionRefusedError):  # that broker is taken away
-                return Admin("127.0.0.1", one, timeout_s=timeout_s, user=user)
-        return Admin("127.0.0.1", port or self.ports[-1], timeout_s=timeout_s, user=user)
+                return connect(one)
+        return connect(port or self.ports[-1])
 
     def create_topic(self, name: str, partitions: int = -1, **configs: object) -> str:
         """Make a topic, if there is none of that name, and give its name.

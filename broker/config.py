@@ -19,17 +19,20 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from barnabas.broker.features import LEVELS
 from barnabas.protocol.compression import Levels
 from barnabas.storage.log_config import LogConfig
 
+if TYPE_CHECKING:
+    from barnabas.broker.tls import TlsListener
+
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 OWN_PREFIX = "barnabas."
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-PLAINTEXT, SASL_PLAINTEXT = "PLAINTEXT", "SASL_PLAINTEXT"
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LISTENER_PREFIX = "listener.name."
 OF_LISTENERS = ("sasl.enabled.mechanisms", "connections.max.reauth.ms")
 OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")  # of a listener, by mechanism
@@ -214,7 +217,7 @@ _BROKER_ROWS = (
     _broker("node.id", Kind.INT, 1, "This broker's number.", lowest=0),
     _broker("broker.id", Kind.INT, None, "The older name of node.id.", lowest=0),
     _broker("broker.rack", Kind.STRING, None, "Told in Metadata."),
-    _broker("listeners", Kind.STRING, "PLAINTEXT://127.0.0.1:9092", "Where to listen: PLAINTEXT://ADDRESS:PORT, or SASL_PLAINTEXT://ADDRESS:PORT where clients have to say who they are; one listener; port 0 takes a free one."),
+    _broker("listeners", Kind.STRING, "PLAINTEXT://127.0.0.1:9092", "Where to listen: PROTOCOL://ADDRESS:PORT; the protocol is PLAINTEXT, SSL, SASL_PLAINTEXT (clients have to say who they are) or SASL_SSL; one listener; port 0 takes a free one."),
     _broker("advertised.listeners", Kind.STRING, None, "What clients are told to connect to; by default the address where they came in."),
     _broker("log.dirs", Kind.STRING, None, "The data directory; one."),
     _broker("log.dir", Kind.STRING, "./data", "The data directory, where log.dirs is not set."),
@@ -312,9 +315,23 @@ _BROKER_ROWS = (
     _broker("controlled.shutdown.enable", Kind.BOOLEAN, True, "Accepted; there is one broker."),
     _broker("security.inter.broker.protocol", Kind.STRING, "PLAINTEXT", "Accepted; there is one broker."),
     _broker("inter.broker.listener.name", Kind.STRING, None, "Accepted; there is one broker."),
-    _broker("listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT", "What protocol each listener name stands for; PLAINTEXT and SASL_PLAINTEXT are spoken."),
+    _broker("listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", "What protocol each listener name stands for."),
     _broker("controller.listener.names", Kind.LIST, ("CONTROLLER",), "Listeners of these names are left out: there is no controller."),
     _broker("sasl.enabled.mechanisms", Kind.LIST, SASL_MECHANISMS, "How clients may show who they are, on a listener with SASL.", choices=SASL_MECHANISMS),
+    _broker("ssl.keystore.location", Kind.STRING, None, "The file with the broker's private key and its certificates."),
+    _broker("ssl.keystore.type", Kind.STRING, None, "PEM or PKCS12; by default what the file's name ends in says.", choices=("PEM", "PKCS12", "JKS")),
+    _broker("ssl.keystore.password", Kind.PASSWORD, None, "Of a PKCS#12 key store."),
+    _broker("ssl.keystore.key", Kind.PASSWORD, None, "The private key itself, as PEM, instead of a file."),
+    _broker("ssl.keystore.certificate.chain", Kind.PASSWORD, None, "Its certificates, as PEM."),
+    _broker("ssl.key.password", Kind.PASSWORD, None, "Of a private key that is encrypted."),
+    _broker("ssl.truststore.location", Kind.STRING, None, "The file with the authorities that clients' certificates have to be signed by."),
+    _broker("ssl.truststore.type", Kind.STRING, None, "PEM or PKCS12; by default what the file's name ends in says.", choices=("PEM", "PKCS12", "JKS")),
+    _broker("ssl.truststore.password", Kind.PASSWORD, None, "Of a PKCS#12 trust store."),
+    _broker("ssl.truststore.certificates", Kind.PASSWORD, None, "The authorities themselves, as PEM, instead of a file."),
+    _broker("ssl.client.auth", Kind.STRING, "none", "Whether clients have to show a certificate.", choices=("none", "requested", "required")),
+    _broker("ssl.enabled.protocols", Kind.LIST, ("TLSv1.2", "TLSv1.3"), "Versions of TLS.", choices=("TLSv1.2", "TLSv1.3")),
+    _broker("ssl.protocol", Kind.STRING, "TLSv1.3", "Accepted; ssl.enabled.protocols says which versions are spoken."),
+    _broker("ssl.cipher.suites", Kind.LIST, (), "Those of TLS 1.2 that may be used, by OpenSSL's names."),
     _broker("sasl.mechanism.inter.broker.protocol", Kind.STRING, "GSSAPI", "Accepted; there is one broker."),
     _broker("sasl.server.max.receive.size", Kind.INT, 512 << 10, "The largest request that is read of a client that has not shown who it is.", lowest=1),
     _broker("connections.max.reauth.ms", Kind.LONG, 0, "How long a client is who it has shown to be, before it has to show it again; 0: for as long as the connection lasts.", lowest=0),
@@ -410,6 +427,11 @@ IGNORED_KEYS = {
     "producer.purgatory.purge.interval.requests": _NO_PURGATORY,
     "request.timeout.ms": _ONE_BROKER,
     "reserved.broker.max.id": _ONE_BROKER,
+    "ssl.endpoint.identification.algorithm": "it is for clients",
+    "ssl.keymanager.algorithm": "there is no Java here",
+    "ssl.provider": "there is no Java here",
+    "ssl.secure.random.implementation": "there is no Java here",
+    "ssl.trustmanager.algorithm": "there is no Java here",
     "security.providers": "there is no Java here",
     "server.max.startup.time.ms": "the start takes as long as recovery does",
     "unclean.leader.election.interval.ms": _ONE_BROKER,
@@ -451,7 +473,7 @@ _REFUSED = {
 }
 _REFUSED_PREFIXES = {
     "sasl.": "it has no counterpart here: remove it; docs/SECURITY.md says which settings of SASL there are",
-    "ssl.": "TLS is not spoken yet: remove it, and keep the port to yourself",
+    "ssl.": "it has no counterpart here: remove it; docs/SECURITY.md says which settings of TLS there are",
     "zookeeper.ssl.": "there is no ZooKeeper: remove it",
 }
 
@@ -592,6 +614,7 @@ class BrokerConfig:
             else None
         )
         self.users: dict[str, str] = {}
+        self.tls: TlsListener | None = None
         self._of_listener = self._listener_settings(of_listeners)
         if self.has_sasl and not self.sasl_mechanisms:
             raise ConfigError(
@@ -647,9 +670,9 @@ class BrokerConfig:
         if not separator or not colon or not _PORT.fullmatch(port) or int(port) > 65535:
             raise ConfigError(f"{name}={text}: it must have the form PLAINTEXT://ADDRESS:PORT")
         protocol = protocols.get(listener_name.upper(), listener_name.upper())
-        if protocol not in (PLAINTEXT, SASL_PLAINTEXT):
+        if protocol not in SECURITY_PROTOCOLS:
             raise ConfigError(
-                f"{name}={text}: {protocol} is not spoken, only {PLAINTEXT} and {SASL_PLAINTEXT}; "
+                f"{name}={text}: {protocol} is not spoken, only {', '.join(SECURITY_PROTOCOLS)}; "
                 "what another name stands for is said by listener.security.protocol.map"
             )
         anywhere = "0.0.0.0" if name == "listeners" else "localhost"
@@ -662,10 +685,11 @@ class BrokerConfig:
             listener, _, name = full_name.removeprefix(LISTENER_PREFIX).partition(".")
             mechanism, _, rest = name.partition(".")
             is_of_mechanism = mechanism.upper() in SASL_MECHANISMS and rest in OF_MECHANISMS
-            if name not in OF_LISTENERS and not is_of_mechanism:
+            is_of_tls = name.startswith("ssl.") and name in BROKER_SETTINGS
+            if name not in OF_LISTENERS and not is_of_tls and not is_of_mechanism:
                 raise ConfigError(
                     f"{full_name}: a listener has settings of its own only for "
-                    f"{', '.join(OF_LISTENERS)} and, by mechanism, {', '.join(OF_MECHANISMS)}"
+                    f"ssl.*, {', '.join(OF_LISTENERS)} and, by mechanism, {', '.join(OF_MECHANISMS)}"
                 )
             if listener.lower() != self.listener_name.lower():
                 self.warnings.append(f"{full_name} does nothing here: no listener has that name")
@@ -681,7 +705,18 @@ class BrokerConfig:
     @property
     def has_sasl(self) -> bool:
         """Whether clients have to say who they are."""
-        return self.security_protocol == SASL_PLAINTEXT
+        return self.security_protocol.startswith("SASL_")
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the listener speaks TLS."""
+        return self.security_protocol.endswith("SSL")
+
+    @property
+    def tls_settings(self) -> dict[str, str]:
+        """The listener's settings `ssl.*`, by Kafka's names: its own before those of all."""
+        own = {name: text for name, text in self._of_listener.items() if name.startswith("ssl.")}
+        return {name: text for name, text in self.explicit.items() if name.startswith("ssl.")} | own
 
     @property
     def sasl_mechanisms(self) -> tuple[str, ...]:

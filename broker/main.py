@@ -276,6 +276,7 @@ def _read_config(options: argparse.Namespace) -> Any:
             properties["listeners"] = f"{before.listener_name}://{host}:{port}"
         config = BrokerConfig.from_properties(properties)
         _read_users(config)
+        _read_certificates(config)
     except ConfigError as error:
         raise StartError(str(error)) from error
     for warning in config.warnings:
@@ -308,6 +309,24 @@ def _read_users(config: BrokerConfig) -> None:
             "barnabas.users.file does nothing: nobody is asked who he is; that takes "
             "listeners=SASL_PLAINTEXT://ADDRESS:PORT"
         )
+
+
+def _read_certificates(config: BrokerConfig) -> None:
+    """Make the listener's TLS ready. Raises: StartError."""
+    if not config.has_tls:
+        if config.tls_settings:
+            logger.warning(
+                "%s do nothing: the listener does not speak TLS; that takes "
+                "listeners=SSL://ADDRESS:PORT or SASL_SSL",
+                ", ".join(config.tls_settings),
+            )
+        return
+    from barnabas.broker.tls import TlsError, TlsListener
+
+    try:
+        config.tls = TlsListener(config.tls_settings)
+    except TlsError as error:
+        raise StartError(str(error)) from error
 
 
 def _listen(host: str, port: int, option: str = "--port") -> socket.socket:

@@ -30,7 +30,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.cleaning import CleanerProcess
 from barnabas.broker.clocks import steady_ms, wall_ms
@@ -44,11 +44,15 @@ from barnabas.protocol.framing import FrameBuffer, ReceiveMemory
 from barnabas.storage.cleaner import CleanJob, CleanResult
 from barnabas.storage.log_reader import Slice
 
+if TYPE_CHECKING:
+    from barnabas.broker.tls import TlsSocket
+
 logger = logging.getLogger("barnabas.server")
 
 READS_PER_EVENT = 8
 BACKLOG = 1024
 SENDFILE_CHUNK_BYTES = 1 << 20
+TLS_CHUNK_BYTES = 64 * 1024
 GATHERED_BYTES = 64 * 1024
 IDLE_SWEEPS = 20  # in the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
@@ -74,7 +78,9 @@ class Connection:
         "_socket", "_writing", "closed", "connection_id", "in_flight", "peer",
     )  # fmt: skip
 
-    def __init__(self, server: Server, connection_id: int, sock: socket.socket, peer: str) -> None:
+    def __init__(
+        self, server: Server, connection_id: int, sock: socket.socket | TlsSocket, peer: str
+    ) -> None:
         self._server, self._socket, self._loop = server, sock, server.loop
         self.connection_id, self.peer = connection_id, peer
         self._buffer = FrameBuffer(
@@ -93,6 +99,13 @@ class Connection:
         if not self._reading and not self.closed:
             self._reading = True
             self._loop.add_reader(self._socket.fileno(), self._on_readable)
+            self._read_pending()
+
+    def _read_pending(self) -> None:
+        """Have what TLS has received and not given out read, of which the system tells nobody."""
+        sock = self._socket
+        if not isinstance(sock, socket.socket) and sock.pending():
+            self._loop.call_soon(self._on_readable)
 
     def _pause_reading(self) -> None:
         if self._reading:
@@ -103,6 +116,8 @@ class Connection:
         """Receive, and hand on every whole frame. Reading stops only when bytes come that cannot be
         handed on.
         """
+        if self.closed:
+            return  # between TLS's word that there is more and now
         for _ in range(READS_PER_EVENT):
             if self.in_flight or self._out:
                 # the client sends more before it has its answer: it waits in the kernel's buffer
@@ -129,6 +144,7 @@ class Connection:
             self.pump()
             if self.closed or count < len(view):
                 return
+        self._read_pending()
 
     def pump(self) -> None:
         """Hand on frames for as long as each is answered at once."""
@@ -239,12 +255,16 @@ class Connection:
             while out:
                 piece = out[0]
                 if type(piece) is Slice:
-                    sent = os.sendfile(
-                        sock.fileno(),
-                        piece.file.fileno(),
-                        piece.position,
-                        min(piece.size, SENDFILE_CHUNK_BYTES),
-                    )
+                    if type(sock) is socket.socket:
+                        sent = os.sendfile(
+                            sock.fileno(),
+                            piece.file.fileno(),
+                            piece.position,
+                            min(piece.size, SENDFILE_CHUNK_BYTES),
+                        )
+                    else:
+                        chunk = piece.file.pread(min(piece.size, TLS_CHUNK_BYTES), piece.position)
+                        sent = sock.send(chunk) if chunk else 0
                     if sent == 0:
                         raise _too_short(piece)
                     if sent < piece.size:
@@ -389,6 +409,7 @@ class Server:
         self.greeting_bytes = (
             broker.config.sasl_server_max_receive_size if broker.config.has_sasl else 0
         )
+        self._tls = broker.config.tls
         self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
         self.turns = ReceiveTurns(self.memory, loop)
         self._accepts = True
@@ -469,20 +490,25 @@ class Server:
             sock.setsockopt(
                 socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
             )  # of a machine that is gone a parked request would stay for ever
+            local_host, local_port = sock.getsockname()[:2]
+            try:
+                transport = sock if self._tls is None else self._tls.wrap(sock)
+            except OSError:  # it has hung up already
+                sock.close()
+                continue
             connection_id = self._next_connection_id
             self._next_connection_id += 1
-            local_host, local_port = sock.getsockname()[:2]
             self.broker.on_connected(
                 connection_id, peer[0], local_host, local_port, listener.node_id
             )
             self._connections[connection_id] = self.connection_class(
-                self, connection_id, sock, f"{peer[0]}:{peer[1]}"
+                self, connection_id, transport, f"{peer[0]}:{peer[1]}"
             )
-            if not self._may_connect(
-                sock.fileno()
-            ):  # the lowest free one is given out: all below are in use
+            descriptor = transport.fileno()
+            # the lowest free one is given out: all below are in use
+            if not self._may_connect(descriptor):
                 self._pause_accepting(
-                    f"{sock.fileno() + 1} descriptors are in use, and the rest is kept for logs"
+                    f"{descriptor + 1} descriptors are in use, and the rest is kept for logs"
                 )
                 return
 

@@ -9,7 +9,7 @@ and the files of a log.
     offsets      partitions and their offsets
     records      records as lines of text and JSON
 
-    topics, groups, config, produce, consume, check, completion     commands
+    topics, groups, config, produce, consume, check, certs, completion     commands
     txn          with why_stuck, which gathers and tells what holds a partition
     log          with log_dump, log_verify, log_batches and log_indexes
 

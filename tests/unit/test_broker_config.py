@@ -257,11 +257,10 @@ def test_every_other_setting_of_kafka_is_known_or_does_nothing() -> None:
     [
         ("sasl.enabled.mechanisms", "GSSAPI"),
         ("sasl.jaas.config", "x"),
-        ("ssl.keystore.location", "/x"),
+        ("ssl.principal.mapping.rules", "DEFAULT"),
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
-        ("listener.name.external.ssl.keystore.location", "/x"),
-        ("listeners", "SSL://:9092"),
-        ("listeners", "SASL_SSL://:9092"),
+        ("listener.name.external.ssl.engine.factory.class", "x"),
+        ("listeners", "KERBEROS://:9092"),
     ],
 )
 def test_security_that_is_not_there_is_refused_instead_of_ignored(name: str, value: str) -> None:
@@ -273,19 +272,31 @@ def test_security_settings_that_ask_for_nothing_are_taken() -> None:
     config(sasl_enabled_mechanisms="", authorizer_class_name="")
 
 
-def test_a_listener_name_that_stands_for_tls_is_refused() -> None:
-    properties = {
-        "listeners": "EXTERNAL://:9092",
-        "listener.security.protocol.map": "INTERNAL:PLAINTEXT, EXTERNAL:SSL",
-    }
-    with pytest.raises(ConfigError, match="SSL is not spoken"):
+def test_what_a_listener_speaks_is_said_by_a_map() -> None:
+    properties = {"listeners": "EXTERNAL://:9092", "listener.security.protocol.map": "A:SSL"}
+    with pytest.raises(ConfigError, match="EXTERNAL is not spoken"):
         BrokerConfig.from_properties(properties)
-    assert (
-        BrokerConfig.from_properties(
-            {**properties, "listener.security.protocol.map": "EXTERNAL:PLAINTEXT"}
-        ).listener[1]
-        == 9092
+    protocols = {"PLAINTEXT": False, "SSL": True, "SASL_PLAINTEXT": False, "SASL_SSL": True}
+    for protocol, has_tls in protocols.items():
+        mapped = {**properties, "listener.security.protocol.map": f"A:SSL, EXTERNAL:{protocol}"}
+        taken = BrokerConfig.from_properties(mapped)
+        assert (taken.listener[1], taken.has_tls) == (9092, has_tls)
+        assert taken.has_sasl == protocol.startswith("SASL")
+
+
+def test_a_listeners_own_certificates_go_before_those_of_all() -> None:
+    taken = BrokerConfig.from_properties(
+        {
+            "listeners": "SSL://:9092",
+            "ssl.keystore.location": "/all.pem",
+            "ssl.client.auth": "required",
+            "listener.name.ssl.ssl.keystore.location": "/own.pem",
+        }
     )
+    assert taken.tls_settings == {
+        "ssl.keystore.location": "/own.pem",
+        "ssl.client.auth": "required",
+    }
 
 
 @pytest.mark.parametrize(

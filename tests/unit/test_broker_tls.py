@@ -1,0 +1,282 @@
+"""TLS's settings as contexts, and a socket that speaks it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from barnabas.broker.tls import TlsError, TlsListener, make_context
+from barnabas.certificates import make_certificates
+
+PASSWORD = "a-secret"
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certs")
+    make_certificates(directory)
+    return directory
+
+
+def in_pkcs12(certs: Path, target: Path, *, with_key: bool) -> str:
+    key = serialization.load_pem_private_key((certs / "broker-key.pem").read_bytes(), None)
+    certificate = x509.load_pem_x509_certificate((certs / "broker-cert.pem").read_bytes())
+    authority = x509.load_pem_x509_certificate((certs / "ca.pem").read_bytes())
+    target.write_bytes(
+        pkcs12.serialize_key_and_certificates(
+            b"broker",
+            key if with_key else None,  # type: ignore[arg-type]
+            certificate if with_key else None,
+            [authority],
+            serialization.BestAvailableEncryption(PASSWORD.encode()),
+        )
+    )
+    return str(target)
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+def test_a_key_store_of_pem_or_pkcs12_or_the_settings_themselves(
+    certs: Path, tmp_path: Path
+) -> None:
+    make_context({"ssl.keystore.location": str(certs / "broker.pem")})
+    store = in_pkcs12(certs, tmp_path / "broker.p12", with_key=True)
+    make_context({"ssl.keystore.location": store, "ssl.keystore.password": PASSWORD})
+    make_context(
+        {
+            "ssl.keystore.key": (certs / "broker-key.pem").read_text(),
+            "ssl.keystore.certificate.chain": (certs / "broker-cert.pem").read_text(),
+        }
+    )
+
+
+def test_an_encrypted_key(certs: Path, tmp_path: Path) -> None:
+    key = serialization.load_pem_private_key((certs / "broker-key.pem").read_bytes(), None)
+    text = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(PASSWORD.encode()),
+    )
+    path = tmp_path / "broker.pem"
+    path.write_bytes(text + (certs / "broker-cert.pem").read_bytes())
+    settings = {"ssl.keystore.location": str(path)}
+    make_context({**settings, "ssl.key.password": PASSWORD})
+    for wrong in ({}, {"ssl.key.password": "wrong"}):
+        with pytest.raises(TlsError, match=r"ssl\.key\.password"):
+            make_context(settings | wrong)
+
+
+def test_a_trust_store_and_what_is_asked_of_clients(certs: Path, tmp_path: Path) -> None:
+    settings = {"ssl.keystore.location": str(certs / "broker.pem")}
+    assert make_context(settings).verify_mode is ssl.CERT_NONE
+    authority = (certs / "ca.pem").read_text()
+    store = in_pkcs12(certs, tmp_path / "trust.p12", with_key=False)
+    for trust in (
+        {"ssl.truststore.location": str(certs / "ca.pem")},
+        {"ssl.truststore.certificates": authority},
+        {"ssl.truststore.location": store, "ssl.truststore.password": PASSWORD},
+    ):
+        context = make_context(settings | trust | {"ssl.client.auth": "required"})
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert len(context.get_ca_certs()) == 1
+    optional = make_context({**settings, **trust, "ssl.client.auth": "requested"})
+    assert optional.verify_mode is ssl.CERT_OPTIONAL
+
+
+def test_versions_and_ciphers(certs: Path) -> None:
+    settings = {"ssl.keystore.location": str(certs / "broker.pem")}
+    context = make_context({**settings, "ssl.enabled.protocols": "TLSv1.3"})
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+    chosen = "ECDHE-ECDSA-AES256-GCM-SHA384"
+    context = make_context({**settings, "ssl.cipher.suites": chosen})
+    assert {row["name"] for row in context.get_ciphers() if row["protocol"] == "TLSv1.2"} == {
+        chosen
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "ssl.keystore.location is missing"),
+        ({"ssl.keystore.location": "/none.pem"}, "No such file"),
+        ({"ssl.keystore.location": "x.jks"}, "keytool -importkeystore"),
+        ({"ssl.keystore.location": "x", "ssl.keystore.type": "BKS"}, "PEM or PKCS12"),
+        ({"ssl.keystore.key": "x"}, "go together"),
+        ({"ssl.keystore.location": "{certs}/ca.pem"}, "it must hold both"),
+        ({"ssl.keystore.location": "{certs}/broker.pem", "ssl.client.auth": "maybe"}, "one of"),
+        (
+            {"ssl.keystore.location": "{certs}/broker.pem", "ssl.client.auth": "required"},
+            "ssl.truststore.location is missing",
+        ),
+        (
+            {"ssl.keystore.location": "{certs}/broker.pem", "ssl.enabled.protocols": "SSLv3"},
+            "SSLv3 is not spoken",
+        ),
+        (
+            {"ssl.keystore.location": "{certs}/broker.pem", "ssl.cipher.suites": "none"},
+            "OpenSSL's names",
+        ),
+    ],
+)
+def test_settings_that_make_no_context(certs: Path, settings: dict[str, str], words: str) -> None:
+    filled = {name: text.replace("{certs}", str(certs)) for name, text in settings.items()}
+    with pytest.raises(TlsError, match=words):
+        make_context(filled)
+
+
+def test_a_wrong_password_of_a_store_is_not_shown(certs: Path, tmp_path: Path) -> None:
+    store = in_pkcs12(certs, tmp_path / "broker.p12", with_key=True)
+    with pytest.raises(TlsError) as error:
+        make_context({"ssl.keystore.location": store, "ssl.keystore.password": "wrong-secret"})
+    assert "wrong-secret" not in str(error.value)
+
+
+# --- the socket ---------------------------------------------------------------------------------
+
+
+class Peers:
+    """A TlsSocket and its client, both of which do not wait."""
+
+    def __init__(self, listener: TlsListener, certs: Path) -> None:
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        far.setblocking(False)
+        self.server = listener.wrap(near)
+        context = ssl.create_default_context(cafile=str(certs / "ca.pem"))
+        self.client = context.wrap_socket(
+            far, server_hostname="localhost", do_handshake_on_connect=False
+        )
+        self.received = bytearray()
+
+    def receive(self, room: int = 1 << 16) -> int:
+        """What the server has; 0: the client has hung up; -1: nothing yet."""
+        buffer = bytearray(room)
+        try:
+            count = self.server.recv_into(memoryview(buffer))
+        except BlockingIOError:
+            return -1
+        self.received += buffer[:count]
+        return count
+
+    def shake_hands(self) -> None:
+        for _ in range(10):
+            try:
+                self.client.do_handshake()
+            except ssl.SSLWantReadError:
+                assert self.receive() == -1
+            else:
+                return
+        raise AssertionError("no end of the handshake")
+
+    def close(self) -> None:
+        self.server.close()
+        self.client.close()
+
+
+@pytest.fixture
+def peers(certs: Path) -> Iterator[Peers]:
+    peers = Peers(TlsListener({"ssl.keystore.location": str(certs / "broker.pem")}), certs)
+    yield peers
+    peers.close()
+
+
+def test_bytes_both_ways(peers: Peers) -> None:
+    peers.shake_hands()
+    peers.client.send(b"hello")
+    assert peers.receive() == 5
+    assert peers.receive() == -1
+    assert peers.server.send(memoryview(b"goodbye"), socket.MSG_MORE) == 7
+    assert peers.client.recv(100) == b"goodbye"
+
+
+def test_what_tls_holds_back_is_told_of(peers: Peers) -> None:
+    """The system shows nothing to be read, though a part of a record was not given out."""
+    peers.shake_hands()
+    data = os.urandom(10_000)
+    peers.client.send(data)
+    assert peers.receive(4000) == 4000
+    assert peers.server.pending() == 6000
+    assert select.select([peers.server], [], [], 0)[0] == []
+    assert peers.receive(4000) == 4000
+    assert peers.receive(4000) == 2000
+    assert (bytes(peers.received), peers.server.pending()) == (data, 0)
+
+
+def test_one_read_takes_several_records(peers: Peers) -> None:
+    peers.shake_hands()
+    for _ in range(5):
+        peers.client.send(bytes(1000))
+    assert peers.receive() == 5000
+
+
+def test_a_socket_that_takes_no_more_says_so(peers: Peers) -> None:
+    peers.shake_hands()
+    sent = 0
+    try:
+        while True:
+            sent += peers.server.send(bytes(1 << 16))
+    except BlockingIOError:
+        assert sent > 0
+    received = 0
+    while received < sent:
+        try:
+            received += len(peers.client.recv(1 << 16))
+        except ssl.SSLWantReadError:  # a part of a record is still with the server
+            sent += peers.server.send(bytes(1 << 16))
+
+
+def test_a_client_that_hangs_up(peers: Peers) -> None:
+    peers.shake_hands()
+    peers.client.close()
+    assert peers.receive() == 0
+
+
+def test_a_client_without_tls(certs: Path) -> None:
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    server = TlsListener({"ssl.keystore.location": str(certs / "broker.pem")}).wrap(near)
+    far.sendall(b"\0\0\0\x10\0\x12\0\0\0\0\0\x01\0\x05tests")
+    with pytest.raises(OSError, match="does not speak TLS"):
+        server.recv_into(memoryview(bytearray(100)))
+    server.close()
+    far.close()
+
+
+def serial_number(listener: TlsListener, certs: Path) -> int:
+    peers = Peers(listener, certs)
+    peers.shake_hands()
+    certificate = peers.client.getpeercert(binary_form=True)
+    assert certificate is not None
+    peers.close()
+    return x509.load_der_x509_certificate(certificate).serial_number
+
+
+def test_certificates_that_change_are_taken_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_certificates(tmp_path)
+    path = tmp_path / "broker.pem"
+    listener = TlsListener({"ssl.keystore.location": str(path)})
+    first = serial_number(listener, tmp_path)
+    path.write_text("torn")
+    with caplog.at_level(logging.INFO, "barnabas.tls"):
+        assert serial_number(listener, tmp_path) == first
+        assert "the former ones hold" in caplog.text
+        for old in tmp_path.glob("broker*"):
+            old.unlink()
+        make_certificates(tmp_path, clients=())
+        second = serial_number(listener, tmp_path)
+        assert "have changed and hold" in caplog.text
+    assert second != first
+    assert serial_number(listener, tmp_path) == second
