@@ -61,6 +61,7 @@ class Compaction:
         self._rest: tuple[CleanedSegment, ...] = ()
         self._next_job_id = 1
         self._next_ms = now_ms + config.log_cleaner_backoff_ms
+        self._is_enabled = config.log_cleaner_enable
         self._failures: dict[TopicPartition, tuple[int, int]] = {}
         self._told_unreadable: set[TopicPartition] = set()
 
@@ -68,7 +69,7 @@ class Compaction:
         """When to look again; None: while a job is under way, or for ever."""
         if self._under_way is not None:
             return None if self._result is None else self._next_ms
-        return self._next_ms if self._config.log_cleaner_enable else None
+        return self._next_ms if self._is_enabled else None
 
     def on_tick(self, now_ms: int) -> None:
         """Begin with the dirtiest log, if one is dirty enough."""

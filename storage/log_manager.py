@@ -382,7 +382,8 @@ class LogManager:
         """When `on_tick` has something to do."""
         if self.log_dir.changed_starts:
             return 0
-        return min(self._next_checkpoint_ms, self._upkeep.next_deadline_ms())
+        due = self._upkeep.next_deadline_ms()
+        return self._next_checkpoint_ms if self._next_checkpoint_ms < due else due
 
     def on_tick(self, now_ms: int) -> None:
         """Do what is due: retention, checkpoints, producers that expire, files that go."""

@@ -38,6 +38,7 @@ Body = bytes | bytearray | memoryview
 _SMALLEST_RECORD = 6  # bytes after the length: attributes, two deltas, no key, no value, no headers
 _WIDEST_INT = 5  # bytes of a varint that Java reads as an int
 _FIRST_BLOCK = 8  # records of one length that are tried together at first: fewer are sooner walked
+_FIRST_ALIKE = 64  # records whose lengths are compared together at first
 _BLOCK = 2048  # records that are gathered together
 _FIRST_GATHERED = 256
 _LEAST_GATHERED = 32
@@ -447,11 +448,14 @@ def _run(
     possible = min(most, (len(body) - position) // stride)
     if possible < _FIRST_BLOCK:
         return 0, highest
+    last = position + (possible - 1) * stride
+    if body[last] != body[before] or body[last + stride - 1]:  # they are not all of this length
+        possible = _alike(body, position, stride, possible)
+        if possible < _FIRST_BLOCK:
+            return 0, highest
     _, time_at, offset_at, key_at, key_size_end, value_at, head_size = shape
     fixed = (*range(time_at), *range(key_at, key_size_end), *range(value_at, head_size), stride - 1)
-    taken = 0
-    last = position + (possible - 1) * stride
-    block = possible if body[last] == body[before] and not body[last + stride - 1] else _FIRST_BLOCK
+    taken, block = 0, possible
     copied = stride <= _COPIED_RECORD_BYTES and type(body) is memoryview
     longest = _PIECE_BYTES // stride if copied else possible
     while taken < possible:
@@ -479,6 +483,22 @@ def _run(
         else:
             break
     return taken, highest
+
+
+def _alike(body: Body, position: int, stride: int, most: int) -> int:
+    """How many bytes at this stride, from `position` on, are as the one before."""
+    byte = _ALIKE[body[position - stride]]
+    count, block = 0, _FIRST_ALIKE
+    while count < most:
+        block = min(block, most - count)
+        start = position + count * stride
+        column = bytes(body[start : start + block * stride : stride])
+        alike = block - len(column.lstrip(byte))
+        count += alike
+        if alike < block:
+            break
+        block *= _GROWTH
+    return count
 
 
 def _check_columns(
