@@ -2,8 +2,8 @@
 
 A link of the repository has to work where the repository is read, and on the site. So pages keep
 links to files, and here they become links of the site: to the page that such a file is there
-(`PAGES`), or, where the file is none, to its name alone. A link to a file that does not exist fails
-the build.
+(`PAGES`), by its heading where the link says no more than the file's name; or, where the file is
+none, its name alone. A link to a file that does not exist fails the build.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ PAGES = {
 }
 _BY_PLACE = {place: source for source, place in PAGES.items() if source != "README.md"}
 _CODE = re.compile(r"^(```|~~~).*?^\1\s*?$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_FILE_NAME = re.compile(r"[\w/.-]+\.md")
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 
 
@@ -77,4 +78,13 @@ def _mended(match: re.Match[str], source: str, place: str) -> str:
     if page is None:
         return match["text"]
     way = posixpath.relpath(page, posixpath.dirname(place) or ".")
-    return f"{match['image']}[{match['text']}]({way}{'#' + anchor if anchor else ''})"
+    text = match["text"]
+    if _FILE_NAME.fullmatch(text):
+        text = _title(file) or text
+    return f"{match['image']}[{text}]({way}{'#' + anchor if anchor else ''})"
+
+
+def _title(file: str) -> str:
+    """A page's heading."""
+    heading = re.search(r"^# (.+)$", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+    return heading[1] if heading else ""

@@ -61,3 +61,5 @@ def test_links_between_the_repository_and_the_site(site: Path) -> None:
     tests = (site / "inside" / "tests.html").read_text("utf-8")
     assert "targets.py" in tests and 'targets.py"' not in tests
     assert 'href="../VERIFICATION.html"' in tests
+    limits = (site / "LIMITS.html").read_text("utf-8")
+    assert '<a href="REQUESTS.html">Requests</a>' in limits, "a file's name becomes its heading"
