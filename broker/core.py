@@ -24,7 +24,12 @@ from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.disk_space import DiskSpace
 from barnabas.broker.dispatch import ROUTES, Route, answer, read_body
 from barnabas.broker.failover import Failover
-from barnabas.broker.features import finalize, levels_of
+from barnabas.broker.features import (
+    TRANSACTION_VERSION,
+    FinalizedFeatures,
+    finalize,
+    levels_of,
+)
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.log_progress import LogProgress
@@ -145,7 +150,7 @@ class Broker:
         self.transaction_ends = TransactionEnds(self)
         self.transactions = TransactionCoordinator(
             partition_count=topics.internal_partition_count(TRANSACTIONS_TOPIC),
-            settings=_transaction_settings(self.config),
+            settings=_transaction_settings(self.config, self.features),
             partition_exists=topics.partition_exists,
             allocate_producer_id=(
                 self.producer_ids if self.cluster.is_one else self.node_producer_ids
@@ -555,10 +560,11 @@ def _sasl_gate(broker: Broker) -> SaslGate | None:
     return SaslGate(broker)
 
 
-def _transaction_settings(config: BrokerConfig) -> TxnSettings:
+def _transaction_settings(config: BrokerConfig, features: FinalizedFeatures) -> TxnSettings:
     return TxnSettings(
         transaction_max_timeout_ms=config.transaction_max_timeout_ms,
         transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+        transaction_version=features.level(TRANSACTION_VERSION),
     )
 
 

@@ -32,7 +32,7 @@ class Feature(NamedTuple):
     default_level: int
 
 
-FEATURES = (Feature(TRANSACTION_VERSION, 0, 2, 0),)
+FEATURES = (Feature(TRANSACTION_VERSION, 0, 2, 2),)
 
 LEVELS = tuple(
     f"{feature.name}={level}"

@@ -162,7 +162,7 @@ class Start:
                 if highest < producer_id < LAST_LIKELY_PRODUCER_ID:
                     highest = producer_id
         for metadata in self._transactions.snapshot().values():
-            highest = max(highest, metadata.producer_id)
+            highest = max(highest, metadata.producer_id, metadata.next_producer_id)
         return highest
 
     def _fence_after_power_loss(self, now_ms: int) -> None:

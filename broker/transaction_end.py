@@ -13,8 +13,11 @@ held back until the Complete record, so that the next transaction, which a clien
 EndTxn is answered, never meets CONCURRENT_TRANSACTIONS. An abort needs no waits: what a crash
 forgets of it is aborted again.
 
-Comments in the table keep the places of what is to come: epochs that rise with each transaction
-(KIP-890, second part), prepared transactions (KIP-939), and a second node.
+Version 2 of the protocol (KIP-890, part two) goes by the same rows. What its producer writes in the
+next epoch is held back until the Complete record, like every other request of the transactional id.
+
+Comments in the table keep the places of what is to come: prepared transactions (KIP-939), and a
+second node.
 """
 
 from __future__ import annotations
@@ -29,7 +32,11 @@ from barnabas.broker.outbox import PARKED, Parked
 from barnabas.broker.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import Decision, SessionAtEnd, WaitingEndTxn, WaitingInit
-from barnabas.coordinator.transaction_coordinator import end_txn_response, record_of
+from barnabas.coordinator.transaction_coordinator import (
+    END_GIVES_EPOCH,
+    end_txn_response,
+    record_of,
+)
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.storage.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 
@@ -121,7 +128,7 @@ LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
         _D.JOURNAL: Row(_S.FLUSH_DECISION, (_A.FRAME_DECISION,)),
         _D.FLUSH: Row(_S.FLUSH_DECISION, (_A.WRITE_PREPARE, _A.FLUSH_PREPARE)),
     },
-    # KIP-890 adds no row: WRITE_PREPARE and FRAME_DECISION raise the epoch, ANSWER gives it away.
+    # In version 2 the Prepare record raises the epoch, the markers bear it, ANSWER gives it away.
     (_S.FLUSH_DECISION, _E.FLUSHED): {
         _D.JOURNAL: Row(_S.ANSWER, (_A.WRITE_PREPARE, _A.ANSWER, _A.AFTER_ANSWER)),
         _D.FLUSH: Row(_S.ANSWER, (_A.ANSWER, _A.AFTER_ANSWER)),
@@ -230,15 +237,8 @@ class TransactionEnds:
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
         """EndTxn. The connection is closed if its producer has given it up (`check_connection`)."""
-        producer = (request.producer_id, request.producer_epoch)
         broker = self._broker
-        broker.transactions.check_connection(
-            request.transactional_id,
-            producer,
-            context.connection_id,
-            adds=False,
-            node_id=context.node_id,
-        )
+        self._check_connection(request, context)
         broker.park(context)
         ending = self._endings.get(request.transactional_id)
         if ending is None or ending.step is Step.FLUSH_DATA:
@@ -246,6 +246,18 @@ class TransactionEnds:
         else:
             ending.held_back.append(lambda now_ms: self._end_again(request, context, now_ms))
         return PARKED
+
+    def _check_connection(self, request: EndTxnRequest, context: RequestContext) -> None:
+        """Raises: DelayedRequest. In version 2 the epoch tells a late one."""
+        if context.api_version < END_GIVES_EPOCH:
+            producer = (request.producer_id, request.producer_epoch)
+            self._broker.transactions.check_connection(
+                request.transactional_id,
+                producer,
+                context.connection_id,
+                adds=False,
+                node_id=context.node_id,
+            )
 
     def begin(self, decision: Decision, now_ms: int) -> None:
         """Carry a decision out that needs no data on the disk: an abort, or any with `os`.
@@ -331,15 +343,8 @@ class TransactionEnds:
 
     def _end_again(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
         """Hear an EndTxn that was held back, unless its producer has given its connection up."""
-        producer = (request.producer_id, request.producer_epoch)
         try:
-            self._broker.transactions.check_connection(
-                request.transactional_id,
-                producer,
-                context.connection_id,
-                adds=False,
-                node_id=context.node_id,
-            )
+            self._check_connection(request, context)
         except DelayedRequest as error:
             self._broker.close(context.connection_id, error)
             return
@@ -440,8 +445,9 @@ class TransactionEnds:
 
     def _answer(self, ending: Ending, now_ms: int) -> None:
         assert ending.decision is not None
-        if isinstance(ending.decision.waiting, WaitingEndTxn):
-            self._broker.reply(ending.decision.waiting.ticket, end_txn_response(Code.NONE))
+        waiting = ending.decision.waiting
+        if isinstance(waiting, WaitingEndTxn):
+            self._broker.reply(waiting.ticket, end_txn_response(Code.NONE, waiting.producer))
 
     def _await_sent(self, ending: Ending, now_ms: int) -> None:
         self._broker.outbox.deferred.append(partial(self._on, ending, Event.SENT))

@@ -14,7 +14,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from barnabas.coordinator.transaction_state import ProducerIdAndEpoch, TransactionMetadata
+from barnabas.coordinator.transaction_state import (
+    NOBODY,
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+)
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -45,9 +49,13 @@ NO_TICKET = -1
 
 
 class WaitingEndTxn(NamedTuple):
-    """The EndTxn that is answered when its transaction has ended."""
+    """The EndTxn that is answered when its transaction has ended.
+
+    producer: whom its producer goes on as in version 2; NOBODY in version 1: the epoch stays.
+    """
 
     ticket: int
+    producer: ProducerIdAndEpoch = NOBODY
 
 
 class WaitingInit(NamedTuple):

@@ -10,8 +10,12 @@ epoch. From the decision until the Complete record the host says that the transa
 every request about it gets CONCURRENT_TRANSACTIONS. The order in which the host carries out a
 decision is the table of broker/transaction_end.py.
 
-Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890 (its first part), as Apache Kafka 3.9 has them;
-        README.md names what we do otherwise.
+In version 2 (KIP-890, part two) a transaction begins with what it writes, each end raises the
+epoch, and so does each abort of a coordinator whose transaction.version is at level 2. The version
+of each request decides, so that one transactional id may go from one version to the other.
+
+Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890, as Apache Kafka 3.9 and 4.3 have them; README.md
+        names what we do otherwise.
 """
 
 from __future__ import annotations
@@ -48,6 +52,7 @@ from barnabas.coordinator.transaction_state import (
     NOBODY,
     PREPARED,
     STATE_BY_NAME,
+    VERSION_2,
     Channel,
     ProducerIdAndEpoch,
     TransactionMetadata,
@@ -86,6 +91,11 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
     from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
+# the version from which requests are of version 2 of the protocol (KIP-890, part two)
+END_GIVES_EPOCH, PRODUCE_ADDS, OFFSETS_ADD = 5, 12, 5
+# the version from which a partition that was not added is TRANSACTION_ABORTABLE, before it
+# INVALID_TXN_STATE
+_PRODUCE_KNOWS_ABORTABLE, _OFFSETS_KNOW_ABORTABLE = 11, 4
 # the version from which an answer may be PRODUCER_FENCED; before it, the answer is
 # INVALID_PRODUCER_EPOCH
 _INIT_KNOWS_FENCED, _ADD_KNOWS_FENCED, _END_KNOWS_FENCED = 4, 2, 2
@@ -95,10 +105,13 @@ _ADD_KNOWS_ABORTABLE = 5
 
 @dataclass(frozen=True)
 class TxnSettings:
-    """transaction.max.timeout.ms and transactional.id.expiration.ms."""
+    """transaction.max.timeout.ms, transactional.id.expiration.ms, and the level of
+    transaction.version, which says how the coordinator's own aborts raise the epoch.
+    """
 
     transaction_max_timeout_ms: int = 15 * 60 * 1000
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
+    transaction_version: int = 0
 
 
 class TransactionCoordinator:
@@ -206,8 +219,10 @@ class TransactionCoordinator:
 
         Takes:  forgets_epochs, whether epochs may have been given out that are not in the
                 log: then every transactional id gets another producer id, since its next epoch
-                may be somebody's already.
+                may be somebody's already. In version 2 it is always so: aborts give epochs, and
+                are not flushed.
         """
+        forgets_epochs = forgets_epochs or self.settings.transaction_version >= VERSION_2
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
         for transaction in self._transactions.values():
@@ -233,7 +248,10 @@ class TransactionCoordinator:
         if decided is None:
             return Result()
         transaction = self._transactions.get(decided.transactional_id)
-        if transaction is None or transaction.producer != decided.producer:
+        if transaction is None or transaction.producer not in (
+            decided.producer,
+            decided.last_producer,
+        ):
             # the id has expired, or a later session has begun: sessions are durable from their
             # beginning
             return Result()
@@ -289,7 +307,7 @@ class TransactionCoordinator:
             )
         init = WaitingInit(context.ticket, requester, request.transaction_timeout_ms)
         if transaction.state is TransactionState.ONGOING:
-            fence = transaction.fenced(requester, self._wall.at(now_ms))
+            fence = self._fenced(transaction, requester, now_ms)
             return Result(effects=[self._decision(fence, init)])
         return self.begin_session(transaction, init, now_ms)
 
@@ -347,13 +365,14 @@ class TransactionCoordinator:
     ) -> tuple[TransactionMetadata, InitProducerIdResponse]:
         """Who the producer is from now on, and the answer that says so. `transaction` is at rest.
 
-        A retry is answered as before. Not so where the last wish led to an abort (and a crash kept
-        it from its answer): the epoch that fenced is not given to anyone, for it may be the last.
+        A retry is answered as before. Not so where the last wish led to an abort in version 1 (and
+        a crash kept it from its answer): the epoch that fenced is not given to anyone, for it may
+        be the last. In version 2 the abort's epoch is the one that was wished for.
         """
         is_retry = (
             init.requester != NOBODY
             and init.requester == transaction.last_producer
-            and transaction.state is TransactionState.EMPTY
+            and transaction.is_epoch_given_out
         )
         if is_retry and not init.takes_new_id:
             producer = transaction.producer
@@ -365,6 +384,20 @@ class TransactionCoordinator:
             producer, init.requester, init.timeout_ms, self._wall.at(now_ms)
         )
         return session, _init_response(producer)
+
+    def _fenced(
+        self, transaction: TransactionMetadata, requester: ProducerIdAndEpoch, now_ms: int
+    ) -> TransactionMetadata:
+        """The decision to abort an open transaction over its producer's head.
+
+        At level 2 the producer is not fenced by that alone: it is an epoch behind, and is given the
+        new one when it asks for the abort itself, or for its next epoch.
+        """
+        if self.settings.transaction_version >= VERSION_2:
+            return transaction.prepared_with_next_epoch(
+                False, self._wall.at(now_ms), self._allocate_producer_id
+            )
+        return transaction.fenced(requester, self._wall.at(now_ms))
 
     # AddPartitionsToTxn, AddOffsetsToTxn
 
@@ -462,6 +495,7 @@ class TransactionCoordinator:
         producer: ProducerIdAndEpoch,
         pairs: list[TopicPartition],
         now_ms: int,
+        client_transaction_version: int = 0,
     ) -> TransactionMetadata | None:
         """`transaction` with `pairs`; None where it has them. Raises: KafkaError."""
         transaction = _current(transaction, transactional_id, producer)
@@ -471,7 +505,7 @@ class TransactionCoordinator:
             pair in transaction.partitions for pair in pairs
         ):  # nor does a transaction begin with no partition
             return None
-        return transaction.with_partitions(pairs, self._wall.at(now_ms))
+        return transaction.with_partitions(pairs, self._wall.at(now_ms), client_transaction_version)
 
     def on_add_offsets_to_txn(
         self, request: AddOffsetsToTxnRequest, context: RequestContext, now_ms: int
@@ -496,6 +530,40 @@ class TransactionCoordinator:
         reply = Reply(context.ticket, AddOffsetsToTxnResponse(error_code=code))
         return self._result_for(request.transactional_id, [] if added is None else [added], [reply])
 
+    # adding by writing (KIP-890, second part)
+
+    def on_writing(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        pairs: list[TopicPartition],
+        now_ms: int,
+    ) -> Result:
+        """Add the partitions that a producer of version 2 is about to write to.
+
+        Gives:  an Ongoing record, which is appended before the first batch; none where they may not
+                be added: `verify` says why.
+        """
+        try:
+            added = self._with_partitions(
+                self._transactions.get(transactional_id),
+                transactional_id,
+                producer,
+                pairs,
+                now_ms,
+                VERSION_2,
+            )
+        except KafkaError:
+            return Result()
+        return self._result_for(transactional_id, [] if added is None else [added], [])
+
+    def on_writing_offsets(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str, now_ms: int
+    ) -> Result:
+        """The same for the partition of __consumer_offsets that keeps the group."""
+        pair = TopicPartition(OFFSETS_TOPIC, self._group_partition(group_id))
+        return self.on_writing(transactional_id, producer, [pair], now_ms)
+
     # verification (KIP-890, first part)
 
     def verify(
@@ -505,12 +573,13 @@ class TransactionCoordinator:
         producer_epoch: int,
         topic: str,
         partition: int,
+        api_version: int,
     ) -> Code:
         """Whether a transactional batch may be appended there: NONE, or the code for Produce.
 
-        Produce never answers with PRODUCER_FENCED, which its clients do not expect there, nor with
-        CONCURRENT_TRANSACTIONS, which older ones do not try again: they are INVALID_PRODUCER_EPOCH
-        and NOT_ENOUGH_REPLICAS.
+        Produce never answers with PRODUCER_FENCED, which its clients do not expect there, nor,
+        before version 12, with CONCURRENT_TRANSACTIONS, which they do not try again: these are
+        INVALID_PRODUCER_EPOCH and NOT_ENOUGH_REPLICAS.
         """
         code = self._verify(
             transactional_id,
@@ -519,7 +588,11 @@ class TransactionCoordinator:
         )
         if code is Code.PRODUCER_FENCED:
             return Code.INVALID_PRODUCER_EPOCH
-        return Code.NOT_ENOUGH_REPLICAS if code is Code.CONCURRENT_TRANSACTIONS else code
+        if code is Code.CONCURRENT_TRANSACTIONS and api_version < PRODUCE_ADDS:
+            return Code.NOT_ENOUGH_REPLICAS
+        if code is Code.TRANSACTION_ABORTABLE and api_version < _PRODUCE_KNOWS_ABORTABLE:
+            return Code.INVALID_TXN_STATE
+        return code
 
     def verify_offsets(
         self,
@@ -527,22 +600,27 @@ class TransactionCoordinator:
         producer_id: int,
         producer_epoch: int,
         group_id: str,
+        api_version: int,
         open_epoch: int | None = None,
     ) -> Code:
         """Whether offsets of a group may be appended: NONE, or the code for TxnOffsetCommit.
 
         The first of a transaction need the group in it, as a first batch needs its partition
-        (KIP-890). After them a later epoch is taken, and fences the producer: Apache Kafka 3.9 does
-        so, as recorded. The highest one nobody can ever have, so it is refused.
+        (KIP-890). After them, below level 2 of transaction.version, a later epoch is taken, and
+        fences the producer: Apache Kafka 3.9 does so, as recorded, and 4.3 does not. The highest
+        one nobody can ever have, so it is refused.
 
         Takes:  open_epoch, the epoch with which the producer has a transaction open in the group's
                 partition; None where it has none there.
         """
-        if open_epoch is not None:
+        is_lax = self.settings.transaction_version < VERSION_2 and api_version < OFFSETS_ADD
+        if open_epoch is not None and is_lax:
             is_valid = open_epoch <= producer_epoch < MAX_PRODUCER_EPOCH
             return Code.NONE if is_valid else Code.INVALID_PRODUCER_EPOCH
         pair = TopicPartition(OFFSETS_TOPIC, self._group_partition(group_id))
         code = self._verify(transactional_id, ProducerIdAndEpoch(producer_id, producer_epoch), pair)
+        if code is Code.TRANSACTION_ABORTABLE and api_version < _OFFSETS_KNOW_ABORTABLE:
+            return Code.INVALID_TXN_STATE
         return Code.INVALID_PRODUCER_EPOCH if code is Code.PRODUCER_FENCED else code
 
     def _verify(
@@ -556,7 +634,7 @@ class TransactionCoordinator:
             return error.code
         if self._is_ending(transaction):
             return Code.CONCURRENT_TRANSACTIONS
-        return Code.NONE if pair in transaction.partitions else Code.INVALID_TXN_STATE
+        return Code.NONE if pair in transaction.partitions else Code.TRANSACTION_ABORTABLE
 
     def _verification(
         self,
@@ -653,8 +731,19 @@ class TransactionCoordinator:
         """
         if self._transactions.get(transaction.transactional_id) is not transaction:
             return None
-        prepare = transaction.prepared(True, self._wall.at(now_ms))
-        return self._decision(prepare, WaitingEndTxn(context.ticket))
+        return self._end(transaction, True, context, now_ms)
+
+    def _end(
+        self, transaction: TransactionMetadata, commit: bool, context: RequestContext, now_ms: int
+    ) -> Decision:
+        """The decision of an EndTxn, which is answered with the next epoch in version 2."""
+        if context.api_version < END_GIVES_EPOCH:
+            prepare = transaction.prepared(commit, self._wall.at(now_ms))
+            return self._decision(prepare, WaitingEndTxn(context.ticket))
+        prepare = transaction.prepared_with_next_epoch(
+            commit, self._wall.at(now_ms), self._allocate_producer_id
+        )
+        return self._decision(prepare, WaitingEndTxn(context.ticket, prepare.next_producer))
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> Result:
         """Commit or abort.
@@ -662,6 +751,8 @@ class TransactionCoordinator:
         Gives:  the decision, with who waits for its end; else an answer. Errors: INVALID_REQUEST,
         INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
         """
+        if context.api_version >= END_GIVES_EPOCH:
+            return self._on_end_of_version_2(request, context, now_ms)
         commit = request.committed
         name = request.transactional_id
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
@@ -672,12 +763,31 @@ class TransactionCoordinator:
             elif self._is_ending(transaction):
                 code = Code.CONCURRENT_TRANSACTIONS
             else:
-                prepare = transaction.prepared(commit, self._wall.at(now_ms))
-                waiting = WaitingEndTxn(context.ticket)
-                return Result(effects=[self._decision(prepare, waiting)])
+                return Result(effects=[self._end(transaction, commit, context, now_ms)])
         except KafkaError as error:
             code = _for_version(error.code, context, _END_KNOWS_FENCED)
         return self._result_for(name, [], [Reply(context.ticket, end_txn_response(code))])
+
+    def _on_end_of_version_2(
+        self, request: EndTxnRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """EndTxn 5: ENDS_OF_VERSION_2, in which an abort ends what never began, too."""
+        name = request.transactional_id
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        current = NOBODY
+        try:
+            transaction, is_again = _ended_by(self._transactions.get(name), name, producer)
+            code = ENDS_OF_VERSION_2[transaction.state][2 * request.committed + (not is_again)]
+            if code is None and self._is_ending(transaction):
+                code = Code.CONCURRENT_TRANSACTIONS
+            if code is None:
+                decision = self._end(transaction, request.committed, context, now_ms)
+                return Result(effects=[decision])
+            if code is Code.NONE:
+                current = transaction.producer
+        except KafkaError as error:
+            code = error.code
+        return self._result_for(name, [], [Reply(context.ticket, end_txn_response(code, current))])
 
     def _decision(
         self, prepare: TransactionMetadata, waiting: WaitingEndTxn | WaitingInit | None = None
@@ -724,7 +834,7 @@ class TransactionCoordinator:
             if self._is_ending(transaction):
                 continue  # it ended in time, and has no deadline once that is replayed
             if transaction.state is TransactionState.ONGOING:
-                fence = transaction.fenced(NOBODY, self._wall.at(now_ms))
+                fence = self._fenced(transaction, NOBODY, now_ms)
                 effects.append(self._decision(fence))
             else:
                 moved.append(transaction.expired(self._wall.at(now_ms)))
@@ -893,10 +1003,50 @@ def _current(
     if not transactional_id:
         raise KafkaError(Code.INVALID_REQUEST)
     if transaction is None or transaction.producer_id != producer.producer_id:
+        if transaction is not None and _is_of_last_session(transaction, producer):
+            raise KafkaError(Code.PRODUCER_FENCED)
         raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING)
     if transaction.producer_epoch != producer.producer_epoch or not transaction.is_epoch_given_out:
         raise KafkaError(Code.PRODUCER_FENCED)
     return transaction
+
+
+def _is_of_last_session(transaction: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
+    """Whether the id is that of the session before, as after a power loss."""
+    is_new = transaction.state is TransactionState.EMPTY
+    return is_new and producer.producer_id == transaction.previous_producer_id
+
+
+_S = TransactionState
+_PF, _ITS, _CT = Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.CONCURRENT_TRANSACTIONS
+_NOW = None
+ENDS_OF_VERSION_2: Mapping[TransactionState, tuple[Code | None, ...]] = {
+    #  abort:             again,     now;  commit: again,     now
+    _S.EMPTY: (_PF, _NOW, _PF, _ITS),
+    _S.ONGOING: (_PF, _NOW, _PF, _NOW),
+    _S.PREPARE_ABORT: (_CT, _PF, _ITS, _PF),
+    _S.PREPARE_COMMIT: (_ITS, _PF, _CT, _PF),
+    _S.COMPLETE_ABORT: (Code.NONE, _NOW, _ITS, _ITS),
+    _S.COMPLETE_COMMIT: (_ITS, _NOW, Code.NONE, _ITS),
+}
+"""What an EndTxn of version 2 is answered.
+
+"now" is the current producer; "again" the one whose end led to the current epoch, so that it
+repeats a request whose answer it did not get. None stands for a decision. Source: KIP-890, as
+Apache Kafka 4.3 has it.
+"""
+
+
+def _ended_by(
+    transaction: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch
+) -> tuple[TransactionMetadata, bool]:
+    """`transaction`, and whether `producer` has ended it before: see `ENDS_OF_VERSION_2`.
+
+    Raises: KafkaError.
+    """
+    if transaction is not None and transactional_id and transaction.was_ended_by(producer):
+        return transaction, True
+    return _current(transaction, transactional_id, producer), False
 
 
 def _code_for_ending_again(state: TransactionState, commit: bool) -> Code:
@@ -941,10 +1091,12 @@ def _init_response(producer: ProducerIdAndEpoch) -> InitProducerIdResponse:
     )
 
 
-def end_txn_response(code: Code) -> EndTxnResponse:
-    """The answer to an EndTxn."""
+def end_txn_response(code: Code, producer: ProducerIdAndEpoch = NOBODY) -> EndTxnResponse:
+    """The answer to an EndTxn. producer: whom its producer goes on as, in version 2."""
     return EndTxnResponse(
-        error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+        error_code=code,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
     )
 
 

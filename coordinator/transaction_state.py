@@ -7,7 +7,7 @@ Source: KIP-98 (states), KIP-360 (the last epoch), KIP-588 (fencing by timeout).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,6 +18,8 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
+VERSION_2 = 2
+"""Of the transaction protocol, of clients and of the feature transaction.version (KIP-890)."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -95,7 +97,14 @@ LEGAL_PREDECESSORS: dict[TransactionState, tuple[TransactionState, ...]] = {
     _S.EMPTY: (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
     _S.ONGOING: (_S.ONGOING, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
     _S.PREPARE_COMMIT: (_S.ONGOING,),
-    _S.PREPARE_ABORT: (_S.ONGOING, _S.PREPARE_EPOCH_FENCE),
+    _S.PREPARE_ABORT: (
+        _S.ONGOING,
+        _S.PREPARE_EPOCH_FENCE,
+        # an abort of version 2 where nothing had begun, which gives the next epoch all the same
+        _S.EMPTY,
+        _S.COMPLETE_COMMIT,
+        _S.COMPLETE_ABORT,
+    ),
     _S.COMPLETE_COMMIT: (_S.PREPARE_COMMIT,),
     _S.COMPLETE_ABORT: (_S.PREPARE_ABORT,),
     _S.DEAD: (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT),
@@ -121,14 +130,14 @@ class TransactionMetadata(NamedTuple):
     partitions: those of the open transaction, topic by topic (a mapping without values: it keeps
         its order and is looked up fast).
     start_ms: when the open or last transaction began; NO_TIMESTAMP before the first of a session.
-    previous_producer_id, last_producer_epoch: the producer whose InitProducerId led to the current
-        epoch (KIP-360), so that the same request again is recognised as a retry. Forgotten when a
-        transaction begins, for who begins it has had the answer; nobody where no producer
-        requested the epoch.
+    previous_producer_id, last_producer_epoch: the producer whose InitProducerId (KIP-360), or
+        EndTxn of version 2, led to the current epoch, so that the same request again is recognised
+        as a retry. Forgotten when a transaction begins, for who begins it has had the answer;
+        nobody where no producer requested the epoch.
     epoch_is_a_fence: the epoch was raised to abort over the producer's head, and nobody has been
         given it.
-    next_producer_id, client_transaction_version: of the second version of the protocol (KIP-890);
-        carried along, not used yet.
+    next_producer_id: in Prepare of version 2, at the end of epochs: the id that Complete gives.
+    client_transaction_version: VERSION_2 where the transaction is of that version, else 0.
     """
 
     transactional_id: str
@@ -159,10 +168,33 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def last_producer(self) -> ProducerIdAndEpoch:
-        """Who requested the current epoch; NOBODY where none is to be remembered."""
+        """Who requested the current epoch; NOBODY where none is to be remembered.
+
+        Apache Kafka keeps the id of before alone, and only over a change of ids.
+        """
         if self.last_producer_epoch == NO_PRODUCER_EPOCH:
+            if self.previous_producer_id != NO_PRODUCER_ID and self.producer_epoch == 0:
+                return ProducerIdAndEpoch(self.previous_producer_id, MAX_PRODUCER_EPOCH - 1)
             return NOBODY
         return ProducerIdAndEpoch(self.previous_producer_id, self.last_producer_epoch)
+
+    @property
+    def next_producer(self) -> ProducerIdAndEpoch:
+        """Whom the end of version 2 that is prepared makes of the producer."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdAndEpoch(self.next_producer_id, 0)
+        return self.producer
+
+    def was_ended_by(self, producer: ProducerIdAndEpoch) -> bool:
+        """Whether an end of version 2 by `producer` led to the current epoch.
+
+        A record of Apache Kafka's does not keep who did, and goes by the epoch before.
+        """
+        if self.client_transaction_version < VERSION_2 or not self.is_epoch_given_out:
+            return False
+        if self.last_producer != NOBODY:
+            return producer == self.last_producer
+        return producer == (self.producer_id, self.producer_epoch - 1)
 
     def _moved(self, state: TransactionState, wall_ms: int, **changes: Any) -> TransactionMetadata:
         assert self.state in LEGAL_PREDECESSORS[state], (
@@ -198,9 +230,13 @@ class TransactionMetadata(NamedTuple):
             epoch_is_a_fence=False,
             partitions=NO_PARTITIONS,
             start_ms=NO_TIMESTAMP,
+            next_producer_id=NO_PRODUCER_ID,
+            client_transaction_version=0,
         )
 
-    def with_partitions(self, added: Iterable[TopicPartition], wall_ms: int) -> TransactionMetadata:
+    def with_partitions(
+        self, added: Iterable[TopicPartition], wall_ms: int, client_transaction_version: int = 0
+    ) -> TransactionMetadata:
         """Ongoing, with `added` behind those that it has; begun now if it was not.
 
         No two transactions of a session begin at the same time, even where the wall clock stands or
@@ -215,15 +251,41 @@ class TransactionMetadata(NamedTuple):
             else max(wall_ms, self.start_ms + 1),
             previous_producer_id=NO_PRODUCER_ID,
             last_producer_epoch=NO_PRODUCER_EPOCH,
+            client_transaction_version=client_transaction_version,
         )
 
     def prepared(self, commit: bool, wall_ms: int) -> TransactionMetadata:
-        """The decision of the producer itself.
+        """The decision of the producer itself, in version 1.
 
         Its time is the transaction's own: later than that of any decision before.
         """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
-        return self._moved(state, max(wall_ms, self.last_update_ms + 1))
+        return self._moved(
+            state, max(wall_ms, self.last_update_ms + 1), client_transaction_version=0
+        )
+
+    def prepared_with_next_epoch(
+        self, commit: bool, wall_ms: int, allocate_producer_id: Callable[[], int]
+    ) -> TransactionMetadata:
+        """The decision in version 2: of the producer, or of a coordinator of that level.
+
+        The epoch is raised already, and the markers bear it; at the end of epochs the next id is
+        chosen. Whoever has the epoch before is the one that may ask again.
+        """
+        state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+        was_open = self.state is TransactionState.ONGOING
+        is_last = is_epoch_exhausted(self.producer_epoch)
+        return self._moved(
+            state,
+            max(wall_ms, self.last_update_ms + 1),
+            producer_epoch=min(self.producer_epoch + 1, MAX_PRODUCER_EPOCH),
+            previous_producer_id=self.producer_id,
+            last_producer_epoch=self.producer_epoch,
+            next_producer_id=allocate_producer_id() if is_last else NO_PRODUCER_ID,
+            client_transaction_version=VERSION_2,
+            epoch_is_a_fence=False,
+            start_ms=self.start_ms if was_open else max(wall_ms, self.start_ms + 1),
+        )
 
     def fenced(self, requester: ProducerIdAndEpoch, wall_ms: int) -> TransactionMetadata:
         """The decision to abort over the producer's head, which raises its epoch and so refuses it.
@@ -251,7 +313,15 @@ class TransactionMetadata(NamedTuple):
         """
         commit = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-        return self._moved(state, wall_ms, partitions=NO_PARTITIONS)
+        producer = self.next_producer
+        return self._moved(
+            state,
+            wall_ms,
+            partitions=NO_PARTITIONS,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            next_producer_id=NO_PRODUCER_ID,
+        )
 
     def expired(self, wall_ms: int) -> TransactionMetadata:
         return self._moved(TransactionState.DEAD, wall_ms)

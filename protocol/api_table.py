@@ -33,7 +33,7 @@ class Api(NamedTuple):
 API_VERSIONS = 18
 
 APIS = (
-    Api(0, "Produce", 3, 11, 9, told_from=0),
+    Api(0, "Produce", 3, 12, 9, told_from=0),
     Api(1, "Fetch", 4, 18, 12),
     Api(2, "ListOffsets", 1, 11, 6),
     Api(3, "Metadata", 0, 13, 9),
@@ -55,9 +55,9 @@ APIS = (
     Api(23, "OffsetForLeaderEpoch", 0, 4, 4),
     Api(24, "AddPartitionsToTxn", 0, 5, 3),
     Api(25, "AddOffsetsToTxn", 0, 4, 3),
-    Api(26, "EndTxn", 0, 4, 3),
-    Api(27, "WriteTxnMarkers", 1, 1, 1),
-    Api(28, "TxnOffsetCommit", 0, 4, 3),
+    Api(26, "EndTxn", 0, 5, 3),
+    Api(27, "WriteTxnMarkers", 1, 2, 1),
+    Api(28, "TxnOffsetCommit", 0, 5, 3),
     Api(32, "DescribeConfigs", 0, 4, 4),
     Api(33, "AlterConfigs", 0, 2, 2),
     Api(34, "AlterReplicaLogDirs", 1, 2, 2),

@@ -4,7 +4,7 @@ They are the two on the hot path, and a fetch's records are not bytes here but s
 files that the rim sends with sendfile, so the answer is a list of pieces. Both give byte for byte
 what kafka-python's classes encode (a property test holds them to that).
 
-Produce, versions 3-11; flexible from 9 (C = compact, each struct ends in tagged fields):
+Produce, versions 3-12; flexible from 9 (C = compact, each struct ends in tagged fields):
 
     int32 size, int32 correlation_id, [tags] array of topics: string name; array of partitions:
     int32 index, int16 error_code, int64 base_offset, int64 log_append_time_ms,
@@ -112,7 +112,7 @@ def encode_produce(
     throttle_time_ms: int = 0,
     endpoints: Sequence[Endpoint] = (),
 ) -> bytes:
-    """The whole frame of the answer to a Produce of versions 3-11.
+    """The whole frame of the answer to a Produce of versions 3-12.
 
     The answer about one partition, which is what most requests ask for, is written without a call.
     """

@@ -316,6 +316,7 @@ class Log:
         now_ms: int,
         timestamp: int | None = None,
         is_decided: bool = True,
+        transaction_version: int = 0,
     ) -> AppendInfo:
         """Write a marker, which ends the producer's transaction on this partition.
 
@@ -324,12 +325,15 @@ class Log:
         Takes:  timestamp, the marker's; the wall clock's where it is not given. is_decided: a
                 coordinator's decision brings the marker back where a power loss takes it. Else,
                 with flush.messages=1, the transaction is not stable before the disk has the marker.
+                transaction_version, of the marker (KIP-1228).
         Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
                 one with data is in the index.
         Source: KIP-98, "Control messages".
         """
-        self.producer_state.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        self.producer_state.check_marker(
+            producer_id, producer_epoch, coordinator_epoch, transaction_version
+        )
         time_ms = self.wall.at(now_ms) if timestamp is None else timestamp
         batch = bytearray(
             encode_marker(

@@ -41,6 +41,7 @@ _COUNT = struct.Struct(">i")
 _PRODUCER = struct.Struct(">qhiqiqiq")
 PRODUCER_SIZE = _PRODUCER.size
 NO_OFFSET = -1
+MAX_PRODUCER_EPOCH = 2**15 - 1
 NO_CRC = -1
 _HALF_THE_SEQUENCES = 1 << 30
 
@@ -295,12 +296,27 @@ class ProducerStateManager:
             )
         del self.refused[producer_id, producer_epoch]
 
-    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
-        """Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int = 0,
+    ) -> None:
+        """Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+
+        A marker of version 2 has a later epoch than what it ends (KIP-1228); the same epoch where
+        nothing is open is of a marker that is written again.
+        """
         entry = self.producers.get(producer_id)
         if entry is None:
             return
-        if producer_epoch < entry.producer_epoch:
+        is_of_next = (
+            transaction_version >= 2
+            and producer_epoch == entry.producer_epoch < MAX_PRODUCER_EPOCH
+            and entry.txn_first_offset >= 0
+        )
+        if producer_epoch < entry.producer_epoch or is_of_next:
             raise KafkaError(
                 Code.INVALID_PRODUCER_EPOCH,
                 f"producer {producer_id} has the epoch {entry.producer_epoch}, the marker "

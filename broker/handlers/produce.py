@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
-from barnabas.coordinator.transaction_state import Channel
+from barnabas.coordinator.transaction_coordinator import PRODUCE_ADDS
+from barnabas.coordinator.transaction_state import Channel, ProducerIdAndEpoch
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
@@ -19,6 +20,7 @@ from barnabas.protocol.records import (
     producer_of,
 )
 from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log_config import NEVER_MS
 from barnabas.storage.validate import (
@@ -98,13 +100,22 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     when that is done, as if it had only now come: all that depends on the log, its producers and
     their transactions is looked at in the call that appends (KAFKA-14884).
 
+    From version 12 on a batch adds its partition to the transaction by itself, once the last
+    transaction of the id is complete: the record of that is appended before the batches.
+
     Raises: DelayedRequest for what comes over a connection that its transactional producer has
     given up: a batch of its last transaction, which would join the next one.
     """
     refused = _refusal_of_all(request)
     produce = _Produce(broker, request, context)
-    if request.transactional_id is not None and refused is None:
-        _check_connection(broker, produce)
+    name = request.transactional_id
+    if name is not None and refused is None:
+        if context.api_version < PRODUCE_ADDS:
+            _check_connection(broker, produce)
+        elif broker.transaction_ends.is_decided(name):
+            return _hold_back(broker, request, context, name)
+        else:
+            _add_partitions(broker, produce, name)
     for topic in request.topic_data:
         row: list[ProducedPartition] = []
         for partition in topic.partition_data:
@@ -134,6 +145,59 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
         _answer_when_flushed(broker, produce, context.now_ms)
         return PARKED
     return _encoded(broker, produce)
+
+
+def _hold_back(
+    broker: Broker, request: ProduceRequest, context: RequestContext, name: str
+) -> Answer:
+    """Park a request of version 2 until the last transaction of its producer is complete."""
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            if partition.records is not None:  # a view of a buffer that the next frame takes
+                partition.records = bytearray(partition.records)
+    broker.park(context)
+
+    def go_on(now_ms: int) -> None:
+        if context.connection_id not in broker.connections:
+            return
+        answer = on_produce(broker, request, context._replace(now_ms=now_ms))
+        if isinstance(answer, Encoded):
+            broker.reply(context.ticket, answer)
+        elif answer is NO_RESPONSE:
+            broker.reply(context.ticket, Encoded(()))
+
+    broker.transaction_ends.hold_back(name, go_on, context.now_ms)
+    return PARKED
+
+
+def _add_partitions(broker: Broker, produce: _Produce, name: str) -> None:
+    """Add what the request's batches begin to write to, with one record, before any is appended."""
+    pairs: list[TopicPartition] = []
+    for topic in produce.request.topic_data:
+        if topic.name in INTERNAL_TOPICS:
+            continue
+        for partition in topic.partition_data:
+            records = partition.records
+            if (
+                records is None
+                or len(records) < HEADER_SIZE
+                or not attributes_of(records) & TRANSACTIONAL
+            ):
+                continue
+            log = produce.topics.partition(topic.name, partition.index)
+            producer = producer_of(records)[:2]
+            if log is None or log.producer_state.has_ongoing_transaction(*producer):
+                continue
+            if produce.producer is None:
+                produce.producer = producer
+            if producer == produce.producer:
+                pairs.append(TopicPartition(topic.name, partition.index))
+    if pairs and produce.producer is not None:
+        now_ms = produce.context.now_ms
+        added = broker.transactions.on_writing(
+            name, ProducerIdAndEpoch(*produce.producer), pairs, now_ms
+        )
+        broker.runtime.run_transactions(added, now_ms)
 
 
 def _check_connection(broker: Broker, produce: _Produce) -> None:
@@ -173,7 +237,7 @@ def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
     def done(results: list[Checked | AppendRefused], now_ms: int) -> None:
         produce.context = produce.context._replace(now_ms=now_ms)
         produce.appended = []
-        if produce.producer is not None:
+        if produce.producer is not None and produce.context.api_version < PRODUCE_ADDS:
             try:
                 _check_connection(broker, produce)
             except DelayedRequest as error:
@@ -303,7 +367,7 @@ def _append(
             assert transactional_id is not None, (
                 "a transactional batch came further than _refusal_of_all"
             )
-            code = _verify(broker, transactional_id, log, records)
+            code = _verify(broker, transactional_id, log, records, context.api_version)
             if code:
                 return ProducedPartition(index, code)
         if attributes & CODEC_MASK == Codec.ZSTD and context.api_version < ZSTD_SINCE:
@@ -349,19 +413,28 @@ def _append(
     )
 
 
-def _verify(broker: Broker, transactional_id: str, log: Log, records: Any) -> Code:
+def _verify(
+    broker: Broker, transactional_id: str, log: Log, records: Any, api_version: int
+) -> Code:
     """KIP-890: the first batch of a transaction on a partition is checked against the coordinator,
     which must have been told of it.
 
     The check and the append happen in one call of the single-threaded core: nothing can end the
     transaction in between.
     """
-    producer_id, producer_epoch, _ = producer_of(records)
-    if log.producer_state.has_ongoing_transaction(producer_id, producer_epoch):
+    producer_id, producer_epoch, base_sequence = producer_of(records)
+    producers = log.producer_state
+    if producers.has_ongoing_transaction(producer_id, producer_epoch):
         return Code.NONE
-    return broker.transactions.verify(
-        transactional_id, producer_id, producer_epoch, log.topic, log.partition
+    if producers.producer_epoch_of(producer_id) > producer_epoch:
+        return Code.INVALID_PRODUCER_EPOCH
+    code = broker.transactions.verify(
+        transactional_id, producer_id, producer_epoch, log.topic, log.partition, api_version
     )
+    is_unknown = producers.producer_epoch_of(producer_id) < 0
+    if code is Code.NONE and api_version >= PRODUCE_ADDS and is_unknown and base_sequence:
+        return Code.OUT_OF_ORDER_SEQUENCE_NUMBER  # an epoch begins with 0 (KAFKA-18202)
+    return code
 
 
 def _first_error(answers: Answers) -> str:

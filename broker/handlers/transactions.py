@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from barnabas.broker.outbox import PARKED, Parked
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transaction_state import Channel
+from barnabas.coordinator.transaction_coordinator import OFFSETS_ADD
+from barnabas.coordinator.transaction_state import Channel, ProducerIdAndEpoch
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -47,27 +48,52 @@ def on_txn_offset_commit(
 
     Errors: INVALID_GROUP_ID for an empty group, before anything else is looked at; those of
     `TransactionCoordinator.verify_offsets`, and of the group.
+
+    From version 5 on it adds the group's partition to the transaction by itself, once the last
+    transaction of the id is complete.
     """
     if not request.group_id:
         return _offset_commit_refused(request, Code.INVALID_GROUP_ID)
-    producer = (request.producer_id, request.producer_epoch)
-    broker.transactions.check_connection(
-        request.transactional_id,
-        producer,
-        context.connection_id,
-        Channel.OFFSETS,
-        adds=True,
-        node_id=context.node_id,
-    )
+    if context.api_version < OFFSETS_ADD:
+        producer = (request.producer_id, request.producer_epoch)
+        broker.transactions.check_connection(
+            request.transactional_id,
+            producer,
+            context.connection_id,
+            Channel.OFFSETS,
+            adds=True,
+            node_id=context.node_id,
+        )
+        return _commit_offsets(broker, request, context)
+    broker.park(context)
+
+    def commit(now_ms: int) -> None:
+        answer = _commit_offsets(broker, request, context._replace(now_ms=now_ms))
+        if not isinstance(answer, Parked):
+            broker.reply(context.ticket, answer)
+
+    broker.transaction_ends.hold_back(request.transactional_id, commit, context.now_ms)
+    return PARKED
+
+
+def _commit_offsets(
+    broker: Broker, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse | Parked:
     broker.topics.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
     index = partition_for(request.group_id, len(broker.topics.partitions_of(OFFSETS_TOPIC)))
     producers = broker.topics.internal_log(OFFSETS_TOPIC, index, context.now_ms).producer_state
     is_open = producers.has_ongoing_transaction_of(request.producer_id)
-    code = broker.transactions.verify_offsets(
-        request.transactional_id,
+    transactions, name = broker.transactions, request.transactional_id
+    if context.api_version >= OFFSETS_ADD:
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        added = transactions.on_writing_offsets(name, producer, request.group_id, context.now_ms)
+        broker.runtime.run_transactions(added, context.now_ms)
+    code = transactions.verify_offsets(
+        name,
         request.producer_id,
         request.producer_epoch,
         request.group_id,
+        context.api_version,
         producers.producer_epoch_of(request.producer_id) if is_open else None,
     )
     if code is not Code.NONE:
@@ -133,6 +159,7 @@ def _write_marker(
             commit=marker.transaction_result,
             now_ms=now_ms,
             is_decided=False,
+            transaction_version=marker.transaction_version,
         )
     except KafkaError as error:
         return error.code

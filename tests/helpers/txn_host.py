@@ -173,7 +173,7 @@ class TxnHost:
             self._append_metadata(decision.log_partition, complete)
             done = Result(decision.log_partition)
             if isinstance(decision.waiting, WaitingEndTxn):
-                answer = end_txn_response(Code.NONE)
+                answer = end_txn_response(Code.NONE, decision.waiting.producer)
                 done.replies.append(Reply(decision.waiting.ticket, answer))
             elif isinstance(decision.waiting, WaitingInit):
                 done = self.coordinator.begin_session(complete, decision.waiting, self.event_ms())

@@ -294,7 +294,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
     @rule(txn=txns, nth=which, pair=st.sampled_from(PARTITIONS))
     def verify(self, txn: str, nth: int, pair: tuple[str, int]) -> None:
         producer = self.producer(txn, nth)
-        code = self.host.coordinator.verify(txn, *producer, *pair)
+        code = self.host.coordinator.verify(txn, *producer, *pair, 9)
         if not self.is_current(txn, producer):
             assert code in (Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING)
         elif code == Code.NONE:

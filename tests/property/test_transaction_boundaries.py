@@ -88,7 +88,7 @@ def took(host: TxnHost, step: str, producer_id: int, epoch: int) -> bool:
         case "commit" | "abort":
             code = host.end("txn", producer_id, epoch, step == "commit")
         case "verify":
-            code = host.coordinator.verify("txn", producer_id, epoch, "t", 0)
+            code = host.coordinator.verify("txn", producer_id, epoch, "t", 0, 9)
         case _:
             ((_, codes),) = host.add_batch([("txn", producer_id, epoch, False, T0)], version=4)
             code = codes[("t", 0)]

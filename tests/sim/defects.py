@@ -950,7 +950,7 @@ def zombies_may_write() -> Iterator[None]:
                 return None
             raise
 
-    def verify(broker: Any, transactional_id: str, log: Log, records: Any) -> Code:
+    def verify(broker: Any, transactional_id: str, log: Log, records: Any, version: int) -> Code:
         return Code.NONE
 
     with (
@@ -1145,6 +1145,95 @@ def former_epochs_are_remembered() -> Iterator[None]:
             entry.batches[:0] = before[1]
 
     with changed(ProducerStateManager, "on_batch", keep):
+        yield
+
+
+# --- version 2 of transactions --------------------------------------------------------------------
+
+
+@defect(
+    "a partition that is written to is in its transaction in memory alone",
+    "torn",
+    "lost",
+    "early",
+    "refused",
+    tweak=focuses.with_version_2,
+)
+def adding_is_not_written() -> Iterator[None]:
+    def on_writing(
+        self: TransactionCoordinator, name: str, producer: Any, pairs: Any, now_ms: int
+    ) -> Result:
+        try:
+            added = self._with_partitions(
+                self._transactions.get(name), name, producer, pairs, now_ms, 2
+            )
+        except KafkaError:
+            return Result()
+        if added is not None:
+            self.apply(added)
+        return Result()
+
+    with changed(TransactionCoordinator, "on_writing", on_writing):
+        yield
+
+
+@defect(
+    "an EndTxn that comes late ends the next transaction, although its epoch is of the last",
+    "torn",
+    "lost",
+    "aborted-read",
+    "early",
+    "precommitted-read",
+    tweak=focuses.with_version_2,
+)
+def late_ends_end_the_next_transaction() -> Iterator[None]:
+    ended_by = transaction_coordinator._ended_by
+
+    def any_epoch(transaction: Any, name: str, producer: Any) -> Any:
+        if transaction is not None and transaction.state is TransactionState.ONGOING:
+            return transaction, False
+        return ended_by(transaction, name, producer)
+
+    with changed(transaction_coordinator, "_ended_by", any_epoch):
+        yield
+
+
+@defect("an EndTxn that is sent again is refused", "early", "refused", tweak=focuses.with_version_2)
+def ends_are_not_repeated() -> Iterator[None]:
+    def was_ended_by(self: TransactionMetadata, producer: Any) -> bool:
+        return False
+
+    with changed(TransactionMetadata, "was_ended_by", was_ended_by):
+        yield
+
+
+@defect(
+    "a batch that comes late begins a transaction again, in the epoch before",
+    "stuck",
+    "aborted-read",
+    "torn",
+    "unwritten",
+    "lost",
+    tweak=focuses.with_version_2,
+)
+def late_batches_begin_transactions() -> Iterator[None]:
+    check = ProducerStateManager.check_batch
+
+    def verify(broker: Any, name: str, log: Log, records: Any, version: int) -> Code:
+        return Code.NONE
+
+    def check_batch(self: ProducerStateManager, *args: Any) -> Any:
+        try:
+            return check(self, *args)
+        except KafkaError as error:
+            if error.code is Code.INVALID_PRODUCER_EPOCH:
+                return None
+            raise
+
+    with (
+        changed(produce_handler, "_verify", verify),
+        changed(ProducerStateManager, "check_batch", check_batch),
+    ):
         yield
 
 
@@ -1648,7 +1737,7 @@ def bombs_go_off() -> Iterator[None]:
     tweak=focuses.with_meddlers,
 )
 def anybody_may_write() -> Iterator[None]:
-    def verify(broker: Any, transactional_id: str, log: Log, records: Any) -> Code:
+    def verify(broker: Any, transactional_id: str, log: Log, records: Any, version: int) -> Code:
         return Code.NONE
 
     with changed(produce_handler, "_verify", verify):

@@ -615,6 +615,13 @@ def with_late_batches(scenario: Scenario) -> None:
     scenario.pausing = scenario.dying = scenario.zombies = 0.0
 
 
+def with_version_2(scenario: Scenario) -> None:
+    """Lost answers, and transactions of version 2 alone."""
+    with_lost_answers(scenario)
+    scenario.version_2, scenario.applications, scenario.rounds = 1.0, 3, 8
+    scenario.properties.pop("barnabas.features", None)
+
+
 FOCUSES: tuple[Focus, ...] = (
     with_kills,
     with_power,
@@ -671,6 +678,7 @@ FOCUSES: tuple[Focus, ...] = (
     with_offsets_that_expire,
     with_reused_sequences,
     with_late_batches,
+    with_version_2,
 )
 
 

@@ -389,7 +389,7 @@ class Worker(TransactionalProducer):
         transaction = world.history.begin(
             f"{self.name}#{self.rounds_done}", session=self.session, now_ms=world.loop.now_ms
         )
-        self.added = []
+        self.begin_version()
         try:
             output = rng.choice(self.outputs)
             yield from self.add_partitions([output])
@@ -415,7 +415,7 @@ class Worker(TransactionalProducer):
             if stall == "after":
                 yield rng.randint(self.session_timeout_ms, 2 * self.session_timeout_ms)
             yield from self.end(transaction, commit=commit)
-            if not resolved:
+            if not resolved and not self.is_version_2:
                 yield from self.init(bump=True, timeout_ms=self.timeout_ms)
         except Fenced:
             self.note_end_of(transaction)
@@ -426,18 +426,19 @@ class Worker(TransactionalProducer):
         return True
 
     def send_offsets(self, moved: dict[Partition, int]) -> Asking:
-        """AddOffsetsToTxn and TxnOffsetCommit, fenced by the group's generation."""
-        call = wire.request(
-            AddOffsetsToTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=self.producer_id,
-                producer_epoch=self.epoch,
-                group_id=self.group,
-            ),
-            3,
-        )
-        answer = yield from self.insist(call, error_code)
-        self.check(answer.error_code, "AddOffsetsToTxn")
+        """AddOffsetsToTxn, in version 1, and TxnOffsetCommit, fenced by the group's generation."""
+        if not self.is_version_2:
+            call = wire.request(
+                AddOffsetsToTxnRequest(
+                    transactional_id=self.transactional_id,
+                    producer_id=self.producer_id,
+                    producer_epoch=self.epoch,
+                    group_id=self.group,
+                ),
+                3,
+            )
+            answer = yield from self.insist(call, error_code)
+            self.check(answer.error_code, "AddOffsetsToTxn")
         call = self._offsets_call(moved)
         asked_ms = self.world.loop.now_ms
         answer = yield from self.insist(
@@ -481,7 +482,7 @@ class Worker(TransactionalProducer):
                     for name, partitions in topics.items()
                 ],
             ),
-            3,
+            5 if self.is_version_2 else 3,
         )
 
 

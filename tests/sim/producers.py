@@ -16,7 +16,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
-from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from sim import wire
@@ -72,6 +72,7 @@ class Producer(Client):
         self.session = name
         self._made = 0
         self.init_number, self.init_after = -1, 0
+        self.is_version_2 = False
         self.began_ms, self.began_after = -1, 0
         self.waiting: deque[Batch] = deque()
         self.in_flight: deque[tuple[Batch, object]] = deque()
@@ -161,11 +162,12 @@ class Producer(Client):
             base_sequence=sequence,
             transactional=transaction is not None,
         )
+        produce = wire.produce_and_add if self.is_version_2 else wire.produce
         batch = Batch(
             partition,
             writes,
             sequence,
-            wire.produce(self.transactional_id, partition[0], partition[1], encoded),
+            produce(self.transactional_id, partition[0], partition[1], encoded),
         )
         self.waiting.append(batch)
         return batch
@@ -450,7 +452,7 @@ class TransactionalProducer(Producer):
             f"{self.name}#{number}", session=self.session, now_ms=world.loop.now_ms
         )
         wants_abort = rng.random() < 0.3
-        self.added = []
+        self.begin_version()
         try:
             unresolved = keeps_epoch = False
             for _ in range(rng.randint(1, 3)):
@@ -489,11 +491,17 @@ class TransactionalProducer(Producer):
                 if rng.random() < 0.3:
                     yield rng.randint(1, 200)
             yield from self.end(transaction, commit=not (wants_abort or unresolved))
-            if unresolved and not keeps_epoch:
+            if unresolved and not keeps_epoch and not self.is_version_2:
                 yield from self.init(bump=True, timeout_ms=self.timeout_ms)
         except Fenced:
             self.note_end_of(transaction)
             raise
+
+    def begin_version(self) -> None:
+        """Choose the version of the transaction that begins, which may be another than the last."""
+        self.added = []
+        share = self.world.scenario.version_2
+        self.is_version_2 = share > 0 and self.rng.random() < share
 
     def note_end_of(self, transaction: Transaction) -> None:
         """The instance is over: what became of a transaction that it did not see the end of."""
@@ -504,6 +512,11 @@ class TransactionalProducer(Producer):
     def add_partitions(self, partitions: list[Partition]) -> Asking:
         new = [partition for partition in partitions if partition not in self.added]
         if not new:
+            return
+        if self.is_version_2:  # what is written adds them
+            if not self.added:
+                self.began_ms, self.began_after = self.world.loop.now_ms, self.world.restarts
+            self.added.extend(new)
             return
         topics: dict[str, list[int]] = {}
         for topic, index in new:
@@ -547,7 +560,7 @@ class TransactionalProducer(Producer):
                 producer_epoch=self.epoch,
                 committed=commit,
             ),
-            3,
+            5 if self.is_version_2 else 3,
         )
         if commit:
             transaction.commit_asked_ms = world.loop.now_ms
@@ -557,15 +570,31 @@ class TransactionalProducer(Producer):
         may_be_done = commit and self.lost > lost_before
         if code == 0:
             transaction.end(Ending.COMMITTED if commit else Ending.ABORTED, world.loop.now_ms)
+            if self.is_version_2:
+                self.take_next_epoch(answer)
             return
         transaction.end(Ending.UNKNOWN if may_be_done else Ending.ABORTED, world.loop.now_ms)
         world.trace("end refused", 0, f"{self.name} {name_of(code)}", 0, b"")
         if code in FENCED:
             self.was_fenced(code, is_end=True)
             raise Fenced
+        if code == Code.INVALID_TXN_STATE and self.is_version_2 and commit:
+            self.was_fenced(code, is_end=True)  # its time was up, or an abort took its place
+            raise Fenced
         if code == Code.INVALID_TXN_STATE and (world.may_forget or not commit):
             return  # nothing of it is known any more, or there was nothing to abort
         raise Refused(f"{self.name}: EndTxn(commit={commit})", code)
+
+    def take_next_epoch(self, answer: EndTxnResponse) -> None:
+        """Go on as whom the end of a transaction of version 2 has made of this producer."""
+        went_on = answer.producer_id != self.producer_id or answer.producer_epoch > self.epoch
+        if not went_on or self.transactional_id is None:
+            text = f"{self.name}: EndTxn left it at {answer.producer_id}/{answer.producer_epoch}"
+            self.world.history.incident("epochs", text)
+            return
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        self.sequences.clear()
+        self.world.producers[self.transactional_id] = (self.producer_id, self.epoch)
 
 
 def _code_of_added(answer: AddPartitionsToTxnResponse) -> int:

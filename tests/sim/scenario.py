@@ -85,6 +85,7 @@ class Scenario:
     is done with an Apache Kafka whose epochs are higher by so much, and the broker takes over its
     directory; kafka_was_killed: not stopped. reuses_sequences: what a transactional producer gives
     up when it aborts has no epoch of its own: its sequences are those of what comes next.
+    version_2: the chance that a transaction is of version 2 (KIP-890).
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -143,6 +144,7 @@ class Scenario:
     kafka_epochs: int = 0
     kafka_was_killed: bool = False
     reuses_sequences: bool = False
+    version_2: float = 0.0
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
@@ -345,6 +347,10 @@ class Scenario:
     def _draw_protocols(self, rng: random.Random) -> None:
         """How transactional producers speak."""
         self.reuses_sequences = rng.random() < 0.35
+        self.version_2 = rng.choice((0.0, 0.0, 0.5, 1.0))
+        if not self.version_2:
+            level = rng.choice((0, 1, 2))
+            self.properties["barnabas.features"] = f"transaction.version={level}"
 
     def _draw_rolls_and_partitions(self, rng: random.Random) -> None:
         """More settings that decide to which file a write goes, and when one is rolled."""

@@ -2,6 +2,7 @@
 messages of our own, which property tests compare with kafka-python's.
 
     Produce v8, Fetch v11: without tagged fields, so each is a few struct packs.
+    Produce v12, of transactions of version 2: a message of our own.
 
 An answer is decoded without its size and correlation id, which the link has taken off.
 """
@@ -17,9 +18,14 @@ from helpers.our_messages import response_class
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 
 PRODUCE, FETCH = 0, 1
-PRODUCE_VERSION, FETCH_VERSION = 8, 11
+PRODUCE_VERSION, PRODUCE_ADDS, FETCH_VERSION = 8, 12, 11
 CLIENT_ID = b"sim"
 __all__ = [
     "Call",
@@ -29,6 +35,7 @@ __all__ = [
     "fetch",
     "frame",
     "produce",
+    "produce_and_add",
     "request",
 ]
 _I, _H, _Q = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">q")
@@ -108,6 +115,26 @@ def produce(
         )
     )
     return Call("Produce", PRODUCE, PRODUCE_VERSION, body, _decode_produce)
+
+
+def produce_and_add(
+    transactional_id: str | None, topic: str, partition: int, batch: bytes | bytearray
+) -> Call:
+    """The same in version 12, which adds the partition to the transaction."""
+    row = PartitionProduceData(index=partition, records=bytes(batch))
+    message = ProduceRequest(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[row])],
+    )
+    call = request(message, PRODUCE_ADDS)
+
+    def decode(data: bytes) -> Produced:
+        row = call.decode(data).responses[0].partition_responses[0]
+        return Produced(row.error_code, row.base_offset, row.log_start_offset)
+
+    return call._replace(decode=decode)
 
 
 def with_acks(call: Call, acks: int) -> Call:

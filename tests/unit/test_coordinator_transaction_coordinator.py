@@ -167,7 +167,7 @@ def test_a_new_session_fences_the_old(host: TxnHost) -> None:
     pid, epoch = begun(host)
     assert init_of(host.init("txn")) == (0, pid, 2)
     assert [(effect.producer_epoch, effect.commit) for effect in host.written] == [(1, False)]
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == Code.INVALID_PRODUCER_EPOCH
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_PRODUCER_EPOCH
     assert host.add("txn", pid, epoch, T0) == {("t", 0): Code.PRODUCER_FENCED}
     assert host.end("txn", pid, epoch, True) == Code.PRODUCER_FENCED
     assert host.end("txn", pid, epoch, True, version=1) == Code.INVALID_PRODUCER_EPOCH
@@ -213,7 +213,7 @@ def test_expired_transaction(host: TxnHost) -> None:
         (effect.producer_id, effect.producer_epoch, effect.commit) for effect in host.written
     ] == [(pid, epoch + 1, False)]
     assert host.end("txn", pid, epoch, True) == Code.PRODUCER_FENCED
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == Code.INVALID_PRODUCER_EPOCH
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_PRODUCER_EPOCH
     assert host.add("txn", pid, epoch, T0) == {("t", 0): Code.PRODUCER_FENCED}
     assert init_of(host.init("txn")) == (0, pid, epoch + 2)
 
@@ -285,14 +285,17 @@ def test_looking_into_transactions(host: TxnHost) -> None:
 
 def test_writing_without_adding(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == Code.INVALID_TXN_STATE
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_TXN_STATE
     host.add("txn", pid, epoch, {"t": [1]})
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == Code.INVALID_TXN_STATE
-    assert host.coordinator.verify("txn", pid, epoch, "t", 1) == 0
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_TXN_STATE
+    assert host.coordinator.verify("txn", pid, epoch, "t", 1, 9) == 0
     assert (
-        host.coordinator.verify("txn", pid + 1, epoch, "t", 1) == Code.INVALID_PRODUCER_ID_MAPPING
+        host.coordinator.verify("txn", pid + 1, epoch, "t", 1, 9)
+        == Code.INVALID_PRODUCER_ID_MAPPING
     )
-    assert host.coordinator.verify("nobody", pid, epoch, "t", 1) == Code.INVALID_PRODUCER_ID_MAPPING
+    assert (
+        host.coordinator.verify("nobody", pid, epoch, "t", 1, 9) == Code.INVALID_PRODUCER_ID_MAPPING
+    )
 
 
 @pytest.mark.parametrize(
@@ -309,16 +312,16 @@ def test_offsets_in_the_midst_of_a_transaction(
     host: TxnHost, open_epoch: int, epoch: int, code: Code
 ) -> None:
     """An epoch to come is taken, as Apache Kafka 3.9 does; nobody can ever have the highest one."""
-    assert host.coordinator.verify_offsets("txn", 7, epoch, "group", open_epoch) == code
+    assert host.coordinator.verify_offsets("txn", 7, epoch, "group", 3, open_epoch) == code
 
 
 def test_offsets_without_adding_the_group(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
-    assert host.coordinator.verify_offsets("txn", pid, epoch, "group") == Code.INVALID_TXN_STATE
+    assert host.coordinator.verify_offsets("txn", pid, epoch, "group", 3) == Code.INVALID_TXN_STATE
     assert host.add_offsets("txn", pid, epoch, "group") == 0
-    assert host.coordinator.verify_offsets("txn", pid, epoch, "group") == 0
+    assert host.coordinator.verify_offsets("txn", pid, epoch, "group", 3) == 0
     assert (
-        host.coordinator.verify_offsets("txn", pid, epoch + 1, "group")
+        host.coordinator.verify_offsets("txn", pid, epoch + 1, "group", 3)
         == Code.INVALID_PRODUCER_EPOCH
     )
 
@@ -367,9 +370,10 @@ def test_while_markers_are_written_everything_is_to_be_tried_again(slow: TxnHost
     assert slow.add("txn", pid, epoch, T0) == {("t", 0): Code.CONCURRENT_TRANSACTIONS}
     assert slow.add_offsets("txn", pid, epoch, "group") == Code.CONCURRENT_TRANSACTIONS
     assert slow.init("txn").error_code == Code.CONCURRENT_TRANSACTIONS
-    assert slow.coordinator.verify("txn", pid, epoch, "t", 0) == Code.NOT_ENOUGH_REPLICAS
+    assert slow.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.NOT_ENOUGH_REPLICAS
     assert (
-        slow.coordinator.verify_offsets("txn", pid, epoch, "group") == Code.CONCURRENT_TRANSACTIONS
+        slow.coordinator.verify_offsets("txn", pid, epoch, "group", 3)
+        == Code.CONCURRENT_TRANSACTIONS
     )
     assert slow.add_batch([("txn", pid, epoch, True, T0)], version=5) == [
         ("txn", {("t", 0): Code.CONCURRENT_TRANSACTIONS})
@@ -662,7 +666,7 @@ def test_after_its_id_expired_a_producer_is_not_taken_back_silently() -> None:
     host.tick(100_000)
     assert host.add("txn", pid, epoch, T0) == {("t", 0): Code.INVALID_PRODUCER_ID_MAPPING}
     assert host.end("txn", pid, epoch, True) == Code.INVALID_PRODUCER_ID_MAPPING
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0) == Code.INVALID_PRODUCER_ID_MAPPING
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_PRODUCER_ID_MAPPING
     code, other, new_epoch = init_of(host.init("txn"))
     assert (code, new_epoch) == (Code.NONE, 0) and other != pid
     assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (Code.PRODUCER_FENCED, -1, -1)
@@ -854,8 +858,8 @@ def test_an_epoch_that_only_fences_is_nobodys(host: TxnHost, epoch: int, restart
     assert host.add_offsets("txn", *guess, "g") == Code.PRODUCER_FENCED
     assert host.end("txn", *guess, False) == Code.PRODUCER_FENCED
     assert init_of(host.init("txn", pid=guess[0], epoch=guess[1])) == (Code.PRODUCER_FENCED, -1, -1)
-    assert host.coordinator.verify("txn", *guess, "t", 0) == Code.INVALID_PRODUCER_EPOCH
-    assert host.coordinator.verify_offsets("txn", *guess, "g") == Code.INVALID_PRODUCER_EPOCH
+    assert host.coordinator.verify("txn", *guess, "t", 0, 9) == Code.INVALID_PRODUCER_EPOCH
+    assert host.coordinator.verify_offsets("txn", *guess, "g", 3) == Code.INVALID_PRODUCER_EPOCH
     assert host.add_batch([("txn", *guess, True, T0)], version=4) == [
         ("txn", {("t", 0): Code.PRODUCER_FENCED})
     ]
@@ -940,9 +944,8 @@ def test_after_a_power_loss_every_producer_is_fenced_once(
         ("decided", True),
         ("open", False),
     ]
-    fenced = Code.INVALID_PRODUCER_ID_MAPPING if forgets_epochs else Code.PRODUCER_FENCED
     for name, pid in (("open", open_pid), ("decided", decided_pid), ("idle", idle_pid)):
-        assert slow.add(name, pid, 0, T0) == {("t", 0): fenced}
+        assert slow.add(name, pid, 0, T0) == {("t", 0): Code.PRODUCER_FENCED}
         again = slow.init(name, pid=pid, epoch=0)
         assert again.error_code == Code.NONE
         assert (again.producer_id == pid) is not forgets_epochs
@@ -965,7 +968,7 @@ def test_a_decision_holds_before_its_record_is_there(host: TxnHost) -> None:
     assert host.end("txn", pid, epoch, commit=False) == Code.CONCURRENT_TRANSACTIONS
     assert host.init("txn").error_code == Code.CONCURRENT_TRANSACTIONS
     assert host.add_offsets("txn", pid, epoch, "g") == Code.CONCURRENT_TRANSACTIONS
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0) is Code.NOT_ENOUGH_REPLICAS
+    assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) is Code.NOT_ENOUGH_REPLICAS
     host.tick(60_000)
     assert host.coordinator.snapshot()["txn"].state is TransactionState.ONGOING, (
         "the timeout comes too late"

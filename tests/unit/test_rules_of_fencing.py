@@ -1,8 +1,8 @@
 """Rules that other brokers broke: epochs, sessions and timeouts of producers.
 
-This broker speaks the first version of the transaction protocol, before the second part of KIP-890:
-an epoch lasts for a whole session, and EndTxn gives out none. Where a rule is about the second
-version, its test shows what the first does in that situation, as Apache Kafka 3.9 does.
+These are of the first version of the transaction protocol: an epoch lasts for a whole session, and
+EndTxn gives out none. The broker is at level 1 of transaction.version, as one of Apache Kafka 3.9;
+what is otherwise at level 2, and in the second version, is in `test_broker_version_2`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from barnabas.protocol.errors import Code
 
 LAST_EPOCH = 32766  # of a client: 32767 is left to the coordinator, for fencing
 MINUTE_MS = 60_000
+LEVEL_1 = "transaction.version=1"
 
 
 @pytest.fixture
 def b(request: pytest.FixtureRequest) -> DiskBroker:
-    broker = DiskBroker(barnabas_flush_journal_logs=getattr(request, "param", "2"))
+    broker = DiskBroker(
+        barnabas_flush_journal_logs=getattr(request, "param", "2"), barnabas_features=LEVEL_1
+    )
     broker.topic("t", 2)
     return broker
 
@@ -131,7 +134,7 @@ def test_a_kill_amid_the_abort_at_the_last_epoch_is_recovered_from() -> None:
     """
     outcomes = set()
     for steps in range(100):
-        b = DiskBroker()
+        b = DiskBroker(barnabas_features=LEVEL_1)
         b.topic("t")
         p = at_last_epoch(b)
         p.send("t", 0, b"x")

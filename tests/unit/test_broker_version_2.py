@@ -1,0 +1,287 @@
+"""Transactions of version 2: what a client may rely on, through kills, power losses and late
+requests.
+
+Source: KIP-890; the recorded answers of Apache Kafka 4.3 are compared by `make oracle`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.disk_broker import DiskBroker, Producer, init_request
+from sim.disk import Crash
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+
+LAST_EPOCH = 32766
+MINUTE_MS = 60_000
+
+
+class Producer2(Producer):
+    """A producer of version 2: it adds nothing, and each end gives it its next epoch."""
+
+    def write(self, topic: str, partition: int, *values: bytes, version: int = 12) -> int:
+        at = self.sequences.get((topic, partition), 0)
+        code, _ = self.b.produce(
+            topic,
+            values,
+            partition=partition,
+            pid=self.pid,
+            epoch=self.epoch,
+            sequence=at,
+            txn=self.txn,
+            connection=self.connection,
+            version=version,
+        )
+        if code == 0:
+            self.sequences[topic, partition] = at + len(values)
+        return code
+
+    def finish(self, commit: bool) -> int:
+        """EndTxn 5; goes on as whom the answer names."""
+        answer = self.b.call(self.end_request(commit), 5, self.connection)
+        self.take(answer)
+        return int(answer.error_code)
+
+    def take(self, answer: Any) -> None:
+        if answer.error_code == 0:
+            self.pid, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+
+
+@pytest.fixture(params=["2", "0"], ids=["journal", "no journal"])
+def b(request: pytest.FixtureRequest) -> DiskBroker:
+    broker = DiskBroker(
+        barnabas_flush_journal_logs=request.param, barnabas_features="transaction.version=2"
+    )
+    broker.topic("t", 2)
+    return broker
+
+
+def end_of(pid: int, epoch: int, commit: bool) -> EndTxnRequest:
+    return EndTxnRequest("txn", pid, epoch, commit)
+
+
+def test_writing_begins_a_transaction_and_each_end_gives_the_next_epoch(b: DiskBroker) -> None:
+    p = Producer2(b, "txn")
+    for number, commit in enumerate((True, False, True)):
+        assert p.epoch == number
+        assert p.write("t", 0, b"%d" % number) == 0
+        assert p.write("t", 1, b"%d" % number) == 0
+        assert b.state("txn")[0] == "Ongoing"
+        assert p.finish(commit) == 0
+    assert b.read("t", committed=True) == [b"0", b"2"] == b.read("t", 1, committed=True)
+    assert b.markers("t") == [(p.pid, 1, True), (p.pid, 2, False), (p.pid, 3, True)]
+
+
+@pytest.mark.parametrize("way", ["", "kill", "stop"])
+def test_an_end_that_is_sent_again_is_answered_again(b: DiskBroker, way: str) -> None:
+    p = Producer2(b, "txn")
+    first = p.pid, p.epoch
+    for commit in (True, False):
+        p.write("t", 0, b"x")
+        before = p.epoch
+        assert p.finish(commit) == 0
+        if way:
+            getattr(b, way)()
+            p.reconnect()
+        again = b.call(end_of(p.pid, before, commit), 5, p.connection)
+        assert (again.error_code, again.producer_id, again.producer_epoch) == (0, p.pid, p.epoch)
+        other = b.call(end_of(p.pid, before, not commit), 5, p.connection)
+        assert (other.error_code, other.producer_id) == (Code.INVALID_TXN_STATE, -1)
+    assert (p.pid, p.epoch) == (first[0], first[1] + 2)
+    assert len(b.markers("t")) == 2
+
+
+def test_an_end_that_comes_late_does_not_end_the_next_transaction(b: DiskBroker) -> None:
+    """Over whichever connection: its epoch is of the last."""
+    p = Producer2(b, "txn")
+    p.write("t", 0, b"1")
+    before = p.epoch
+    p.finish(True)
+    p.write("t", 0, b"2")
+    for commit in (True, False):
+        late = b.call(end_of(p.pid, before, commit), 5, p.connection)
+        assert late.error_code == Code.PRODUCER_FENCED
+    assert b.state("txn")[0] == "Ongoing"
+    assert p.finish(True) == 0
+    assert b.read("t", committed=True) == [b"1", b"2"]
+
+
+def test_a_batch_that_comes_late_begins_and_joins_nothing(b: DiskBroker) -> None:
+    p = Producer2(b, "txn")
+    p.write("t", 0, b"1")
+    late = Producer2(b, "other")
+    late.txn, late.pid, late.epoch = "txn", p.pid, p.epoch
+    p.finish(False)
+    for partition in (0, 1):
+        assert late.write("t", partition, b"late") == Code.INVALID_PRODUCER_EPOCH
+    assert b.state("txn")[0] == "CompleteAbort"
+    p.write("t", 1, b"2")
+    for partition in (0, 1):
+        assert late.write("t", partition, b"late") == Code.INVALID_PRODUCER_EPOCH
+    assert p.finish(True) == 0
+    assert (b.read("t", committed=True), b.read("t", 1, committed=True)) == ([], [b"2"])
+    assert b.end_offset("t", committed=True) == b.end_offset("t")
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_kill_between_the_adding_and_the_batch_leaves_nothing_open(
+    b: DiskBroker, commit: bool
+) -> None:
+    """Whatever write of a Produce the kill comes before: the record of the adding is the first."""
+    outcomes = set()
+    for steps in range(6):
+        p = Producer2(b, f"txn{steps}")
+        end, name = b.end_offset("t"), f"txn{steps}"
+        request = b.produce_request("t", (b"x",), pid=p.pid, epoch=p.epoch, sequence=0, txn=name)
+        b.disk.crash_in(steps)
+        try:
+            b.call(request, 12, p.connection)
+        except Crash:
+            b.kill()
+            b.tick()
+            p.reconnect()
+        b.disk.crash_in(-1)
+        is_written, state = b.end_offset("t") > end, b.state(name)[0]
+        outcomes.add((state, is_written))
+        assert state == "Ongoing" or not is_written
+        assert p.finish(commit) == 0 or state != "Ongoing"
+        assert b.end_offset("t", committed=True) == b.end_offset("t")
+    assert {("Empty", False), ("Ongoing", False), ("Ongoing", True)} <= outcomes
+
+
+def test_after_a_power_loss_nobody_goes_on(b: DiskBroker) -> None:
+    """An abort's epoch may be forgotten: nobody else is given it, since the id is another."""
+    p = Producer2(b, "txn")
+    p.write("t", 0, b"1")
+    assert p.finish(True) == 0
+    b.sync("/__transaction_state")
+    p.write("t", 0, b"2")
+    assert p.finish(False) == 0
+    p.write("t", 0, b"3")
+    b.sync("/t-0/")
+    b.lose_power()
+    p.reconnect()
+    assert p.write("t", 0, b"4") != 0
+    assert p.finish(True) in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING)
+    _, pid, epoch = b.state("txn")
+    assert pid > p.pid and epoch == 0
+    assert b.read("t", committed=True) == [b"1"]
+    assert b.end_offset("t", committed=True) == b.end_offset("t")
+
+
+def test_a_write_right_after_an_end_waits_for_its_markers(b: DiskBroker) -> None:
+    """It is never answered CONCURRENT_TRANSACTIONS, however long the disk takes."""
+    p = Producer2(b, "txn")
+    p.write("t", 0, b"1")
+    b.hold_flushes()
+    b.send(p.connection, p.end_request(True), 5)
+    while (answer := b.answer(p.connection)) is None:
+        assert b.flush_one()
+    p.take(answer)
+    request = b.produce_request("t", (b"2",), pid=p.pid, epoch=p.epoch, sequence=0, txn="txn")
+    b.send(p.connection, request, 12)
+    while (produced := b.answer(p.connection)) is None:
+        assert b.flush_one()
+    assert produced.responses[0].partition_responses[0].error_code == 0
+    b.release_flushes()
+    p.sequences["t", 0] = 1
+    assert p.finish(True) == 0
+    assert b.read("t", committed=True) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("way", ["", "kill", "stop"])
+def test_at_the_last_epoch_an_end_gives_another_id(b: DiskBroker, way: str) -> None:
+    p = Producer2(b, "txn")
+    b.set_epoch("txn", LAST_EPOCH - 1)
+    p.begin_session()
+    old = p.pid
+    assert p.epoch == LAST_EPOCH
+    p.write("t", 0, b"x")
+    assert p.finish(True) == 0
+    assert (p.pid > old, p.epoch) == (True, 0)
+    assert b.markers("t") == [(old, 32767, True)]
+    if way:
+        getattr(b, way)()
+        p.reconnect()
+    again = b.call(end_of(old, LAST_EPOCH, True), 5, p.connection)
+    assert (again.error_code, again.producer_id, again.producer_epoch) == (0, p.pid, 0)
+    again = b.call(init_request("txn", old, LAST_EPOCH, MINUTE_MS), 5)
+    assert (again.error_code, again.producer_id, again.producer_epoch) == (0, p.pid, 0)
+    p.write("t", 0, b"y")
+    assert p.finish(True) == 0
+    assert b.read("t", committed=True) == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("way", ["", "kill"])
+def test_who_is_out_of_time_aborts_and_goes_on(b: DiskBroker, way: str) -> None:
+    """In version 1 it is fenced. Its commit is refused, since it was aborted."""
+    p = Producer2(b, "txn", timeout_ms=1000)
+    p.write("t", 0, b"x")
+    b.tick(1000)
+    assert b.state("txn") == ("CompleteAbort", p.pid, p.epoch + 1)
+    if way:
+        getattr(b, way)()
+        p.reconnect()
+    assert p.write("t", 0, b"y") == Code.INVALID_PRODUCER_EPOCH
+    assert p.finish(True) == Code.INVALID_TXN_STATE
+    assert p.finish(False) == 0
+    p.write("t", 0, b"z")
+    assert p.finish(True) == 0
+    assert b.read("t", committed=True) == [b"z"]
+
+
+def test_one_id_goes_from_one_version_to_the_other_and_back(b: DiskBroker) -> None:
+    p = Producer2(b, "txn")
+    for number in range(6):
+        value = b"%d" % number
+        if number % 3 == 0:
+            assert p.write("t", 0, value) == 0 and p.finish(True) == 0
+        elif number % 3 == 1:
+            assert p.add("t", 0) == 0 and p.produce("t", 0, value) == 0 and p.end(True) == 0
+        else:
+            assert p.add("t", 0) == 0 and p.produce("t", 0, value) == 0 and p.finish(True) == 0
+        if number == 2:
+            b.kill()
+            p.reconnect()
+    assert b.read("t", committed=True) == [b"%d" % number for number in range(6)]
+    assert p.epoch == 4, "the ends of version 1 gave none"
+
+
+def test_offsets_begin_a_transaction(b: DiskBroker) -> None:
+    p = Producer2(b, "txn")
+    request = p.offset_request("group", "t", 7)
+    assert b.call(request, 3, p.connection).topics[0].partitions[0].error_code == (
+        Code.INVALID_TXN_STATE
+    )
+    assert b.call(request, 4, p.connection).topics[0].partitions[0].error_code == (
+        Code.TRANSACTION_ABORTABLE
+    )
+    assert b.call(request, 5, p.connection).topics[0].partitions[0].error_code == 0
+    assert b.state("txn")[0] == "Ongoing"
+    assert p.finish(True) == 0
+    b.kill()
+    assert b.group_offset("group", "t") == (0, 7)
+
+
+def test_without_adding_older_versions_are_told_so(b: DiskBroker) -> None:
+    p = Producer2(b, "txn")
+    assert p.write("t", 0, b"x", version=10) == Code.INVALID_TXN_STATE
+    assert p.write("t", 0, b"x", version=11) == Code.TRANSACTION_ABORTABLE
+    assert p.write("t", 0, b"x", version=12) == 0
+
+
+def test_a_start_of_another_session_is_two_epochs_on(b: DiskBroker) -> None:
+    """One for the abort, one for the session; with its own epoch the producer gets the first."""
+    p = Producer2(b, "txn")
+    p.write("t", 0, b"x")
+    assert b.init("txn") == (0, p.pid, p.epoch + 2)
+    assert p.finish(True) == Code.PRODUCER_FENCED
+    q = Producer2(b, "txn2")
+    q.write("t", 0, b"x")
+    assert b.init("txn2", pid=q.pid, epoch=q.epoch) == (0, q.pid, q.epoch + 1)
+    assert b.init("txn2", pid=q.pid, epoch=q.epoch) == (0, q.pid, q.epoch + 1), "a retry"
+    assert b.read("t", committed=True) == []
