@@ -222,15 +222,17 @@ def _base_of(name: str) -> int:
 def _offset_index_rows(name: str, data: bytes) -> Iterator[Row]:
     base = _base_of(name)
     whole = len(data) - len(data) % offset_index.ENTRY_SIZE
-    for number, (relative, position) in enumerate(_OFFSET_ENTRY.iter_unpack(data[:whole])):
-        if number and (relative, position) == (0, 0):
-            return  # allocated ahead
+    for relative, position in _OFFSET_ENTRY.iter_unpack(data[:whole]):
+        if (relative, position) == (0, 0):
+            return  # allocated ahead: the first batch of a segment has no entry
         yield {"offset": base + relative, "position": position}
 
 
 def _time_index_rows(name: str, data: bytes) -> Iterator[Row]:
     base = _base_of(name)
     whole = len(data) - len(data) % time_index.ENTRY_SIZE
+    if whole > time_index.ENTRY_SIZE and not any(data):
+        return  # allocated ahead, and empty
     for number, (timestamp, relative) in enumerate(_TIME_ENTRY.iter_unpack(data[:whole])):
         if number and (timestamp, relative) == (0, 0):
             return  # allocated ahead

@@ -152,6 +152,15 @@ def test_dump_of_indexes_and_snapshots(barnabas: CommandLine) -> None:
     assert (unknown.code, "no file of a log" in unknown.err) == (1, True)
 
 
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_an_index_that_apache_kafka_has_allocated_ahead_is_empty(
+    barnabas: CommandLine, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"{SEGMENT}.{suffix}"
+    path.write_bytes(bytes(10_485_760 - 10_485_760 % 12))
+    assert barnabas.ok("log", "dump", str(path), "--json").lines == []
+
+
 def test_internal_topics_are_told_in_their_fields(barnabas: CommandLine) -> None:
     path = str(LOGDIR / "__consumer_offsets-0" / "00000000000000000000.log")
     rows = barnabas.ok("log", "dump", path, "--records", "--json").lines

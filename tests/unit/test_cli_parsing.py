@@ -206,6 +206,12 @@ def test_nearest_command_is_named(barnabas: CommandLine) -> None:
     assert "`barnabas topics`" in barnabas("topcs").err
 
 
+def test_an_option_before_its_command_is_told_where_to_stand(barnabas: CommandLine) -> None:
+    run = barnabas("topics", "-b", "127.0.0.1:9092", "list")
+    assert (run.code, "behind the whole command" in run.err) == (2, True)
+    assert "behind" not in barnabas("topics", "list", "--nonsense").err
+
+
 def test_without_the_extra_one_line_says_what_to_install(
     barnabas: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
