@@ -297,8 +297,21 @@ _BROKER_ROWS = (
     _broker("group.max.size", Kind.INT, INT_MAX, "How many members a group may have.", lowest=1),
     _broker("group.initial.rebalance.delay.ms", Kind.INT, 0, "How long a new group waits for more members.", lowest=0),
     _broker("group.coordinator.new.enable", Kind.BOOLEAN, False, "Accepted; there is one coordinator."),
-    _broker("group.coordinator.rebalance.protocols", Kind.LIST, ("classic",), "Accepted; the classic protocol is spoken."),
+    _broker("group.coordinator.rebalance.protocols", Kind.LIST, ("classic", "consumer"), "Accepted; both protocols are spoken."),
     _broker("group.coordinator.threads", Kind.INT, 1, "Accepted."),
+    _broker("group.consumer.assignors", Kind.LIST, ("uniform", "range"), "The assignors of consumer groups (KIP-848); the first holds where members name none.", choices=("uniform", "range"), never=((),), never_because="one is needed"),
+    _broker("group.consumer.assignment.interval.ms", Kind.INT, 1000, "How often the assignment of a consumer group is computed at most; 0: at each change.", lowest=0),
+    _broker("group.consumer.min.assignment.interval.ms", Kind.INT, 0, "The least that a group may set as consumer.assignment.interval.ms.", lowest=0),
+    _broker("group.consumer.max.assignment.interval.ms", Kind.INT, 15_000, "The most that a group may set as consumer.assignment.interval.ms.", lowest=0),
+    _broker("group.consumer.heartbeat.interval.ms", Kind.INT, 5000, "How often members of consumer groups send heartbeats.", lowest=1),
+    _broker("group.consumer.min.heartbeat.interval.ms", Kind.INT, 5000, "The least that a group may set as consumer.heartbeat.interval.ms.", lowest=1),
+    _broker("group.consumer.max.heartbeat.interval.ms", Kind.INT, 15_000, "The most that a group may set as consumer.heartbeat.interval.ms.", lowest=1),
+    _broker("group.consumer.session.timeout.ms", Kind.INT, 45_000, "When a member of a consumer group that is silent is removed.", lowest=1),
+    _broker("group.consumer.min.session.timeout.ms", Kind.INT, 45_000, "The least that a group may set as consumer.session.timeout.ms.", lowest=1),
+    _broker("group.consumer.max.session.timeout.ms", Kind.INT, 60_000, "The most that a group may set as consumer.session.timeout.ms.", lowest=1),
+    _broker("group.consumer.max.size", Kind.INT, INT_MAX, "How many members a consumer group may have.", lowest=1),
+    _broker("group.consumer.migration.policy", Kind.STRING, "bidirectional", "Whether groups become consumer groups when a consumer joins (upgrade), and classic ones when the last has left (downgrade).", choices=("disabled", "upgrade", "downgrade", "bidirectional")),
+    _broker("group.consumer.regex.refresh.interval.ms", Kind.INT, 600_000, "When the patterns of a consumer group are looked up again though no topic came or went.", lowest=10_000),
     _broker("connections.max.idle.ms", Kind.LONG, 600_000, "A connection on which nothing came or was sent for so long, and that waits for no answer, is closed; negative: never."),
     _broker("num.network.threads", Kind.INT, 3, "Accepted; there is one thread.", lowest=1, dynamic=True),
     _broker("num.io.threads", Kind.INT, 8, "Accepted; there is one thread.", lowest=1, dynamic=True),
@@ -448,7 +461,7 @@ IGNORED_PREFIXES = {
     "controller.": _NO_QUORUM,
     "create.topic.policy.": "there are no policies",
     "delegation.token.": "there are no delegation tokens",
-    "group.consumer.": "the classic group protocol is spoken",
+    "group.consumer.assignor.offload.": "the assignment is computed at once",
     "group.share.": _NO_SHARE_GROUPS,
     "kafka.metrics.": _NOTHING_REPORTED,
     "leader.imbalance.": _ONE_BROKER,
@@ -559,6 +572,13 @@ class BrokerConfig:
     connections_max_idle_ms = _Typed[int]()
     delete_topic_enable = _Typed[bool]()
     fetch_max_bytes = _Typed[int]()
+    group_consumer_assignment_interval_ms = _Typed[int]()
+    group_consumer_assignors = _Typed[tuple[str, ...]]()
+    group_consumer_heartbeat_interval_ms = _Typed[int]()
+    group_consumer_max_size = _Typed[int]()
+    group_consumer_migration_policy = _Typed[str]()
+    group_consumer_regex_refresh_interval_ms = _Typed[int]()
+    group_consumer_session_timeout_ms = _Typed[int]()
     group_initial_rebalance_delay_ms = _Typed[int]()
     group_max_session_timeout_ms = _Typed[int]()
     group_max_size = _Typed[int]()

@@ -21,6 +21,7 @@ from barnabas.broker.config import (
     Setting,
     topic_setting_value,
 )
+from barnabas.broker.group_configs import GROUP_SETTINGS, broker_setting
 
 
 class Source(IntEnum):
@@ -33,6 +34,7 @@ class Source(IntEnum):
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
     CLIENT_METRICS = 7
+    GROUP = 8
 
 
 class Synonym(NamedTuple):
@@ -88,6 +90,22 @@ def client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
         ConfigEntry(CLIENT_METRICS_SETTINGS[name], text, Source.CLIENT_METRICS, [])
         for name, text in configs.items()
     ]
+
+
+def group_entries(config: BrokerConfig, configs: Mapping[str, str]) -> list[ConfigEntry]:
+    """All settings of a group with these configs of its own."""
+    entries = []
+    for name, setting in GROUP_SETTINGS.items():
+        broker_name = broker_setting(name)
+        value = shown(setting, config[broker_name])
+        if name in configs:
+            own = Synonym(name, configs[name], Source.GROUP)
+            synonyms = [own, Synonym(broker_name, value, Source.DEFAULT)]
+            entries.append(ConfigEntry(setting, configs[name], Source.GROUP, synonyms))
+        else:
+            synonyms = [Synonym(broker_name, value, Source.DEFAULT)]
+            entries.append(ConfigEntry(setting, value, Source.DEFAULT, synonyms))
+    return entries
 
 
 def logger_entries(levels: Mapping[str, str]) -> list[ConfigEntry]:

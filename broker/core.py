@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import logging
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.cluster import NOBODY, Cluster, NodeProducerIds, NodeTopics
@@ -32,6 +32,8 @@ from barnabas.broker.features import (
 )
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.flush_queue import FlushQueue
+from barnabas.broker.group_configs import group_overrides
+from barnabas.broker.group_topics import GroupTopics, short_text
 from barnabas.broker.log_progress import LogProgress
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.outbox import (
@@ -55,7 +57,8 @@ from barnabas.broker.topics import TopicRegistry
 from barnabas.broker.transaction_end import TransactionEnds
 from barnabas.broker.transaction_recovery import TransactionRecovery
 from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.group_coordinator import GroupCoordinator
+from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.group_coordinator import NO_OVERRIDES, GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transaction_coordinator import TransactionCoordinator, TxnSettings
@@ -166,6 +169,10 @@ class Broker:
             partition_exists=topics.partition_exists,
             new_member_suffix=lambda: str(self.ids.uuid()),
             wall=self.wall,
+            topics=GroupTopics(topics),
+            new_member_id=lambda: short_text(self.ids.uuid()),
+            consumer_settings=_consumer_group_settings(self.config),
+            overrides=self._group_overrides,
         )
         self.runtime = CoordinatorRuntime(self)
         self.deletion = TopicDeletion(
@@ -188,6 +195,10 @@ class Broker:
             self.deletion,
         )
         start.resume(now_ms, sync)
+
+    def _group_overrides(self, group_id: str) -> Mapping[str, int]:
+        configs = self.metadata.group_configs.get(group_id)
+        return group_overrides(configs) if configs else NO_OVERRIDES
 
     # --- input -----------------------------------------------------------------------------------
 
@@ -565,6 +576,18 @@ def _transaction_settings(config: BrokerConfig, features: FinalizedFeatures) -> 
         transaction_max_timeout_ms=config.transaction_max_timeout_ms,
         transactional_id_expiration_ms=config.transactional_id_expiration_ms,
         transaction_version=features.level(TRANSACTION_VERSION),
+    )
+
+
+def _consumer_group_settings(config: BrokerConfig) -> ConsumerGroupSettings:
+    return ConsumerGroupSettings(
+        session_timeout_ms=config.group_consumer_session_timeout_ms,
+        heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+        max_size=config.group_consumer_max_size,
+        assignors=config.group_consumer_assignors,
+        migration_policy=config.group_consumer_migration_policy,
+        regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
     )
 
 

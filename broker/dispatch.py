@@ -550,6 +550,23 @@ def _list_transactions(broker: Broker) -> Route:
     )
 
 
+def _consumer_group_heartbeat(broker: Broker) -> Route:
+    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+    return route(
+        ConsumerGroupHeartbeatRequest,
+        to_groups(broker, broker.groups.on_consumer_group_heartbeat),
+    )
+
+
+def _consumer_group_describe(broker: Broker) -> Route:
+    from barnabas.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+
+    return route(
+        ConsumerGroupDescribeRequest, to_groups(broker, broker.groups.on_consumer_group_describe)
+    )
+
+
 def _list_config_resources(broker: Broker) -> Route:
     from barnabas.broker.handlers.configs import on_list_config_resources
     from barnabas.protocol.messages.list_config_resources import ListConfigResourcesRequest
@@ -615,6 +632,8 @@ ROUTES: dict[int, Callable[[Broker], Route]] = {
     61: _describe_producers,
     65: _describe_transactions,
     66: _list_transactions,
+    68: _consumer_group_heartbeat,
+    69: _consumer_group_describe,
     74: _list_config_resources,
     75: _describe_topic_partitions,
 }

@@ -10,6 +10,8 @@ answer with the highest epoch.
 | transaction.version | 0 | the transaction log as before Apache Kafka 3.8 |
 | | 1 | the transaction log's records have tagged fields |
 | | 2 | an epoch for each transaction, partitions added by writing to them (KIP-890) |
+| group.version | 0 | classic groups alone |
+| | 1 | groups of the consumer protocol, too (KIP-848) |
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
 
 TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
 
 
 class Feature(NamedTuple):
@@ -32,7 +35,7 @@ class Feature(NamedTuple):
     default_level: int
 
 
-FEATURES = (Feature(TRANSACTION_VERSION, 0, 2, 2),)
+FEATURES = (Feature(TRANSACTION_VERSION, 0, 2, 2), Feature(GROUP_VERSION, 0, 1, 1))
 
 LEVELS = tuple(
     f"{feature.name}={level}"

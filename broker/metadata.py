@@ -15,6 +15,7 @@ A journal is a file of frames, each appended by one write and flushed before it 
     broker_configs   configs                                 the dynamic settings of this broker, whole
     broker_default_configs  configs                          the dynamic settings of every broker, whole
     client_metrics   name, configs                           a subscription of clients' metrics, whole; none: it is gone
+    group_configs    name, configs                           the settings of a group, whole; none: it has none
     features         levels, epoch                           the finalised features, whole
     scram_credential user, mechanism (number), credential    salt, stored key, server key, iterations; nil: it is gone
     producer_ids     next                                    ids below it may be in use
@@ -105,6 +106,7 @@ class ClusterMetadata:
         self.broker_default_configs: dict[str, str] = {}
         self.client_metrics: dict[str, dict[str, str]] = {}
         self.scram_credentials: dict[tuple[str, int], ScramCredential] = {}
+        self.group_configs: dict[str, dict[str, str]] = {}
         self.feature_levels: dict[str, int] = {}
         self.features_epoch = -1
         self.next_producer_id = 0
@@ -287,6 +289,12 @@ class ClusterMetadata:
             self._take_scram_credential(key, credential)
         self._maybe_rewrite()
 
+    def set_group_configs(self, name: str, configs: dict[str, str]) -> None:
+        """Keep the settings of a group, whole; none: it has none."""
+        self._append(_group_configs_frame(name, configs))
+        self._take_group_configs(name, configs)
+        self._maybe_rewrite()
+
     def set_features(self, levels: Mapping[str, int]) -> None:
         """Keep the levels of all features, with the next epoch."""
         epoch = self.features_epoch + 1
@@ -329,6 +337,12 @@ class ClusterMetadata:
             self.client_metrics[name] = dict(configs)
         else:
             self.client_metrics.pop(name, None)
+
+    def _take_group_configs(self, name: str, configs: dict[str, str]) -> None:
+        if configs:
+            self.group_configs[name] = dict(configs)
+        else:
+            self.group_configs.pop(name, None)
 
     def _drop(self, name: str) -> None:
         topic = self.topics.pop(name, None)
@@ -440,6 +454,8 @@ class ClusterMetadata:
                 self.broker_default_configs = dict(body["configs"])
             elif kind == "client_metrics":
                 self._take_client_metrics(body["name"], body["configs"])
+            elif kind == "group_configs":
+                self._take_group_configs(body["name"], body["configs"])
             elif kind == "features":
                 self.feature_levels, self.features_epoch = dict(body["levels"]), body["epoch"]
             elif kind == "scram_credential":
@@ -483,6 +499,7 @@ class ClusterMetadata:
             + len(self.deletions)
             + len(self.client_metrics)
             + len(self.scram_credentials)
+            + len(self.group_configs)
             + 5
         )
         if self._frames < max(SMALLEST_REWRITE, REWRITE_FACTOR * living):
@@ -501,6 +518,9 @@ class ClusterMetadata:
         ]
         frames += [
             _scram_frame(key, credential) for key, credential in self.scram_credentials.items()
+        ]
+        frames += [
+            _group_configs_frame(name, configs) for name, configs in self.group_configs.items()
         ]
         if self.feature_levels:
             frames.append(_features_frame(self.feature_levels, self.features_epoch))
@@ -521,6 +541,10 @@ def _topic_frame(topic: Topic) -> dict[str, Any]:
         "configs": topic.configs,
     }
     return {**frame, "replicas": topic.replicas} if topic.replicas else frame
+
+
+def _group_configs_frame(name: str, configs: dict[str, str]) -> dict[str, Any]:
+    return {"kind": "group_configs", "name": name, "configs": configs}
 
 
 def _client_metrics_frame(name: str, configs: dict[str, str]) -> dict[str, Any]:

@@ -58,6 +58,7 @@ class TopicRegistry:
     ) -> None:
         self._config, self.metadata, self.logs, self._ids = config, metadata, logs, ids
         self._disk_space = disk_space
+        self.version = 0  # it rises whenever a topic comes, grows or goes
         self._partitions: dict[str, list[Log | None]] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
 
@@ -325,6 +326,7 @@ class TopicRegistry:
                     logs.append(self._loaded_or_new_log(topic, index, config, now_ms))
                     made += 1
             self._partitions[topic.name] = logs
+            self.version += 1
             self._leader_epochs.pop(topic.name, None)
             if is_interrupted and self._log_config(topic) != config:
                 self._configure(topic)  # it was altered between two slices
@@ -340,6 +342,7 @@ class TopicRegistry:
         """
         self._leader_epochs.pop(topic.name, None)
         config = self._log_config(topic)
+        self.version += 1
         self._partitions[topic.name] = [
             self._loaded_or_new_log(
                 topic, index, config, now_ms, leader_epoch=self.logs.leader_epoch
@@ -370,6 +373,7 @@ class TopicRegistry:
         """Let go of topics that the journal has no more. Gives: topic, index and log of each
         partition that they had; the logs are still on the disk.
         """
+        self.version += 1
         for name in names:
             self._leader_epochs.pop(name, None)
         return [

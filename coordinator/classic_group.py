@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.coordinator.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas.coordinator.group_records import GroupMetadataValue, MemberMetadata, group_record
+from barnabas.coordinator.group_timers import JOIN, SESSION, SYNC, TimerKey
 from barnabas.coordinator.result import Reply, Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
@@ -43,9 +44,6 @@ from barnabas.protocol.wall_clock import WallClock
 if TYPE_CHECKING:
     from barnabas.protocol.messages.heartbeat import HeartbeatRequest
     from barnabas.protocol.messages.sync_group import SyncGroupRequest
-
-TimerKey = tuple[str, str, str]
-SESSION, JOIN, SYNC, RETENTION = "session", "join", "sync", "retention"
 
 MAX_PROTOCOLS = 1000  # of a member
 # of a batch of one record: its header, and at the most the record's own lengths, time and offset
@@ -259,6 +257,38 @@ class ClassicGroup:
         for member_id in list(self.members):
             self._remove_member(member_id, Code.UNKNOWN_MEMBER_ID, result)
         self._after_departure(True, result, now_ms)
+
+    # --- conversion (group_conversion.py) --------------------------------------------------------
+
+    def dissolve(self, result: Result) -> None:
+        """Refuse what is parked, so that members join anew; forget all deadlines.
+
+        Others take the group's place.
+        """
+        for member_id in [*self.members, *self.pending_join_members]:
+            self._refuse_parked_join(member_id, Code.REBALANCE_IN_PROGRESS, member_id, result)
+            self._refuse_parked_sync(member_id, Code.REBALANCE_IN_PROGRESS, result)
+            self._timers.cancel(self._session_key(member_id))
+        self._timers.cancel((JOIN, self.group_id, ""))
+        self._timers.cancel((SYNC, self.group_id, ""))
+
+    def metadata_of(self, member: Member) -> bytes:
+        """The member's metadata for the group's protocol; for its own first one while there is
+        none."""
+        if self.protocol_name in member.protocols:
+            return member.protocols[self.protocol_name]
+        return next(iter(member.protocols.values()), b"")
+
+    def set_protocols(self, member_id: str, protocols: dict[str, bytes]) -> None:
+        """Give a loaded member all its protocols, of which the group's record has one."""
+        member = self.members[member_id]
+        self._count_protocols(member, -1)
+        member.protocols = protocols
+        self._count_protocols(member, 1)
+
+    def rebalance(self, result: Result, now_ms: int) -> None:
+        """Have all members of a loaded group join again."""
+        self._prepare_rebalance(result, now_ms)
 
     # --- what others ask -------------------------------------------------------------------------
 

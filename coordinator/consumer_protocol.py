@@ -1,26 +1,97 @@
-"""The subscription that a consumer sends as the metadata of its protocol in JoinGroup.
+"""What consumers of the classic protocol tell each other through JoinGroup and SyncGroup.
 
-The broker reads the topics alone; all else is between the consumers. All versions begin with the
-fields of version 0, big-endian:
+For classic groups the broker reads the topics of subscriptions alone; all else is between the
+consumers. Where classic members are in a consumer group it reads and writes the rest, too. All
+versions begin with the fields of version 0, big-endian; a string is int16 size and UTF-8:
 
-    version int16, topics (int32 count, each: int16 size and UTF-8), user_data (int32 size, bytes)
+    subscription   version int16, topics (int32 count, each a string),
+                   user_data (int32 size, -1 for null, bytes)
+              1+   owned_partitions (int32 count, each: topic string, partitions: int32 count, each
+                   int32)
+              2+   generation_id int32
+              3+   rack_id (string, size -1 for null)
+    assignment     version int16, partitions (as owned_partitions), user_data
 
-Source: Apache Kafka's schema ConsumerProtocolSubscription.
+Source: Apache Kafka's schemas ConsumerProtocolSubscription and ConsumerProtocolAssignment.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+LAST_VERSION = 3
 
 _HEAD = struct.Struct(">hi")  # version, count of topics
-_TOPIC_SIZE = struct.Struct(">h")
-_USER_DATA_SIZE = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+_TOPIC_SIZE = _INT16
+_INT32 = struct.Struct(">i")
+_USER_DATA_SIZE = _INT32
+
+PartitionsByTopic = dict[str, list[int]]
+
+
+class Subscription(NamedTuple):
+    """What a classic consumer wants, and what it has."""
+
+    version: int
+    topics: tuple[str, ...]
+    owned: PartitionsByTopic
+    rack_id: str | None
 
 
 def subscribed_topics(metadata: bytes) -> list[str] | None:
     """The topics of a consumer's subscription; None where the bytes are no subscription."""
+    head = _read_head(metadata)
+    return None if head is None else head[1]
+
+
+def read_subscription(metadata: bytes) -> Subscription | None:
+    """A consumer's subscription; None where the bytes are none."""
+    head = _read_head(metadata)
+    if head is None:
+        return None
+    version, topics, at = head
+    owned: PartitionsByTopic = {}
+    rack_id = None
+    try:
+        if version >= 1:
+            owned, at = _read_partitions(metadata, at)
+        if version >= 2:
+            at += _INT32.size  # the generation
+        if version >= 3:
+            rack_id, at = _read_nullable_string(metadata, at)
+    except (struct.error, ValueError):
+        return None
+    return Subscription(version, tuple(topics), owned, rack_id)
+
+
+def read_assignment(assignment: bytes) -> PartitionsByTopic | None:
+    """The partitions in what a leader has assigned; None where the bytes are no assignment."""
+    if not assignment:
+        return {}
+    try:
+        (version,) = _INT16.unpack_from(assignment)
+        return None if version < 0 else _read_partitions(assignment, _INT16.size)[0]
+    except (struct.error, ValueError):
+        return None
+
+
+def write_assignment(version: int, partitions: Mapping[str, Sequence[int]]) -> bytes:
+    """An assignment without user data."""
+    parts = [_HEAD.pack(max(0, min(version, LAST_VERSION)), len(partitions))]
+    for topic, numbers in partitions.items():
+        encoded = topic.encode()
+        parts.append(_INT16.pack(len(encoded)) + encoded)
+        parts.append(struct.pack(f">i{len(numbers)}i", len(numbers), *numbers))
+    parts.append(_USER_DATA_SIZE.pack(-1))
+    return b"".join(parts)
+
+
+def _read_head(metadata: bytes) -> tuple[int, list[str], int] | None:
+    """(version, topics, where user data end) of a subscription."""
     try:
         version, count = _HEAD.unpack_from(metadata)
         if version < 0 or count < 0:
@@ -35,4 +106,33 @@ def subscribed_topics(metadata: bytes) -> list[str] | None:
         (size,) = _USER_DATA_SIZE.unpack_from(metadata, position)
     except (struct.error, UnicodeDecodeError):
         return None
-    return topics if position + _USER_DATA_SIZE.size + size <= len(metadata) else None
+    end = position + _USER_DATA_SIZE.size
+    if end + size > len(metadata):
+        return None
+    return version, topics, end + max(size, 0)
+
+
+def _read_partitions(data: bytes, at: int) -> tuple[PartitionsByTopic, int]:
+    """Raises ValueError or struct.error where they cannot be read."""
+    partitions: PartitionsByTopic = {}
+    (topic_count,) = _INT32.unpack_from(data, at)
+    at += _INT32.size
+    for _ in range(topic_count):
+        topic, at = _read_nullable_string(data, at)
+        (count,) = _INT32.unpack_from(data, at)
+        at += _INT32.size
+        if topic is None or count < 0 or at + count * _INT32.size > len(data):
+            raise ValueError("a list of partitions is wrong")
+        partitions.setdefault(topic, []).extend(struct.unpack_from(f">{count}i", data, at))
+        at += count * _INT32.size
+    return partitions, at
+
+
+def _read_nullable_string(data: bytes, at: int) -> tuple[str | None, int]:
+    (size,) = _INT16.unpack_from(data, at)
+    at += _INT16.size
+    if size < 0:
+        return None, at
+    if at + size > len(data):
+        raise ValueError("a string is longer than the rest")
+    return data[at : at + size].decode(), at + size

@@ -5,8 +5,9 @@ value of each group's record. Soft state: the members of each classic group (cla
 the timers; `on_loaded` builds both from the hard state. A group is in `_groups` as soon as anything
 is to be kept of it. A group of which nothing is left goes with its retention check.
 
-Groups of the consumer protocol (KIP-848) have their records in the same topic; `replay` skips them
-as yet.
+A group is a classic one or one of the consumer protocol (KIP-848), whose members are hard state
+altogether (consumer_group.py). Requests go to the one or the other: `ClassicGroup`, and
+`ConsumerGroups` with `ClassicMembers` for those of its members that speak the classic protocol.
 
 A Result names the group's partition even where it holds no record, so that its host can keep the
 order of answers within a partition.
@@ -14,39 +15,38 @@ order of answers within a partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import functools
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.coordinator.classic_group import (
     DEAD,
-    JOIN,
     MAX_PROTOCOLS,
-    RETENTION,
-    SESSION,
-    SYNC,
     ClassicGroup,
     GroupSettings,
     JoinRequest,
     ParkedRequest,
-    State,
-    TimerKey,
     join_error_response,
     sync_response,
 )
+from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.group import Group, PartitionCodes
 from barnabas.coordinator.group_records import (
     GroupKey,
+    GroupMetadataValue,
     OffsetKey,
     decode_group,
     decode_key,
     decode_offset,
-    group_tombstone,
     offset_record,
     offset_tombstone,
 )
+from barnabas.coordinator.group_timers import JOIN, RETENTION, SESSION, SYNC, TimerKey
 from barnabas.coordinator.offsets import (
     LAST_TIMESTAMP,
     NO_TIMESTAMP,
+    CommitCheck,
     CommittedOffset,
     GroupOffsets,
     OffsetReset,
@@ -64,7 +64,7 @@ from barnabas.coordinator.result import (
     partition_for,
 )
 from barnabas.coordinator.timers import Timers
-from barnabas.protocol.errors import Code
+from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from barnabas.protocol.messages.heartbeat import HeartbeatResponse
@@ -99,6 +99,12 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
+    from barnabas.coordinator.classic_members import ClassicMembers
+    from barnabas.coordinator.consumer_group import TopicDirectory
+    from barnabas.coordinator.consumer_groups import ConsumerGroups, ConsumerGroupsContext
+    from barnabas.coordinator.group_conversion import GroupConversion
+    from barnabas.protocol.messages import consumer_group_describe as describing
+    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
     from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
     from barnabas.protocol.messages.heartbeat import HeartbeatRequest
@@ -113,6 +119,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
     from barnabas.protocol.messages.offset_fetch import (
         OffsetFetchRequest,
+        OffsetFetchRequestGroup,
         OffsetFetchRequestTopic,
         OffsetFetchRequestTopics,
     )
@@ -123,12 +130,14 @@ if TYPE_CHECKING:
         TxnOffsetCommitRequestTopic,
     )
 
-CLASSIC_TYPE = "classic"
+CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
+NO_OVERRIDES: Mapping[str, int] = {}
 # AclOperation READ, DELETE, DESCRIBE: all operations on a group
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 RETENTION_CHECK_COST = 10  # of looking at a group, in records, beside its offsets
 OFFSETS_CHECKED_PER_RECORD = 16  # looking at so many offsets costs as much as removing one
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
+FIRST_OFFSETS_VERSION_WITH_TOPIC_IDS = 10  # of OffsetCommit and OffsetFetch
 FIRST_DESCRIBE_VERSION_WITH_ERRORS = 6
 FIRST_SYNC_VERSION_WITH_PROTOCOL = 5
 LAST_LEAVE_VERSION_WITH_ONE_MEMBER = 2
@@ -136,6 +145,8 @@ LAST_LEAVE_VERSION_WITH_ONE_MEMBER = 2
 
 # with the name of its topic
 RequestedOffset = tuple[str, "OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition"]
+
+_TopicOfId = TypeVar("_TopicOfId", "OffsetCommitRequestTopic", "OffsetFetchRequestTopics")
 
 
 class FetchedOffset(NamedTuple):
@@ -152,7 +163,9 @@ class GroupCoordinator:
     """The coordinator of all groups of this broker.
 
     Takes:  partition_count, of the internal topic; partition_exists, for commits and deletions of
-            offsets; new_member_suffix, a source of unique texts for member ids.
+            offsets; topics, for what consumer groups want; new_member_suffix, a source of unique
+            texts for member ids, and new_member_id, of whole ids; overrides, the settings that a
+            consumer group has of its own.
     """
 
     def __init__(
@@ -163,6 +176,10 @@ class GroupCoordinator:
         partition_exists: PartitionExists,
         new_member_suffix: Callable[[], str],
         wall: WallClock,
+        topics: TopicDirectory,
+        new_member_id: Callable[[], str],
+        consumer_settings: ConsumerGroupSettings | None = None,
+        overrides: Callable[[str], Mapping[str, int]] = lambda group_id: NO_OVERRIDES,
     ) -> None:
         self._wall = wall
         self._partition_count, self._settings = partition_count, settings
@@ -170,6 +187,62 @@ class GroupCoordinator:
         self._groups: dict[str, Group] = {}
         self._open_transactions: dict[tuple[int, int], OpenTransaction] = {}
         self._timers: Timers[TimerKey] = Timers()
+        self._topics, self._new_member_id, self._overrides = topics, new_member_id, overrides
+        self._consumer_settings = consumer_settings or ConsumerGroupSettings()
+
+    # What consumer groups need is loaded when the first of them is met: all of it would be a tenth
+    # of the broker's start.
+
+    @functools.cached_property
+    def _consumer_context(self) -> ConsumerGroupsContext:
+        from barnabas.coordinator.consumer_groups import ConsumerGroupsContext
+
+        return ConsumerGroupsContext(
+            self._consumer_settings,
+            self._overrides,
+            self._topics,
+            self._timers,
+            self._wall,
+            self._new_member_id,
+        )
+
+    @functools.cached_property
+    def _conversion(self) -> GroupConversion:
+        from barnabas.coordinator.group_conversion import ClassicGroups, GroupConversion
+
+        return GroupConversion(
+            self._consumer_settings,
+            self._settings,
+            self._topics,
+            self._timers,
+            self._wall,
+            ClassicGroups(self._new_classic_group, self._load_classic_group),
+        )
+
+    @functools.cached_property
+    def _consumers(self) -> ConsumerGroups:
+        from barnabas.coordinator.consumer_groups import ConsumerGroups
+
+        return ConsumerGroups(self._consumer_context, self._conversion)
+
+    @functools.cached_property
+    def _classic_members(self) -> ClassicMembers:
+        from barnabas.coordinator.classic_members import ClassicMembers
+
+        return ClassicMembers(self._consumer_context, self._conversion, self._consumers)
+
+    def _new_classic_group(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(
+            group_id, self._settings, self._timers, self._new_member_suffix, self._wall
+        )
+
+    def _load_classic_group(
+        self, group_id: str, value: GroupMetadataValue, now_ms: int
+    ) -> ClassicGroup:
+        return ClassicGroup.load(
+            group_id, value, self._settings, self._timers, self._new_member_suffix, self._wall,
+            now_ms,
+        )  # fmt: skip
 
     # --- hard state ------------------------------------------------------------------------------
 
@@ -190,6 +263,8 @@ class GroupCoordinator:
             self._replay_offset(partition, offset, decoded, value, producer)
         elif isinstance(decoded, GroupKey):
             self._replay_group(partition, decoded.group_id, value)
+        else:
+            self._replay_consumer_group(partition, key, value)
 
     def _replay_offset(
         self,
@@ -225,10 +300,39 @@ class GroupCoordinator:
         if group is None:
             return
         group.metadata_value = None
-        if not group.offsets:
-            del self._groups[group_id]
-            # it may be days away: names that are used once and deleted would pile up until then
-            self._timers.cancel((RETENTION, group_id, ""))
+        self._maybe_forget(group)
+
+    def _replay_consumer_group(
+        self, partition: int, encoded_key: bytes, value: bytes | None
+    ) -> None:
+        from barnabas.coordinator.consumer_group import ConsumerGroup
+        from barnabas.coordinator.consumer_group_records import GROUP_VERSION, decode_consumer_key
+
+        key = decode_consumer_key(encoded_key)
+        if key is None:  # of a share group, or a streams group
+            return
+        group = self._groups.get(key.group_id)
+        if value is None and (group is None or group.consumer is None):
+            return
+        if group is None:
+            group = self._get_or_create_group(partition, key.group_id)
+        if group.consumer is None:
+            group.consumer = ConsumerGroup()
+        group.consumer.replay(key, value)
+        if value is None and key.version == GROUP_VERSION:
+            group.consumer = None
+            if not group.classic.pending_join_members:  # else it is about to become a classic one
+                self._maybe_forget(group)
+
+    def _maybe_forget(self, group: Group) -> None:
+        """Forget a group of which nothing is left."""
+        if group.offsets or group.consumer is not None or group.metadata_value is not None:
+            return
+        if group.classic.members:  # it has just become a classic one, whose record comes next
+            return
+        del self._groups[group.group_id]
+        # it may be days away: names that are used once and deleted would pile up until then
+        self._timers.cancel((RETENTION, group.group_id, ""))
 
     def replay_marker(
         self, partition: int, offset: int, producer_id: int, producer_epoch: int, commit: bool
@@ -254,7 +358,12 @@ class GroupCoordinator:
         The age of a commit is no part of it: that depends on the clock.
         """
         groups = {
-            group_id: (group.partition, group.metadata_value, group.offsets.hard_state())
+            group_id: (
+                group.partition,
+                group.metadata_value,
+                group.offsets.hard_state(),
+                None if group.consumer is None else group.consumer.hard_state(),
+            )
             for group_id, group in self._groups.items()
             if group.has_hard_state
         }
@@ -273,15 +382,11 @@ class GroupCoordinator:
         """
         results = ResultsByPartition()
         for group in self._groups.values():
-            if group.metadata_value is not None:
-                group.classic = ClassicGroup.load(
-                    group.group_id,
-                    decode_group(group.metadata_value),
-                    self._settings,
-                    self._timers,
-                    self._new_member_suffix,
-                    self._wall,
-                    now_ms,
+            if group.is_consumer:
+                self._consumers.on_loaded(group, now_ms)
+            elif group.metadata_value is not None:
+                group.classic = self._load_classic_group(
+                    group.group_id, decode_group(group.metadata_value), now_ms
                 )
                 group.classic.maybe_rebalance_oversized(results.of(group.partition), now_ms)
             self._timers.schedule(
@@ -301,7 +406,14 @@ class GroupCoordinator:
         """
         results = ResultsByPartition()
         for group in self._groups.values():
-            if group.classic.members:
+            if group.is_consumer and group.has_members:
+                self._consumers.remove_members(
+                    group,
+                    list(group.require_consumer().members),
+                    results.of(group.partition),
+                    now_ms,
+                )
+            elif group.classic.members:
                 group.classic.remove_all_members(results.of(group.partition), now_ms)
         return results.as_one()
 
@@ -356,9 +468,7 @@ class GroupCoordinator:
         """The group of that name; a new one where there was none."""
         group = self._groups.get(group_id)
         if group is None:
-            classic = ClassicGroup(
-                group_id, self._settings, self._timers, self._new_member_suffix, self._wall
-            )
+            classic = self._new_classic_group(group_id)
             group = self._groups[group_id] = Group(group_id, partition, classic)
         return group
 
@@ -382,18 +492,26 @@ class GroupCoordinator:
                 continue
             cost += RETENTION_CHECK_COST + len(self._groups[group_id].offsets.committed)
             self._check_retention(self._groups[group_id], results, now_ms)
-        for kind, group_id, member_id in due:
+        due_of_consumers: dict[str, list[TimerKey]] = {}
+        for key in due:
+            kind, group_id, member_id = key
             group = self._groups.get(group_id)
             if group is None or kind == RETENTION:
+                continue
+            if group.is_consumer:
+                due_of_consumers.setdefault(group_id, []).append(key)
                 continue
             result = results.of(group.partition)
             if kind == SESSION:
                 group.classic.on_session_timeout(member_id, result, now_ms)
-            elif kind == JOIN:
+            elif kind == JOIN and not member_id:  # else of a member of what it was before
                 group.classic.on_join_timeout(result, now_ms)
-            else:
-                assert kind == SYNC, kind
+            elif kind == SYNC and not member_id:
                 group.classic.on_sync_timeout(result, now_ms)
+        for group_id, keys in due_of_consumers.items():
+            group = self._groups[group_id]
+            # together: none of them sees what the records of another change
+            self._consumers.on_timers(group, keys, results.of(group.partition), now_ms)
         return results.as_one()
 
     def _check_retention(self, group: Group, results: ResultsByPartition, now_ms: int) -> None:
@@ -413,7 +531,7 @@ class GroupCoordinator:
                 if not group.has_hard_state:
                     del self._groups[group.group_id]
                     return
-                records.append(group_tombstone(group.group_id))
+                records += group.tombstones()
             results.add(group.partition, records)
         self._timers.schedule(key, group.next_retention_check_ms(self._settings, now_ms))
 
@@ -460,8 +578,84 @@ class GroupCoordinator:
             request.protocol_type,
             {protocol.name: protocol.metadata for protocol in request.protocols},
         )
+        if group.is_consumer and group.has_members:
+            self._join_consumer_group(group, join, result, now_ms)
+            return result
+        if group.is_consumer:
+            self._conversion.replace_empty(group, result)
         group.classic.on_join(join, result, now_ms)
         return result
+
+    def _join_consumer_group(
+        self, group: Group, join: JoinRequest, result: Result, now_ms: int
+    ) -> None:
+        if not join.protocol_type or not join.protocols:
+            response = join_error_response(
+                Code.INCONSISTENT_GROUP_PROTOCOL, join.member_id, join.api_version
+            )
+            result.replies.append(Reply(join.ticket, response))
+        else:
+            self._classic_members.on_join(group, join, result, now_ms)
+
+    # --- members of the consumer protocol --------------------------------------------------------
+
+    def on_consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Join a consumer group, stay in it, or leave it. Source: KIP-848."""
+        from barnabas.coordinator.consumer_groups import JOINING, heartbeat_error
+
+        group_id = request.group_id
+        result = self._result(group_id)
+        try:
+            self._consumers.check_request(request, context.api_version)
+            group = self._groups.get(group_id)
+            if request.member_epoch != JOINING and (group is None or not group.is_consumer):
+                raise KafkaError(
+                    Code.GROUP_ID_NOT_FOUND, f"there is no consumer group '{group_id}': join it."
+                )
+            if group is None:
+                group = Group(group_id, result.partition, self._new_classic_group(group_id))
+            if request.member_epoch < JOINING:
+                response = self._consumers.on_leave(group, request, result, now_ms)
+            else:
+                response = self._consumers.on_heartbeat(group, request, context, result, now_ms)
+                self._groups[group_id] = group
+            self._schedule_retention_check(group, now_ms)
+        except KafkaError as error:
+            response = heartbeat_error(error)
+        result.replies.append(Reply(context.ticket, response))
+        return result
+
+    def on_consumer_group_describe(
+        self,
+        request: describing.ConsumerGroupDescribeRequest,
+        context: RequestContext,
+        now_ms: int,
+    ) -> Result:
+        """Describe consumer groups: GROUP_ID_NOT_FOUND for what is none, INVALID_GROUP_ID."""
+        from barnabas.protocol.messages import consumer_group_describe as describing
+
+        described = []
+        for group_id in dict.fromkeys(request.group_ids):
+            row = self._describe_consumer_group(group_id)
+            if request.include_authorized_operations and row.error_code == Code.NONE:
+                row.authorized_operations = GROUP_OPERATIONS
+            described.append(row)
+        response = describing.ConsumerGroupDescribeResponse(groups=described)
+        return Result(replies=[Reply(context.ticket, response)])
+
+    def _describe_consumer_group(self, group_id: str) -> describing.DescribedGroup:
+        from barnabas.protocol.messages import consumer_group_describe as describing
+
+        group = self._groups.get(group_id)
+        if group is not None and group.is_consumer:
+            return self._consumers.describe(group)
+        code = Code.GROUP_ID_NOT_FOUND if group_id else Code.INVALID_GROUP_ID
+        message = f"there is no consumer group '{group_id}'."
+        return describing.DescribedGroup(error_code=code, error_message=message, group_id=group_id)
+
+    # --- membership, continued -------------------------------------------------------------------
 
     def _check_join(self, request: JoinGroupRequest) -> Code:
         if not request.group_id:
@@ -508,6 +702,9 @@ class GroupCoordinator:
             )
         elif group is None:
             result.replies.append(Reply(context.ticket, sync_response(Code.UNKNOWN_MEMBER_ID)))
+        elif group.is_consumer:
+            response = self._classic_members.on_sync(group, request, result, now_ms)
+            result.replies.append(Reply(context.ticket, response))
         else:
             group.classic.on_sync(
                 request, ParkedRequest(context.ticket, context.api_version), result, now_ms
@@ -522,6 +719,8 @@ class GroupCoordinator:
             code = Code.INVALID_GROUP_ID
         elif group is None:
             code = Code.UNKNOWN_MEMBER_ID
+        elif group.is_consumer:
+            code = self._classic_members.on_heartbeat(group, request, now_ms)
         else:
             code = group.classic.on_heartbeat(request, now_ms)
         return self._result_with_reply(
@@ -546,9 +745,11 @@ class GroupCoordinator:
         if not request.group_id:
             code, members_to_remove = Code.INVALID_GROUP_ID, []
         elif request.group_id in self._groups:
-            codes = self._groups[request.group_id].classic.on_leave(
-                members_to_remove, result, now_ms
-            )
+            group = self._groups[request.group_id]
+            if group.is_consumer:
+                codes = self._classic_members.on_leave(group, members_to_remove, result, now_ms)
+            else:
+                codes = group.classic.on_leave(members_to_remove, result, now_ms)
         members = [
             MemberResponse(member_id, group_instance_id, member_code)
             for (member_id, group_instance_id), member_code in zip(
@@ -573,10 +774,17 @@ class GroupCoordinator:
         """
         result = self._result(request.group_id)
         generation = request.generation_id_or_member_epoch
-        codes, offsets = self._partition_codes(request.topics)
+        topics = request.topics
+        unknown: list[OffsetCommitRequestTopic] = []
+        if context.api_version >= FIRST_OFFSETS_VERSION_WITH_TOPIC_IDS:
+            topics, unknown = self._named(topics)
+        codes, offsets = self._partition_codes(topics)
         if offsets:
-            code = self._check_commit(request, generation, transactional=False)
-            if code is Code.NONE:
+            check = self._check_commit(
+                request, generation, context.api_version, transactional=False
+            )
+            offsets = self._take_checked(request.group_id, check, codes, offsets)
+            if offsets:
                 retention_ms = request.retention_time_ms
                 wall_ms = self._wall.at(now_ms)
                 expire_ms = (
@@ -590,10 +798,49 @@ class GroupCoordinator:
                 group = self._get_or_create_group(result.partition, request.group_id)
                 group.classic.on_commit(request.member_id, now_ms)
                 self._schedule_retention_check(group, now_ms)
-            else:
-                _set_codes(codes, offsets, code)
-        result.replies.append(Reply(context.ticket, _commit_response(codes)))
+        topic_ids = {topic.name: topic.topic_id for topic in topics if topic.topic_id is not None}
+        response = _commit_response(codes, topic_ids)
+        response.topics += map(_unknown_topic, unknown)
+        result.replies.append(Reply(context.ticket, response))
         return result
+
+    def _named(self, topics: Iterable[_TopicOfId]) -> tuple[list[_TopicOfId], list[_TopicOfId]]:
+        """The topics of a request that names them by their ids, with their names, and those that
+        there are not.
+        """
+        named, unknown = [], []
+        for topic in topics:
+            name = None if topic.topic_id is None else self._topics.name(topic.topic_id)
+            if name is None:
+                unknown.append(topic)
+            else:
+                topic.name = name
+                named.append(topic)
+        return named, unknown
+
+    def _take_checked(
+        self,
+        group_id: str,
+        check: CommitCheck,
+        codes: PartitionCodes,
+        offsets: list[RequestedOffset],
+    ) -> list[RequestedOffset]:
+        """The offsets that may be committed. After: `codes` has the error of each other one."""
+        if check.code is not Code.NONE:
+            _set_codes(codes, offsets, check.code)
+            return []
+        if check.partition_code is None:
+            return offsets
+        consumer = self._groups[group_id].require_consumer()
+        taken = []
+        for topic, requested in offsets:
+            known = self._topics.topic(topic)
+            topic_id = None if known is None else known[0]
+            if consumer.has_had(check, topic_id, requested.partition_index):
+                taken.append((topic, requested))
+            else:
+                codes[topic][requested.partition_index] = check.partition_code
+        return taken
 
     def on_txn_offset_commit(
         self, request: TxnOffsetCommitRequest, context: RequestContext, now_ms: int
@@ -608,8 +855,11 @@ class GroupCoordinator:
         result = self._result(request.group_id)
         codes, offsets = self._partition_codes(request.topics)
         if offsets:
-            code = self._check_commit(request, request.generation_id, transactional=True)
-            if code is Code.NONE:
+            check = self._check_commit(
+                request, request.generation_id, context.api_version, transactional=True
+            )
+            offsets = self._take_checked(request.group_id, check, codes, offsets)
+            if offsets:
                 result.producer = (request.producer_id, request.producer_epoch)
                 result.records += self._offset_records(
                     request.group_id, offsets, codes, self._wall.at(now_ms), NO_TIMESTAMP
@@ -617,8 +867,6 @@ class GroupCoordinator:
                 self._schedule_retention_check(
                     self._get_or_create_group(result.partition, request.group_id), now_ms
                 )
-            else:
-                _set_codes(codes, offsets, code)
         result.replies.append(Reply(context.ticket, _txn_commit_response(codes)))
         return result
 
@@ -670,22 +918,29 @@ class GroupCoordinator:
         self,
         request: OffsetCommitRequest | TxnOffsetCommitRequest,
         generation: int,
+        api_version: int,
         *,
         transactional: bool,
-    ) -> Code:
+    ) -> CommitCheck:
         group = self._groups.get(request.group_id)
+        member_id, instance_id = request.member_id, request.group_instance_id
+        if group is not None and group.is_consumer:
+            if transactional and generation < 0 and not member_id and instance_id is None:
+                return CommitCheck(Code.NONE)
+            return group.require_consumer().check_commit(
+                member_id, generation, api_version, transactional=transactional
+            )
         if group is not None:
-            return group.classic.check_commit(
-                request.member_id,
-                request.group_instance_id,
-                generation,
-                transactional=transactional,
+            return CommitCheck(
+                group.classic.check_commit(
+                    member_id, instance_id, generation, transactional=transactional
+                )
             )
         if generation < 0:
-            return Code.NONE
+            return CommitCheck(Code.NONE)
         # in every version: consumers join again after it, and know nothing to do about
         # GROUP_ID_NOT_FOUND
-        return Code.ILLEGAL_GENERATION
+        return CommitCheck(Code.ILLEGAL_GENERATION)
 
     def on_offset_fetch(
         self, request: OffsetFetchRequest, context: RequestContext, now_ms: int
@@ -706,19 +961,50 @@ class GroupCoordinator:
             return self._result_with_reply(
                 request.group_id, context, OffsetFetchResponse(topics=topics)
             )
-        groups = []
-        for requested in request.groups:
-            of_group = [
-                OffsetFetchResponseTopics(
-                    topic, partitions=[OffsetFetchResponsePartitions(*row) for row in rows]
-                )
-                for topic, rows in self._fetch_offsets(
-                    requested.group_id, requested.topics, request.require_stable
-                )
-            ]
-            groups.append(OffsetFetchResponseGroup(requested.group_id, of_group))
+        groups = [
+            self._fetch_group(requested, context.api_version, request.require_stable)
+            for requested in request.groups
+        ]
         first = request.groups[0].group_id if groups else ""
         return self._result_with_reply(first, context, OffsetFetchResponse(groups=groups))
+
+    def _fetch_group(
+        self, requested: OffsetFetchRequestGroup, api_version: int, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        """The offsets of one group, by the names of topics or, from version 10 on, by their ids."""
+        group = self._groups.get(requested.group_id)
+        if group is not None and group.is_consumer:
+            code = group.require_consumer().check_fetch(requested.member_id, requested.member_epoch)
+            if code is not Code.NONE:
+                return OffsetFetchResponseGroup(requested.group_id, error_code=code)
+        by_id = api_version >= FIRST_OFFSETS_VERSION_WITH_TOPIC_IDS
+        topics = requested.topics
+        unknown: list[OffsetFetchRequestTopics] = []
+        if by_id and topics is not None:
+            topics, unknown = self._named(topics)
+        rows = []
+        for name, offsets in self._fetch_offsets(requested.group_id, topics, require_stable):
+            topic = self._topics.topic(name) if by_id else None
+            if topic is not None or not by_id:
+                rows.append(
+                    OffsetFetchResponseTopics(
+                        "" if by_id else name,
+                        None if topic is None else topic[0],
+                        [OffsetFetchResponsePartitions(*row) for row in offsets],
+                    )
+                )
+        rows += [
+            OffsetFetchResponseTopics(
+                "",
+                topic.topic_id,
+                [
+                    OffsetFetchResponsePartitions(partition, -1, -1, "", Code.UNKNOWN_TOPIC_ID)
+                    for partition in topic.partition_indexes
+                ],
+            )
+            for topic in unknown
+        ]
+        return OffsetFetchResponseGroup(requested.group_id, rows)
 
     def _fetch_offsets(
         self,
@@ -791,7 +1077,7 @@ class GroupCoordinator:
         if not group_id:
             return Code.INVALID_GROUP_ID
         group = self._groups.get(group_id)
-        return Code.GROUP_ID_NOT_FOUND if group is None else group.classic.check_offset_delete()
+        return Code.GROUP_ID_NOT_FOUND if group is None else group.check_offset_delete()
 
     def on_topics_deleted(self, names: Iterable[str]) -> Iterator[Result]:
         """Delete all offsets, committed and pending, of topics that were deleted.
@@ -834,13 +1120,15 @@ class GroupCoordinator:
         listed = [
             ListedGroup(
                 group_id=group.group_id,
-                protocol_type=group.classic.protocol_type or "",
-                group_state=group.classic.state.value,
-                group_type=CLASSIC_TYPE,
+                protocol_type=group.protocol_type,
+                group_state=state,
+                group_type=kind,
             )
-            for group in self._groups.values()
-            if (not states or group.classic.state.value.lower() in states)
-            and (not types or CLASSIC_TYPE in types)
+            for group, state, kind in (
+                (group, group.state_name, CONSUMER_TYPE if group.is_consumer else CLASSIC_TYPE)
+                for group in self._groups.values()
+            )
+            if (not states or state.lower() in states) and (not types or kind in types)
         ]
         response = ListGroupsResponse(groups=listed)
         return Result(replies=[Reply(context.ticket, response)])
@@ -860,7 +1148,7 @@ class GroupCoordinator:
 
     def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
         group = self._groups.get(group_id)
-        if group is not None:
+        if group is not None and not group.is_consumer:
             return group.classic.describe()
         has_error = api_version >= FIRST_DESCRIBE_VERSION_WITH_ERRORS
         return DescribedGroup(
@@ -890,12 +1178,12 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         if group is None:
             return Code.GROUP_ID_NOT_FOUND
-        if group.classic.state is not State.EMPTY:
+        if group.has_members:
             return Code.NON_EMPTY_GROUP
         tombstones = [
             offset_tombstone(group_id, *partition) for partition in group.offsets.all_partitions()
         ]
-        results.add(group.partition, [*tombstones, group_tombstone(group_id)])
+        results.add(group.partition, [*tombstones, *group.tombstones()])
         return Code.NONE
 
     # --- results ---------------------------------------------------------------------------------
@@ -930,10 +1218,25 @@ def _set_codes(codes: PartitionCodes, offsets: Iterable[RequestedOffset], code: 
         codes[topic][requested.partition_index] = code
 
 
-def _commit_response(codes: PartitionCodes) -> OffsetCommitResponse:
+def _unknown_topic(topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        "",
+        topic.topic_id,
+        [
+            OffsetCommitResponsePartition(requested.partition_index, Code.UNKNOWN_TOPIC_ID)
+            for requested in topic.partitions
+        ],
+    )
+
+
+def _commit_response(
+    codes: PartitionCodes, topic_ids: Mapping[str, uuid.UUID]
+) -> OffsetCommitResponse:
     topics = [
         OffsetCommitResponseTopic(
-            topic, partitions=[OffsetCommitResponsePartition(*row) for row in of_topic.items()]
+            "" if topic in topic_ids else topic,
+            topic_ids.get(topic),
+            partitions=[OffsetCommitResponsePartition(*row) for row in of_topic.items()],
         )
         for topic, of_topic in codes.items()
     ]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
 
 NO_TIMESTAMP = -1
@@ -46,6 +47,19 @@ class OffsetReset(NamedTuple):
     committed: CommittedOffset
     offset: int
     leader_epoch: int
+
+
+class CommitCheck(NamedTuple):
+    """What came of a commit's member and epoch.
+
+    partition_code: for the partitions that the member has not had since `since_epoch`; None where
+    all may be committed.
+    """
+
+    code: Code
+    partition_code: Code | None = None
+    member_id: str = ""
+    since_epoch: int = 0
 
 
 class Expiry(NamedTuple):

@@ -7,6 +7,7 @@ BROKER 4             ""          the same, for every broker                    i
 BROKER_LOGGER 8      node.id     the levels of loggers (KIP-412); set bit by   until the process ends
                                  bit alone (KIP-339)
 CLIENT_METRICS 16    any         a subscription (KIP-714)                      in the metadata journal
+GROUP 32             any         a consumer group's timeouts (KIP-848)         in the metadata journal
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from barnabas.broker.config_entries import (
     broker_default_entries,
     broker_entries,
     client_metrics_entries,
+    group_entries,
     logger_entries,
     topic_entries,
 )
+from barnabas.broker.group_configs import check_group_configs
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import alter_configs as plain
@@ -110,6 +113,9 @@ def _entries(
     if resource_type == CLIENT_METRICS:
         _check_subscription_name(name)
         return client_metrics_entries(broker.metadata.client_metrics.get(name, {}))
+    if resource_type == GROUP:
+        _check_group_name(name)
+        return group_entries(broker.config, broker.metadata.group_configs.get(name, {}))
     if resource_type == BROKER_LOGGER:
         _check_broker_asked(broker, name, context)
         return logger_entries(loggers.levels())
@@ -159,8 +165,8 @@ def _check_resource_type(resource_type: int) -> None:
             Code.INVALID_REQUEST,
             f"Resources of type {resource_type} have no settings here, or not by this request: ask "
             f"for topics ({TOPIC}), "
-            f"brokers ({BROKER}), loggers ({BROKER_LOGGER}; not by AlterConfigs) or client metrics "
-            f"({CLIENT_METRICS}).",
+            f"brokers ({BROKER}), loggers ({BROKER_LOGGER}; not by AlterConfigs), client metrics "
+            f"({CLIENT_METRICS}) or groups ({GROUP}).",
         )
 
 
@@ -198,6 +204,11 @@ def _check_subscription_name(name: str) -> None:
         )
 
 
+def _check_group_name(name: str) -> None:
+    if not name:
+        raise KafkaError(Code.INVALID_REQUEST, "A group has a name: give one.")
+
+
 def on_list_config_resources(
     broker: Broker, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
@@ -213,7 +224,7 @@ def on_list_config_resources(
         BROKER: brokers,
         BROKER_LOGGER: brokers,
         CLIENT_METRICS: list(broker.metadata.client_metrics),
-        GROUP: [],
+        GROUP: list(broker.metadata.group_configs),
     }
     wanted = [CLIENT_METRICS]
     if context.api_version >= RESOURCE_TYPES_SINCE:
@@ -459,6 +470,16 @@ def _target(changing: _Changing, resource_type: int, name: str) -> _Target:
             lambda key: None,
             check_client_metrics,
             lambda configs: broker.metadata.set_client_metrics(name, configs),
+        )
+    if resource_type == GROUP:
+        _check_group_name(name)
+        return _Target(
+            {},  # there are no lists
+            broker.metadata.group_configs.get(name, {}),
+            Code.INVALID_CONFIG,
+            lambda key: None,
+            lambda configs: check_group_configs(broker.config, configs),
+            lambda configs: broker.metadata.set_group_configs(name, configs),
         )
     _check_resource_type(resource_type)
     if name == EVERY_BROKER:

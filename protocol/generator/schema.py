@@ -1,4 +1,5 @@
-"""Kafka's message schemas as values, from the JSON files that kafka-python ships.
+"""Kafka's message schemas as values, from the JSON files that kafka-python ships and, for messages
+that those lack, from `schemas/` beside this file, which are in the same form.
 
 A field has the versions in which it stands, those in which it may be null, and perhaps a tag.
 Source: Apache Kafka's clients/src/main/resources/common/message/README.md (the schema language).
@@ -10,8 +11,10 @@ import importlib.resources
 import json
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+OWN_SCHEMAS = Path(__file__).parent / "schemas"
 _COMMENTS = re.compile(r"^\s*//.*\n?", re.MULTILINE)
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 _ENDLESS = 1 << 15
@@ -81,7 +84,11 @@ def snake_case(name: str) -> str:
 
 def load(name: str) -> dict[str, Any]:
     """The schema of a message, by its name ("FetchRequest")."""
-    text = importlib.resources.read_text("kafka.protocol.schemas.resources", f"{name}.json")
+    own = OWN_SCHEMAS / f"{name}.json"
+    if own.exists():
+        text = own.read_text()
+    else:
+        text = importlib.resources.read_text("kafka.protocol.schemas.resources", f"{name}.json")
     schema: dict[str, Any] = json.loads(_COMMENTS.sub("", text))
     return schema
 

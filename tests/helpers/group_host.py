@@ -9,13 +9,16 @@ come to the same hard state.
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from barnabas.coordinator.classic_group import GroupSettings
+from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.group_coordinator import GroupCoordinator
 from barnabas.coordinator.result import Result, partition_for
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from barnabas.protocol.messages.join_group import JoinGroupRequestProtocol
 from barnabas.protocol.messages.leave_group import MemberIdentity
 from barnabas.protocol.messages.offset_commit import (
@@ -53,6 +56,8 @@ EVENTS = {
     "ListGroups": "on_list_groups",
     "DescribeGroups": "on_describe_groups",
     "DeleteGroups": "on_delete_groups",
+    "ConsumerGroupHeartbeat": "on_consumer_group_heartbeat",
+    "ConsumerGroupDescribe": "on_consumer_group_describe",
 }
 PARKED = "parked"
 CLIENT_ID, CLIENT_HOST = "client", "/192.0.2.7"
@@ -60,6 +65,42 @@ CLIENT_ID, CLIENT_HOST = "client", "/192.0.2.7"
 # (partition, key, value, producer) of a record, or (partition, None, (producer_id, producer_epoch,
 # commit), None) of a marker
 LogRow = tuple[int, bytes | None, Any, tuple[int, int] | None]
+
+
+class Directory:
+    """The host's topics as the coordinator sees them; a topic made anew has another id."""
+
+    def __init__(self, topics: dict[str, int]) -> None:
+        self._topics = topics
+        self._seen = dict(topics)
+        self._ids: dict[str, uuid.UUID] = {}
+        self._next_id = itertools.count(1)
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        if self._seen != self._topics:
+            for name in [name for name in self._ids if name not in self._topics]:
+                del self._ids[name]
+            self._seen, self._version = dict(self._topics), self._version + 1
+        return self._version
+
+    def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
+        if name not in self._topics:
+            return None
+        if name not in self._ids:
+            self._ids[name] = uuid.UUID(int=next(self._next_id))
+        return self._ids[name], self._topics[name]
+
+    def name(self, topic_id: uuid.UUID) -> str | None:
+        for name in self._topics:
+            known = self.topic(name)
+            if known is not None and known[0] == topic_id:
+                return name
+        return None
+
+    def names(self) -> list[str]:
+        return list(self._topics)
 
 
 class GroupHost:
@@ -75,10 +116,14 @@ class GroupHost:
         topics: Mapping[str, int] | None = None,
         now_ms: int = 1_000_000_000,
         checks: bool = True,
+        consumer_settings: ConsumerGroupSettings | None = None,
     ) -> None:
+        self.consumer_settings = consumer_settings or ConsumerGroupSettings()
+        self.overrides: dict[str, dict[str, int]] = {}
         self.settings = settings or GroupSettings()
         self.partition_count = partition_count
         self.topics = dict(TOPICS if topics is None else topics)
+        self.directory = Directory(self.topics)
         self.now_ms, self.wall_ahead_ms = now_ms, 0
         self.wall = WallClock()
         self.checks = checks
@@ -98,6 +143,10 @@ class GroupHost:
             partition_exists=lambda topic, partition: partition < self.topics.get(topic, 0),
             new_member_suffix=lambda: str(next(self._suffixes)),
             wall=self.wall,
+            topics=self.directory,
+            new_member_id=lambda: f"member-{next(self._suffixes)}",
+            consumer_settings=self.consumer_settings,
+            overrides=lambda group_id: self.overrides.get(group_id, {}),
         )
 
     def replayed(self, rows: Iterable[LogRow] | None = None) -> GroupCoordinator:
@@ -220,6 +269,54 @@ class GroupHost:
         ticket = self.send(name, version, **fields)
         assert ticket in self.answers, f"{name} waits"
         return self.answers[ticket]
+
+    def consumer_heartbeat(
+        self,
+        member: str = "m",
+        epoch: int = 0,
+        *,
+        group: str = "g",
+        version: int = 1,
+        client_id: str = CLIENT_ID,
+        owned: Mapping[str, Iterable[int]] | None = None,
+        **fields: Any,
+    ) -> Any:
+        """ConsumerGroupHeartbeat; one that joins tells what such a one has to tell.
+
+        Takes: owned, by the names of topics.
+        """
+        if epoch == 0:
+            fields = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"], **fields}
+            owned = {} if owned is None else owned
+        rows = None
+        if owned is not None:
+            rows = [
+                TopicPartitions(self.directory.topic(name)[0], list(numbers))  # type: ignore[index]
+                for name, numbers in owned.items()
+            ]
+        fields.setdefault("topic_partitions", rows)
+        ticket = self.send(
+            "ConsumerGroupHeartbeat",
+            version,
+            client_id,
+            group_id=group,
+            member_id=member,
+            member_epoch=epoch,
+            **fields,
+        )
+        return self.answers[ticket]
+
+    def assigned(self, answer: Any) -> dict[str, list[int]] | None:
+        """The partitions in an answer to a heartbeat, by the names of topics."""
+        if answer.assignment is None:
+            return None
+        return {
+            self.directory.name(row.topic_id) or "": row.partitions
+            for row in answer.assignment.topic_partitions
+        }
+
+    def describe_consumer_group(self, group: str = "g", version: int = 1) -> Any:
+        return self.call("ConsumerGroupDescribe", version, group_ids=[group]).groups[0]
 
     def join_later(
         self,

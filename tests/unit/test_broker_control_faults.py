@@ -204,7 +204,7 @@ def fill(message: Any, version: int) -> None:
     }  # fmt: skip
     module = sys.modules[type(message).__module__]
     for name in message.__slots__:
-        if name in ("coordinator_keys", "topic_names", "groups_names", "transactional_ids"):
+        if name in ("coordinator_keys", "topic_names", "groups_names", "group_ids", "transactional_ids"):
             setattr(message, name, ["one"])
         elif name == "partition_indexes":
             setattr(message, name, [0])

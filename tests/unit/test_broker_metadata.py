@@ -67,6 +67,9 @@ def filled(path: Path) -> bytes:
     metadata.set_client_metrics("s", {"interval.ms": "100"})
     metadata.set_client_metrics("gone", {"interval.ms": "100"})
     metadata.set_client_metrics("gone", {})
+    metadata.set_group_configs("g", {"consumer.session.timeout.ms": "50000"})
+    metadata.set_group_configs("gone", {"consumer.session.timeout.ms": "50000"})
+    metadata.set_group_configs("gone", {})
     metadata.set_next_producer_id(1000)
     metadata.add_partitions("a", 4)
     metadata.delete_topic("b")
@@ -90,6 +93,7 @@ def test_every_kind_of_change_is_there_after_a_restart(path: Path) -> None:
     assert metadata.broker_configs == {"log.retention.ms": "7"}
     assert metadata.broker_default_configs == {"log.retention.ms": "8"}
     assert metadata.client_metrics == {"s": {"interval.ms": "100"}}
+    assert metadata.group_configs == {"g": {"consumer.session.timeout.ms": "50000"}}
     assert metadata.next_producer_id == 1000
 
 
@@ -268,6 +272,7 @@ def test_a_journal_that_is_mostly_dead_is_written_anew(path: Path, change: str) 
     metadata.set_broker_configs({"log.retention.ms": "7"})
     metadata.set_broker_default_configs({"log.retention.ms": "8"})
     metadata.set_client_metrics("s", {"metrics": "*"})
+    metadata.set_group_configs("g", {"consumer.session.timeout.ms": "50000"})
     largest = 0
     for number in range(SMALLEST_REWRITE + 10):
         if change == "configs":
@@ -285,6 +290,7 @@ def test_a_journal_that_is_mostly_dead_is_written_anew(path: Path, change: str) 
             metadata.broker_configs,
             metadata.broker_default_configs,
             metadata.client_metrics,
+            metadata.group_configs,
         )
         return (metadata.topics, *settings, metadata.next_producer_id)
 

@@ -68,6 +68,12 @@ TESTED_AS_A_PART = {
     "broker/coordinator_edge.py": "unit/test_broker_failover.py",
     "broker/coordinator_runtime.py": "unit/test_broker_core.py",
     "broker/transaction_recovery.py": "unit/test_broker_decisions.py",
+    "broker/group_topics.py": "unit/test_broker_group_configs.py",
+    "coordinator/consumer_group.py": "unit/test_coordinator_consumer_groups.py",
+    "coordinator/consumer_group_settings.py": "unit/test_coordinator_consumer_groups.py",
+    "coordinator/consumer_group_change.py": "unit/test_coordinator_consumer_groups.py",
+    "coordinator/group_conversion.py": "unit/test_coordinator_classic_members.py",
+    "coordinator/group_timers.py": "unit/test_coordinator_consumer_groups.py",
     "coordinator/internal_topics.py": "unit/test_broker_handlers_topics.py",
     "protocol/records.py": "property/test_storage_record_walk.py",
 }

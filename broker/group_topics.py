@@ -1,0 +1,45 @@
+"""The topics of the broker, as the coordinator of groups sees them."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.broker.topics import TopicRegistry
+
+
+class GroupTopics:
+    """Topics with all their logs, by name and by id."""
+
+    def __init__(self, topics: TopicRegistry) -> None:
+        self._topics = topics
+
+    @property
+    def version(self) -> int:
+        """It rises whenever a topic comes, grows or goes."""
+        return self._topics.version
+
+    def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
+        """The id of a topic, and how many partitions it has; None where there is none."""
+        partition_count = len(self._topics.partitions_of(name))
+        topic = self._topics.metadata.topic(name) if partition_count else None
+        return None if topic is None else (topic.topic_id, partition_count)
+
+    def name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of the topic of that id."""
+        topic = self._topics.metadata.topic_by_id(topic_id)
+        return None if topic is None or topic.name not in self._topics else topic.name
+
+    def names(self) -> Iterator[str]:
+        """All topics but those of the broker itself."""
+        for name, topic in self._topics.metadata.topics.items():
+            if not topic.internal and name in self._topics:
+                yield name
+
+
+def short_text(one: uuid.UUID) -> str:
+    """An id in 22 letters, as Apache Kafka writes them."""
+    return base64.urlsafe_b64encode(one.bytes).decode().rstrip("=")

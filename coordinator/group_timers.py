@@ -1,0 +1,20 @@
+"""The kinds of timers of groups; each is keyed (kind, group, member).
+
+classic_group.py and consumer_groups.py say what each means there.
+"""
+
+from __future__ import annotations
+
+from barnabas.coordinator.timers import Timers
+
+TimerKey = tuple[str, str, str]
+SESSION, JOIN, SYNC, RETENTION = "session", "join", "sync", "retention"
+REBALANCE, PATTERNS = "rebalance", "patterns"
+
+OF_MEMBERS = (SESSION, REBALANCE, JOIN, SYNC)
+
+
+def cancel_member(timers: Timers[TimerKey], group_id: str, member_id: str) -> None:
+    """Forget all deadlines of a member."""
+    for kind in OF_MEMBERS:
+        timers.cancel((kind, group_id, member_id))

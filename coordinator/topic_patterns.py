@@ -1,0 +1,539 @@
+"""Patterns of topics' names in RE2's syntax, matched in time linear in the name.
+
+A pattern is parsed, made a nondeterministic automaton (Thompson's construction), and run as a
+deterministic one whose states are made when a name first reaches them. Nothing backtracks, so no
+pattern of a client can hold up the broker: `(a+)+$` costs as much as `a+`.
+
+    understood   literals, `.`, classes with ranges and `[:alpha:]`, `\\d \\D \\w \\W \\s \\S`,
+                 `\\pL` and the like, escapes, `\\Q...\\E`, groups of every kind, `|`, `* + ?`
+                 and `{n,m}` with their lazy forms, flags `(?i)` `(?s)` `(?U)` `(?m)`, anchors
+                 `^ $ \\A \\z`
+    refused      what RE2 refuses: look-around, references back, possessive and nested repetition,
+                 counts above 1,000; besides, `\\b` and `\\B`, which have no use in a whole name,
+                 and patterns that come to more than 20,000 states
+
+A name matches as a whole, as with Apache Kafka. It has the letters of topics' names alone, so a
+class is the set of those among them, and `\\p{...}` knows the general categories and no scripts.
+
+Source: RE2's wiki, "Syntax"; KIP-848, "Regular Expressions".
+"""
+
+from __future__ import annotations
+
+import string
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
+MAX_REPEAT = 1000
+MAX_STATES = 20_000
+MAX_DEPTH = 200
+MAX_CACHED_STATES = 2_000
+
+_CLASSES = {
+    "d": frozenset(string.digits),
+    "w": frozenset(string.ascii_letters + string.digits + "_"),
+    "s": frozenset("\t\n\f\r "),
+}
+_POSIX_CLASSES = {
+    "alnum": frozenset(string.ascii_letters + string.digits),
+    "alpha": frozenset(string.ascii_letters),
+    "ascii": frozenset(map(chr, range(128))),
+    "blank": frozenset("\t "),
+    "cntrl": frozenset(map(chr, (*range(32), 127))),
+    "digit": frozenset(string.digits),
+    "graph": frozenset(map(chr, range(33, 127))),
+    "lower": frozenset(string.ascii_lowercase),
+    "print": frozenset(map(chr, range(32, 127))),
+    "punct": frozenset(string.punctuation),
+    "space": frozenset("\t\n\v\f\r "),
+    "upper": frozenset(string.ascii_uppercase),
+    "word": frozenset(string.ascii_letters + string.digits + "_"),
+    "xdigit": frozenset(string.hexdigits),
+}
+_CONTROLS = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
+_OCTAL = tuple("01234567")
+_HIGHEST_CODE_POINT = 0x10FFFF
+
+
+class InvalidPatternError(ValueError):
+    """The text is no pattern of RE2's syntax; it says what is wrong, and where."""
+
+
+# --- what a pattern is made of ------------------------------------------------------------------
+
+
+class _One(NamedTuple):
+    """One letter of the set."""
+
+    letters: frozenset[str]
+
+
+class _Sequence(NamedTuple):
+    parts: list[_Node]
+
+
+class _Choice(NamedTuple):
+    options: list[_Node]
+
+
+class _Repeat(NamedTuple):
+    """`highest`: None for no bound."""
+
+    part: _Node
+    lowest: int
+    highest: int | None
+
+
+class _Start(NamedTuple):
+    """Nothing, at the beginning of the name alone."""
+
+
+class _End(NamedTuple):
+    """Nothing, at the end of the name alone."""
+
+
+_Node = _One | _Sequence | _Choice | _Repeat | _Start | _End
+
+
+class _Parser:
+    """One pattern's text, read from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at, self._depth = text, 0, 0
+        self._ignores_case = False
+        self._group_names: set[str] = set()
+
+    def parse(self) -> _Node:
+        node = self._choice()
+        if self._at < len(self._text):
+            self._refuse("there is a ')' without its '('")
+        return node
+
+    def _refuse(self, reason: str) -> None:
+        raise InvalidPatternError(f"{reason} (at letter {self._at + 1} of {self._text!r})")
+
+    def _take(self, text: str) -> bool:
+        """Whether the text comes next; then it is passed."""
+        if not self._text.startswith(text, self._at):
+            return False
+        self._at += len(text)
+        return True
+
+    def _next(self) -> str:
+        if self._at >= len(self._text):
+            self._refuse("the pattern ends too early")
+        self._at += 1
+        return self._text[self._at - 1]
+
+    def _choice(self) -> _Node:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self._refuse(f"groups are nested more than {MAX_DEPTH} deep")
+        options = [self._sequence()]
+        while self._take("|"):
+            options.append(self._sequence())
+        self._depth -= 1
+        return options[0] if len(options) == 1 else _Choice(options)
+
+    def _sequence(self) -> _Node:
+        parts: list[_Node] = []
+        while self._at < len(self._text) and self._text[self._at] not in "|)":
+            if self._take("\\Q"):
+                literal, _, rest = self._text[self._at :].partition("\\E")
+                self._at = len(self._text) - len(rest)
+                parts += [self._literal(letter) for letter in literal]
+                if literal:
+                    parts[-1] = self._repeated(parts[-1])
+                continue
+            atom = self._atom()
+            if atom is not None:
+                parts.append(self._repeated(atom))
+        return _Sequence(parts)
+
+    # --- repetition ------------------------------------------------------------------------------
+
+    def _repeated(self, node: _Node) -> _Node:
+        bounds = self._bounds()
+        if bounds is None:
+            return node
+        self._take("?")  # lazy or not: the same names match
+        if self._at < len(self._text) and self._text[self._at] in "*+?":
+            self._refuse("a repetition is repeated")
+        start = self._at
+        if self._bounds() is not None:
+            self._at = start
+            self._refuse("a repetition is repeated")
+        return _Repeat(node, *bounds)
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        """What comes next, if that is a repetition."""
+        if self._take("*"):
+            return 0, None
+        if self._take("+"):
+            return 1, None
+        if self._take("?"):
+            return 0, 1
+        return self._counted()
+
+    def _counted(self) -> tuple[int, int | None] | None:
+        """Of `{n}`, `{n,}` and `{n,m}`; anything else in braces stands for itself."""
+        end = self._text.find("}", self._at)
+        if not self._text.startswith("{", self._at) or end < 0:
+            return None
+        lowest, comma, highest = self._text[self._at + 1 : end].partition(",")
+        if not _is_number(lowest) or (highest and not _is_number(highest)):
+            return None
+        first = int(lowest)
+        last = int(highest) if highest else None if comma else first
+        if max(first, last or 0) > MAX_REPEAT or (last is not None and last < first):
+            self._refuse(f"a repetition has wrong bounds: 0 to {MAX_REPEAT}, the lowest first")
+        self._at = end + 1
+        return first, last
+
+    # --- one part --------------------------------------------------------------------------------
+
+    def _atom(self) -> _Node | None:
+        """One part; None for flags, which match nothing."""
+        start = self._at
+        if self._bounds() is not None:
+            self._at = start
+            self._refuse("there is nothing to repeat")
+        letter = self._next()
+        if letter == "(":
+            return self._group()
+        if letter == "[":
+            return _One(self._bracket())
+        if letter == ".":
+            return _One(LETTERS)
+        if letter == "^":
+            return _Start()
+        if letter == "$":
+            return _End()
+        if letter == "\\":
+            return self._escape()
+        return self._literal(letter)
+
+    def _literal(self, letter: str) -> _One:
+        return _One(self._both_cases(frozenset(letter)))
+
+    def _both_cases(self, letters: frozenset[str]) -> frozenset[str]:
+        if not self._ignores_case:
+            return letters
+        return letters | {other for one in letters for other in (one.lower(), one.upper())}
+
+    def _group(self) -> _Node | None:
+        before = self._ignores_case
+        if self._take("?"):
+            if self._take("P<") or (
+                self._text.startswith("<", self._at)
+                and not self._text.startswith(("<=", "<!"), self._at)
+                and self._take("<")
+            ):
+                self._group_name()
+            elif self._flags():
+                return None  # they hold to the end of the group around them
+        node = self._choice()
+        if not self._take(")"):
+            self._refuse("there is a '(' without its ')'")
+        self._ignores_case = before
+        return node
+
+    def _group_name(self) -> None:
+        end = self._text.find(">", self._at)
+        name = self._text[self._at : end] if end >= 0 else ""
+        if not name or not name.replace("_", "a").isalnum() or name in self._group_names:
+            self._refuse("the name of a group is wrong, or given twice")
+        self._group_names.add(name)
+        self._at = end + 1
+
+    def _flags(self) -> bool:
+        """Read `i-s)` or `i-s:`. Gives whether it was the former, without a group."""
+        value, count = True, 0
+        while True:
+            letter = self._next()
+            if letter in ":)":
+                if not value and not count:
+                    self._refuse("there is no flag after the '-'")
+                return letter == ")"
+            if letter == "-" and value:
+                value, count = False, 0
+                continue
+            if letter not in "imsU":
+                self._at -= 1
+                self._refuse("RE2 has no such group: it neither looks around nor refers back")
+            count += 1
+            if letter == "i":
+                self._ignores_case = value
+
+    def _escape(self) -> _Node:
+        letter = self._next()
+        if letter == "A":
+            return _Start()
+        if letter == "z":
+            return _End()
+        if letter in "bB":
+            self._refuse("boundaries of words are not understood here: name what stands there")
+        if letter == "C":
+            return _One(LETTERS)
+        letters = self._class_escape(letter)
+        if letters is not None:
+            return _One(letters)
+        return self._literal(self._letter_escape(letter))
+
+    def _class_escape(self, letter: str) -> frozenset[str] | None:
+        """The letters of `\\d` and `\\pL`; None where it is no class."""
+        if letter in "dws":
+            return _CLASSES[letter]
+        if letter in "DWS":
+            return LETTERS - _CLASSES[letter.lower()]
+        if letter in "pP":
+            return self._category(is_negated=letter == "P")
+        return None
+
+    def _category(self, *, is_negated: bool) -> frozenset[str]:
+        name = self._next()
+        if name == "{":
+            end = self._text.find("}", self._at)
+            name = self._text[self._at : end] if end >= 0 else ""
+            self._at = end + 1 if end >= 0 else self._at
+        if name.startswith("^"):
+            name, is_negated = name[1:], not is_negated
+        if name not in ("L", "N", "P", "S", "Z", "C", "M", "Lu", "Ll", "Nd", "Pd", "Pc", "Po"):
+            self._refuse("that is no general category that topics' names have letters of")
+        letters = frozenset(one for one in LETTERS if unicodedata.category(one).startswith(name))
+        return LETTERS - letters if is_negated else self._both_cases(letters)
+
+    def _letter_escape(self, letter: str) -> str:
+        """The letter that an escape stands for."""
+        if letter in _CONTROLS:
+            return _CONTROLS[letter]
+        if letter == "x":
+            return self._hexadecimal()
+        if letter == "0" or (letter in _OCTAL and self._text[self._at : self._at + 1] in _OCTAL):
+            return self._octal(letter)
+        if letter.isalnum() or letter == "_" or ord(letter) >= 128:
+            self._at -= 1
+            self._refuse(f"RE2 has no escape \\{letter}")
+        return letter
+
+    def _octal(self, digits: str) -> str:
+        while len(digits) < 3 and self._text[self._at : self._at + 1] in _OCTAL:
+            digits += self._next()
+        return chr(int(digits, 8))
+
+    def _hexadecimal(self) -> str:
+        if self._take("{"):
+            end = self._text.find("}", self._at)
+            digits = self._text[self._at : end] if end >= 0 else ""
+            self._at = end + 1 if end >= 0 else self._at
+        else:
+            digits = self._text[self._at : self._at + 2]
+            self._at += 2
+            if len(digits) < 2:
+                digits = ""
+        if not digits or any(digit not in string.hexdigits for digit in digits):
+            self._refuse("a letter's hexadecimal number is wrong")
+        if int(digits, 16) > _HIGHEST_CODE_POINT:
+            self._refuse("there is no letter of that number")
+        return chr(int(digits, 16))
+
+    # --- classes ---------------------------------------------------------------------------------
+
+    def _bracket(self) -> frozenset[str]:
+        is_negated = self._take("^")
+        letters: frozenset[str] = frozenset()
+        is_first = True
+        while is_first or not self._take("]"):
+            is_first = False
+            if self._take("[:"):
+                letters |= self._posix_class()
+                continue
+            if self._take("\\"):
+                escaped = self._next()
+                letters_of_class = self._class_escape(escaped)
+                if letters_of_class is not None:
+                    letters |= letters_of_class
+                    continue
+                first = self._letter_escape(escaped)
+            else:
+                first = self._next()
+            letters |= self._range(first)
+        letters = self._both_cases(letters)
+        return LETTERS - letters if is_negated else letters
+
+    def _range(self, first: str) -> frozenset[str]:
+        """The letters from `first` to the one after a dash; that one alone without a dash."""
+        if not self._text.startswith("-", self._at) or self._text.startswith("-]", self._at):
+            return frozenset(first)
+        self._at += 1
+        last = self._letter_escape(self._next()) if self._take("\\") else self._next()
+        if last < first:
+            self._refuse("a range of letters ends before it begins")
+        # also those that become one of a name's letters by the other case
+        return frozenset(one for one in LETTERS if first <= one <= last)
+
+    def _posix_class(self) -> frozenset[str]:
+        end = self._text.find(":]", self._at)
+        name = self._text[self._at : end] if end >= 0 else ""
+        is_negated = name.startswith("^")
+        letters = _POSIX_CLASSES.get(name.removeprefix("^"))
+        if letters is None:
+            self._refuse("there is no such class of letters")
+        assert letters is not None
+        self._at = end + 2
+        return LETTERS - letters if is_negated else letters
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+# --- the automaton ------------------------------------------------------------------------------
+
+_ACCEPT = 0
+_States = frozenset[int]
+
+
+@dataclass(slots=True)
+class _Automaton:
+    """The nondeterministic automaton; state 0 accepts.
+
+    letters: by state, those that lead on to `following`; None where the state leads on at once,
+    to all of `following`. is_start, is_end: such a state leads on at the beginning or end alone.
+    """
+
+    letters: list[frozenset[str] | None] = field(default_factory=lambda: [None])
+    following: list[tuple[int, ...]] = field(default_factory=lambda: [()])
+    condition: list[type[_Start] | type[_End] | None] = field(default_factory=lambda: [None])
+
+    def add(
+        self,
+        following: tuple[int, ...],
+        letters: frozenset[str] | None = None,
+        condition: type[_Start] | type[_End] | None = None,
+    ) -> int:
+        if len(self.letters) >= MAX_STATES:
+            raise InvalidPatternError(
+                f"the pattern is too large: it comes to more than {MAX_STATES} states"
+            )
+        self.letters.append(letters)
+        self.following.append(following)
+        self.condition.append(condition)
+        return len(self.letters) - 1
+
+    def build(self, node: _Node, then: int) -> int:
+        """Add the states of a part that is followed by the state `then`. Gives its first state."""
+        match node:
+            case _One(letters):
+                return self.add((then,), letters)
+            case _Sequence(parts):
+                for part in reversed(parts):
+                    then = self.build(part, then)
+                return then
+            case _Choice(options):
+                return self.add(tuple([self.build(option, then) for option in options]))
+            case _Repeat(part, lowest, highest):
+                return self._build_repeat(part, lowest, highest, then)
+            case _Start() | _End():
+                return self.add((then,), condition=type(node))
+
+    def _build_repeat(self, part: _Node, lowest: int, highest: int | None, then: int) -> int:
+        if highest is None:
+            loop = self.add(())
+            self.following[loop] = (self.build(part, loop), then)
+            then = loop
+        else:
+            end = then
+            for _ in range(highest - lowest):
+                then = self.add((self.build(part, then), end))
+        for _ in range(lowest):
+            then = self.build(part, then)
+        return then
+
+    def closure(self, states: tuple[int, ...], *, is_start: bool, is_end: bool) -> _States:
+        """The states reached without a letter that accept, or wait for a letter or the end."""
+        seen, waiting = set(states), list(states)
+        while waiting:
+            state = waiting.pop()
+            if self.letters[state] is not None:
+                continue
+            condition = self.condition[state]
+            if (condition is _Start and not is_start) or (condition is _End and not is_end):
+                continue
+            for following in self.following[state]:
+                if following not in seen:
+                    seen.add(following)
+                    waiting.append(following)
+        return frozenset(seen)
+
+
+class TopicPattern:
+    """A pattern of topics' names.
+
+    Takes:  text, in RE2's syntax.
+    Raises: InvalidPatternError.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._automaton = _Automaton()
+        try:
+            self._first = self._automaton.build(_Parser(text).parse(), _ACCEPT)
+        except RecursionError as error:
+            raise InvalidPatternError("the pattern is nested too deep") from error
+        self._forget()
+
+    def _forget(self) -> None:
+        start = self._automaton.closure((self._first,), is_start=True, is_end=False)
+        self._steps: dict[_States, dict[str, _States]] = {start: {}}
+        self._accepts: dict[_States, bool] = {}
+        self._start = start
+
+    def matches(self, name: str) -> bool:
+        """Whether the whole name matches. O(length), once its states have been met."""
+        if len(self._steps) > MAX_CACHED_STATES:
+            self._forget()
+        if not name:
+            states = self._automaton.closure((self._first,), is_start=True, is_end=True)
+            return _ACCEPT in states
+        states = self._start
+        for letter in name:
+            steps = self._steps.setdefault(states, {})
+            following = steps.get(letter)
+            if following is None:
+                following = steps[letter] = self._step(states, letter)
+            states = following
+            if not states:
+                return False
+        accepts = self._accepts.get(states)
+        if accepts is None:
+            end = self._automaton.closure(tuple(states), is_start=False, is_end=True)
+            accepts = self._accepts[states] = _ACCEPT in end
+        return accepts
+
+    def _step(self, states: _States, letter: str) -> _States:
+        automaton = self._automaton
+        reached = [
+            following
+            for state in sorted(states)
+            if (letters := automaton.letters[state]) is not None and letter in letters
+            for following in automaton.following[state]
+        ]
+        return automaton.closure(tuple(reached), is_start=False, is_end=False)
+
+
+def pattern_reader() -> Callable[[str], TopicPattern]:
+    """A function that makes patterns, and remembers the last hundred."""
+    made: dict[str, TopicPattern] = {}
+
+    def read(text: str) -> TopicPattern:
+        pattern = made.pop(text, None) or TopicPattern(text)
+        made[text] = pattern
+        if len(made) > 100:
+            del made[next(iter(made))]
+        return pattern
+
+    return read

@@ -1,0 +1,103 @@
+"""Server-side assignors (KIP-848, "Server Side Assignors").
+
+tests/property/test_coordinator_assignors.py holds `uniform` to the best balance that there is.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from barnabas.coordinator.assignors import (
+    Assignment,
+    MemberToAssign,
+    assign_range,
+    assign_uniform,
+)
+
+T, U, V = (uuid.UUID(int=number) for number in (1, 2, 3))
+
+
+def members(
+    wanted: Mapping[str, tuple[uuid.UUID, ...]],
+    had: Mapping[str, Assignment] | None = None,
+    instances: Mapping[str, str] | None = None,
+) -> dict[str, MemberToAssign]:
+    return {
+        name: MemberToAssign(
+            (instances or {}).get(name), frozenset(topics), (had or {}).get(name, {})
+        )
+        for name, topics in wanted.items()
+    }
+
+
+def test_uniform_shares_out_evenly() -> None:
+    given = assign_uniform(members({"a": (T,), "b": (T,)}), {T: 5})
+    assert given == {"a": {T: (0, 1, 4)}, "b": {T: (2, 3)}}
+
+
+def test_uniform_moves_no_more_than_a_new_member_needs() -> None:
+    had = {"a": {T: (0, 1, 2)}, "b": {T: (3, 4, 5)}}
+    given = assign_uniform(members({"a": (T,), "b": (T,), "c": (T,)}, had), {T: 6})
+    assert given == {"a": {T: (0, 1)}, "b": {T: (3, 4)}, "c": {T: (2, 5)}}
+
+
+def test_uniform_gives_what_a_member_left_to_the_others() -> None:
+    had = {"a": {T: (0, 3)}, "c": {T: (2,)}}
+    given = assign_uniform(members({"a": (T,), "c": (T,)}, had), {T: 4})
+    assert given == {"a": {T: (0, 3)}, "c": {T: (1, 2)}}
+
+
+def test_an_assignment_that_stays_is_the_very_same_object() -> None:
+    had = {"a": {T: (0,)}, "b": {T: (1,)}}
+    given = assign_uniform(members({"a": (T,), "b": (T,), "c": (T,)}, had), {T: 2})
+    assert given["a"] is had["a"] and given["b"] is had["b"] and given["c"] == {}
+
+
+def test_uniform_takes_away_partitions_that_are_gone_and_those_that_two_had() -> None:
+    had = {"a": {T: (0, 1, 9), V: (0,)}, "b": {T: (1,)}}
+    given = assign_uniform(members({"a": (T,), "b": (T,)}, had), {T: 2})
+    assert given == {"a": {T: (0,)}, "b": {T: (1,)}}
+
+
+def test_uniform_with_subscriptions_of_their_own() -> None:
+    given = assign_uniform(members({"a": (T, U), "b": (U,)}), {T: 3, U: 3})
+    assert given == {"a": {T: (0, 1, 2)}, "b": {U: (0, 1, 2)}}
+
+
+def test_uniform_hands_on_along_a_path() -> None:
+    """a has two and c none; they have no topic in common, but b is between them."""
+    had = {"a": {T: (0, 1)}, "b": {U: (0,)}}
+    given = assign_uniform(members({"a": (T,), "b": (T, U), "c": (U,)}, had), {T: 2, U: 1})
+    assert sorted(sum(map(len, one.values())) for one in given.values()) == [1, 1, 1]
+    assert given == {"a": {T: (0,)}, "b": {T: (1,)}, "c": {U: (0,)}}
+
+
+def test_a_topic_that_nobody_wants_and_members_that_want_nothing() -> None:
+    assert assign_uniform({}, {T: 1}) == {}
+    assert assign_uniform(members({"a": ()}), {T: 1}) == {"a": {}}
+    assert assign_uniform(members({"a": (), "b": (U,)}), {T: 1, U: 1}) == {"a": {}, "b": {U: (0,)}}
+    assert assign_range(members({"a": ()}), {T: 1}) == {"a": {}}
+
+
+def test_range_gives_runs_and_the_same_of_topics_of_a_size() -> None:
+    given = assign_range(members({"b": (T, U), "a": (T, U), "c": (T,)}), {T: 7, U: 7})
+    assert given == {
+        "a": {T: (0, 1, 2), U: (0, 1, 2, 3)},
+        "b": {T: (3, 4), U: (4, 5, 6)},
+        "c": {T: (5, 6)},
+    }
+    alike = assign_range(members({"b": (T, U), "a": (T, U)}), {T: 5, U: 5})
+    assert all(given[T] == given[U] for given in alike.values())
+
+
+def test_range_keeps_the_runs_of_instances_that_come_back_under_another_id() -> None:
+    wanted = {"x": (T,), "y": (T,), "z": (T,)}
+    first = assign_range(members(wanted, instances={"x": "1", "y": "2"}), {T: 3})
+    wanted = {"a": (T,), "y": (T,), "z": (T,)}
+    second = assign_range(members(wanted, instances={"a": "1", "y": "2"}), {T: 3})
+    assert first["x"] == second["a"] and first["y"] == second["y"] and first["z"] == second["z"]
+
+
+def test_range_gives_nothing_to_members_that_are_too_many() -> None:
+    assert assign_range(members({"a": (T,), "b": (T,)}), {T: 1}) == {"a": {T: (0,)}, "b": {}}

@@ -1,0 +1,331 @@
+"""Classic members in consumer groups, and groups that change their protocol (KIP-848, "Supporting
+Online Consumer Group Upgrade"), by what Apache Kafka 4.3 answered (`a_group_changes_its_protocol`,
+`a_classic_member_among_consumers`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.group_host import GroupHost, GroupMember, subscription
+
+from barnabas.coordinator.classic_group import GroupSettings
+from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.consumer_protocol import read_assignment, write_assignment
+from barnabas.protocol.errors import Code
+
+SESSION_MS, REBALANCE_MS = 10_000, 3_000
+LEAVE = -1
+CONSUMER, CLASSIC = "consumer", "classic"
+
+
+def new_host(
+    policy: str = "bidirectional", classic: GroupSettings | None = None, **more: Any
+) -> GroupHost:
+    consumer_settings = ConsumerGroupSettings(
+        assignment_interval_ms=0, migration_policy=policy, **more
+    )
+    return GroupHost(topics={"t": 4, "u": 2}, settings=classic, consumer_settings=consumer_settings)
+
+
+def new_member(host: GroupHost, **join: Any) -> GroupMember:
+    """A classic member that has joined, and not synced."""
+    member = GroupMember(host, topics=["t"], **join)
+    if member.generation < 0:
+        member.join()
+    return member
+
+
+def classic_group(host: GroupHost, *partitions: int, **join: Any) -> GroupMember:
+    """A stable classic group of one, with those partitions."""
+    member = new_member(host, **join)
+    assignment = write_assignment(0, {"t": list(partitions)} if partitions else {})
+    assert member.sync({member.id: assignment}).error_code == Code.NONE
+    return member
+
+
+def parts(member: GroupMember) -> list[int]:
+    answer = member.sync()
+    assert answer.error_code == Code.NONE
+    given = read_assignment(answer.assignment)
+    assert given is not None
+    return given.get("t", [])
+
+
+def kind_and_state(host: GroupHost) -> tuple[str, str]:
+    (row,) = host.call("ListGroups", 5).groups
+    return row.group_type, row.group_state
+
+
+# --- a classic member among consumers -----------------------------------------------------------
+
+
+def test_it_joins_learns_and_leaves() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    old = GroupMember(host, topics=["t"])
+    answer = old.join()
+    assert (answer.error_code, answer.generation_id, answer.protocol_name) == (0, 3, "range")
+    assert (answer.leader, answer.members, answer.protocol_type) == ("", [], "consumer")
+    assert (old.heartbeat(), parts(old)) == (Code.NONE, [])
+    told = host.consumer_heartbeat("m", 2)
+    kept = host.assigned(told)
+    assert kept is not None and len(kept["t"]) == 2
+    assert old.heartbeat() == Code.NONE  # nothing is free yet
+    assert host.consumer_heartbeat("m", 2, owned=kept).member_epoch == 3
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    assert old.join().generation_id == 3
+    assert sorted(parts(old) + kept["t"]) == [0, 1, 2, 3]
+    assert old.heartbeat() == Code.NONE
+    types = {row.member_id: row.member_type for row in host.describe_consumer_group().members}
+    assert types == {"m": 1, old.id: 0}
+    assert old.leave().members[0].error_code == Code.NONE
+    assert kind_and_state(host)[0] == CONSUMER
+    assert host.assigned(host.consumer_heartbeat("m", 3)) == {"t": [0, 1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    ("join", "code"),
+    [
+        ({}, Code.MEMBER_ID_REQUIRED),
+        ({"kind": "connect"}, Code.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": {}}, Code.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": {"range": b"x"}}, Code.MEMBER_ID_REQUIRED),
+        ({"member": "known", "protocols": {"range": b"x"}}, Code.INCONSISTENT_GROUP_PROTOCOL),
+        ({"member": "x", "instance": "i"}, Code.UNKNOWN_MEMBER_ID),
+        ({"session_ms": 1}, Code.INVALID_SESSION_TIMEOUT),
+    ],
+)
+def test_joins_that_are_refused(join: dict[str, Any], code: Code) -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    answer = host.join("g", **{"protocols": {"range": subscription("t")}, **join})
+    assert answer.error_code == code
+
+
+def test_classic_members_share_a_protocol() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    new_member(host)
+    other = {"roundrobin": subscription("t")}
+    assert host.join("g", "x", protocols=other).error_code == Code.INCONSISTENT_GROUP_PROTOCOL
+    both = {**other, "range": subscription("t")}
+    answer = host.join("g", "x", protocols=both)
+    assert (answer.error_code, answer.protocol_name) == (Code.NONE, "roundrobin")
+
+
+def test_the_group_may_be_full_or_the_policy_against_it() -> None:
+    host = new_host(max_size=1)
+    host.consumer_heartbeat("m")
+    full = host.join("g", "x", protocols={"range": subscription("t")})
+    assert full.error_code == Code.GROUP_MAX_SIZE_REACHED
+    host = new_host("disabled")
+    host.consumer_heartbeat("m")
+    refused = host.join("g", "x", protocols={"range": subscription("t")})
+    assert refused.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_requests_of_a_consumer_in_the_classic_way() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    assert host.heartbeat("g", 2, "m") == Code.UNKNOWN_MEMBER_ID
+    assert host.sync("g", 2, "m").error_code == Code.UNKNOWN_MEMBER_ID
+    assert host.leave("g", ("m", None), ("m", None)).members[1].error_code == 25
+    assert host.consumer_heartbeat("m", 2).error_code == Code.UNKNOWN_MEMBER_ID
+
+
+def test_generations_protocols_and_instances_are_checked() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    old = new_member(host, instance="i")
+    assert old.heartbeat(old.generation + 1) == Code.ILLEGAL_GENERATION
+    assert host.heartbeat("g", old.generation, "x", "i") == Code.FENCED_INSTANCE_ID
+    assert host.heartbeat("g", old.generation, "x", "j") == Code.UNKNOWN_MEMBER_ID
+    assert old.sync(kind="connect").error_code == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert old.sync(protocol="sticky").error_code == Code.INCONSISTENT_GROUP_PROTOCOL
+    old.generation += 1
+    assert old.sync().error_code == Code.ILLEGAL_GENERATION
+    assert host.leave("g", ("", "i")).members[0].error_code == Code.NONE
+
+
+def test_one_that_is_silent_does_not_sync_or_does_not_join_again_is_removed() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m", subscribed_topic_names=[])
+    old = new_member(host)
+    host.pass_time(REBALANCE_MS - 1)
+    assert old.heartbeat() == Code.NONE
+    host.pass_time(1)
+    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID  # it has not synced
+
+    old = new_member(host)
+    parts(old)
+    host.pass_time(SESSION_MS - 1)
+    assert old.heartbeat() == Code.NONE
+    host.consumer_heartbeat("n")  # there is something to learn
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    host.pass_time(REBALANCE_MS - 1)
+    assert old.sync().error_code == Code.REBALANCE_IN_PROGRESS
+    host.pass_time(1)
+    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID
+
+    old = new_member(host)
+    parts(old)
+    host.pass_time(SESSION_MS)
+    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID
+
+
+def test_commits_of_a_classic_member_are_judged_by_its_generation() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m", subscribed_topic_names=[])
+    old = new_member(host)
+    parts(old)
+    assert old.commit({"t": {0: 1}}) == {("t", 0): Code.NONE}
+    assert old.commit({"t": {0: 1}}, old.generation - 1) == {("t", 0): Code.ILLEGAL_GENERATION}
+
+
+# --- a classic group becomes a consumer group ---------------------------------------------------
+
+
+def test_a_consumer_joins_a_classic_group() -> None:
+    host = new_host()
+    old = classic_group(host, 0, 1, 2, 3)
+    host.commit("g", {"t": {0: 5}}, generation=old.generation, member=old.id)
+    answer = host.consumer_heartbeat("m")
+    assert (answer.error_code, answer.member_epoch, host.assigned(answer)) == (0, 2, {})
+    assert kind_and_state(host) == (CONSUMER, "Reconciling")
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    joined = old.join()
+    assert (joined.generation_id, joined.protocol_name) == (2, "range")
+    mine = parts(old)
+    given = host.assigned(host.consumer_heartbeat("m", 2))
+    assert given is not None and len(mine) == 2
+    assert sorted(mine + given["t"]) == [0, 1, 2, 3]
+    assert host.fetch("g") == {("t", 0): (5, "")}
+
+
+def test_members_that_wait_hear_that_they_are_to_join_again() -> None:
+    host = new_host()
+    old = classic_group(host, 0)
+    waiting = host.join_later("g", "", protocols={"range": subscription("t")}, version=3)
+    assert waiting in host.waiting()
+    assert host.consumer_heartbeat("m").error_code == Code.NONE
+    assert host.answers[waiting].error_code == Code.REBALANCE_IN_PROGRESS
+    host.pass_time(SESSION_MS)
+    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID  # its session goes on
+    assert host.waiting() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "join"),
+    [
+        ({"policy": "disabled"}, {}),
+        ({"policy": "downgrade"}, {}),
+        ({"max_size": 0}, {}),
+        ({}, {"kind": "connect"}),
+        ({}, {"protocols": {"range": b"x"}}),
+    ],
+)
+def test_classic_groups_that_stay_so(settings: dict[str, Any], join: dict[str, Any]) -> None:
+    host = new_host(**settings)
+    classic_group(host, 0, **join)
+    before = len(host.log)
+    assert host.consumer_heartbeat("m").error_code == Code.GROUP_ID_NOT_FOUND
+    assert (len(host.log), kind_and_state(host)) == (before, (CLASSIC, "Stable"))
+
+
+def test_assignments_that_cannot_be_read_keep_a_group_classic() -> None:
+    host = new_host()
+    member = new_member(host)
+    member.sync({member.id: b"mine"})
+    assert host.consumer_heartbeat("m").error_code == Code.GROUP_ID_NOT_FOUND
+
+
+def test_an_empty_group_is_replaced_by_either_kind_whatever_the_policy() -> None:
+    host = new_host("disabled")
+    old = classic_group(host, 0)
+    old.leave()
+    assert host.consumer_heartbeat("m").member_epoch == 2
+    assert kind_and_state(host) == (CONSUMER, "Stable")
+    host.consumer_heartbeat("m", LEAVE)
+    classic_group(host, 0)
+    assert kind_and_state(host) == (CLASSIC, "Stable")
+
+
+# --- and back -----------------------------------------------------------------------------------
+
+
+def test_the_last_consumer_leaves() -> None:
+    host = new_host()
+    old = classic_group(host, 0, 1, 2, 3)
+    host.consumer_heartbeat("m")
+    old.join()
+    mine = parts(old)
+    assert host.consumer_heartbeat("m", LEAVE).member_epoch == -1
+    assert kind_and_state(host) == (CLASSIC, "PreparingRebalance")
+    assert host.describe_consumer_group().error_code == Code.GROUP_ID_NOT_FOUND
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    member = host.describe("g").members[0]
+    assert read_assignment(member.member_assignment) == {"t": mine}
+    answer = old.join()
+    assert (answer.error_code, answer.leader, answer.generation_id) == (0, old.id, 3)
+    assert old.sync({old.id: b"x"}).error_code == Code.NONE
+
+
+def test_the_last_consumer_falls_silent() -> None:
+    host = new_host()
+    old = classic_group(host, 0)
+    host.consumer_heartbeat("m")
+    for _ in range(9):
+        old.join()
+        parts(old)
+        host.pass_time(5_000)
+    assert kind_and_state(host) == (CLASSIC, "PreparingRebalance")
+    host.restart()
+    assert kind_and_state(host) == (CLASSIC, "Stable")
+
+
+@pytest.mark.parametrize("policy", ["upgrade", "too many"])
+def test_without_the_policy_or_room_it_stays_a_consumer_group(policy: str) -> None:
+    if policy == "upgrade":
+        host = new_host("upgrade")
+        members = [classic_group(host, 0)]
+    else:
+        host = new_host(classic=GroupSettings(max_size=1))
+        host.consumer_heartbeat("m")
+        members = [new_member(host), new_member(host)]
+    host.consumer_heartbeat("m")
+    members[0].join()
+    host.consumer_heartbeat("m", LEAVE)
+    assert kind_and_state(host)[0] == CONSUMER
+
+
+def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m", instance_id="i")
+    host.consumer_heartbeat("n")
+    answer = host.join("g", instance="i", protocols={"range": subscription("t")})
+    assert (answer.error_code, answer.generation_id) == (Code.NONE, 3)
+    assert kind_and_state(host)[0] == CONSUMER
+    assert host.consumer_heartbeat("m", 2, instance_id="i").error_code == Code.FENCED_INSTANCE_ID
+
+
+def test_the_last_static_consumer_comes_back_with_the_classic_protocol() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m", instance_id="i")
+    old = new_member(host)
+    parts(old)
+    later = host.join_later("g", instance="i", protocols={"range": subscription("t")})
+    assert kind_and_state(host) == (CLASSIC, "PreparingRebalance")
+    old.join_later()
+    assert host.answers[later].error_code == Code.NONE
+
+
+def test_a_static_member_comes_back_with_the_consumer_protocol() -> None:
+    host = new_host()
+    host.consumer_heartbeat("n", subscribed_topic_names=[])
+    old = new_member(host, instance="i")
+    parts(old)
+    answer = host.consumer_heartbeat("m", instance_id="i")
+    assert (answer.error_code, host.assigned(answer)) == (Code.NONE, {"t": [0, 1, 2, 3]})
+    assert old.heartbeat() == Code.FENCED_INSTANCE_ID

@@ -1,0 +1,81 @@
+"""One member's way to its target assignment: the table in the module, row by row (KIP-848)."""
+
+from __future__ import annotations
+
+import uuid
+
+from barnabas.coordinator.consumer_group_records import CurrentValue, MemberState
+from barnabas.coordinator.reconciliation import NOTHING, reconcile
+
+T, U = uuid.UUID(int=1), uuid.UUID(int=2)
+STABLE, UNREVOKED, UNRELEASED = MemberState
+
+
+def free(*taken: int):
+    return lambda topic_id, partition: partition not in taken
+
+
+def has(epoch: int, *partitions: int, previous: int = 0) -> CurrentValue:
+    assigned = {T: dict.fromkeys(partitions, epoch)} if partitions else {}
+    return CurrentValue(epoch, previous, STABLE, assigned, {})
+
+
+def test_a_new_member_gets_what_is_free_at_once() -> None:
+    assert reconcile(NOTHING, {T: (0, 1)}, 3, {}, free()) == CurrentValue(
+        3, 0, STABLE, {T: {0: 3, 1: 3}}, {}
+    )
+
+
+def test_it_waits_for_what_others_have() -> None:
+    waiting = reconcile(NOTHING, {T: (0, 1)}, 3, {}, free(1))
+    assert waiting == CurrentValue(3, 0, UNRELEASED, {T: {0: 3}}, {})
+    assert reconcile(waiting, {T: (0, 1)}, 3, None, free(1)) is waiting
+    assert reconcile(waiting, {T: (0, 1)}, 3, None, free()) == CurrentValue(
+        3, 0, STABLE, {T: {0: 3, 1: 3}}, {}
+    )
+
+
+def test_at_its_target_nothing_changes_whatever_it_tells() -> None:
+    stable = has(3, 0, 1)
+    for owned in (None, {}, {T: [0, 1]}):
+        assert reconcile(stable, {T: (0, 1)}, 3, owned, free()) is stable
+
+
+def test_it_gives_up_before_it_comes_to_the_next_epoch() -> None:
+    told = reconcile(has(3, 0, 1), {T: (0, 2)}, 4, None, free())
+    assert told == CurrentValue(3, 0, UNREVOKED, {T: {0: 3}}, {T: {1: 3}})
+    for owned in (None, {T: [0, 1]}, {T: [1]}):
+        assert reconcile(told, {T: (0, 2)}, 4, owned, free()) is told
+    given_up = reconcile(told, {T: (0, 2)}, 4, {T: [0]}, free())
+    assert given_up == CurrentValue(4, 3, STABLE, {T: {0: 3, 2: 4}}, {})
+
+
+def test_what_it_says_that_it_does_not_own_is_given_up_at_once() -> None:
+    assert reconcile(has(3, 0, 1), {T: (0,)}, 4, {T: [0]}, free()) == CurrentValue(
+        4, 3, STABLE, {T: {0: 3}}, {}
+    )
+
+
+def test_while_it_gives_up_the_target_moves_on() -> None:
+    told = reconcile(has(3, 0, 1, 2), {T: (0, 1)}, 4, None, free())
+    again = reconcile(told, {T: (0,)}, 6, {T: [0, 1]}, free())
+    assert again == CurrentValue(4, 3, UNREVOKED, {T: {0: 3}}, {T: {1: 3}})
+    assert reconcile(again, {T: (0,)}, 6, {T: [0]}, free()).member_epoch == 6
+
+
+def test_it_never_comes_beyond_the_targets_epoch() -> None:
+    """It has ceased to want a topic, and there is no newer target yet."""
+    told = reconcile(has(3, 0, 1), {}, 3, None, free())
+    assert told == CurrentValue(3, 0, UNREVOKED, {}, {T: {0: 3, 1: 3}})
+    assert reconcile(told, {}, 3, {}, free()) == CurrentValue(3, 0, STABLE, {}, {})
+
+
+def test_a_partition_keeps_the_epoch_in_which_the_member_got_it() -> None:
+    grown = reconcile(has(3, 0), {T: (0,), U: (0,)}, 5, None, free())
+    assert grown.assigned == {T: {0: 3}, U: {0: 5}}
+
+
+def test_its_own_partition_comes_back_to_it() -> None:
+    told = reconcile(has(3, 0, 1), {T: (0,)}, 4, None, free())
+    back = reconcile(told, {T: (0, 1)}, 5, {T: [0]}, free())
+    assert back == CurrentValue(5, 3, STABLE, {T: {0: 3, 1: 5}}, {})
