@@ -101,8 +101,6 @@ REASONS = {
     "AlterReplicaLogDirs": "One log directory.", "DescribeQuorum": _REPLICAS,
     "UnregisterBroker": _REPLICAS, "AddRaftVoter": _REPLICAS, "RemoveRaftVoter": _REPLICAS,
     "UpdateFeatures": "Features are set when the broker starts.",
-    "ConsumerGroupHeartbeat": "The groups of KIP-848 are not there yet: `group.protocol=classic`.",
-    "ConsumerGroupDescribe": "The groups of KIP-848 are not there yet: `group.protocol=classic`.",
 }  # fmt: skip
 
 
