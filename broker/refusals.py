@@ -16,6 +16,7 @@ from barnabas.protocol.api_table import Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
     add_partitions_to_txn,
+    consumer_group_describe,
     create_topics,
     delete_groups,
     delete_records,
@@ -62,7 +63,7 @@ def message_class(api: Api, kind: str) -> type[Message]:
 
 _WHOLE = frozenset(
     ("InitProducerId", "AddOffsetsToTxn", "EndTxn", "JoinGroup", "SyncGroup", "Heartbeat",
-     "LeaveGroup", "OffsetDelete", "ListGroups", "ListTransactions",
+     "LeaveGroup", "ConsumerGroupHeartbeat", "OffsetDelete", "ListGroups", "ListTransactions",
      "DescribeCluster", "ApiVersions")
 )  # fmt: skip
 
@@ -312,6 +313,17 @@ def _describe_groups(request: describe_groups.DescribeGroupsRequest, _: int, cod
     )
 
 
+def _describe_consumer_groups(
+    request: consumer_group_describe.ConsumerGroupDescribeRequest, _: int, code: Code
+) -> Message:
+    return consumer_group_describe.ConsumerGroupDescribeResponse(
+        groups=[
+            consumer_group_describe.DescribedGroup(error_code=code, group_id=group_id)
+            for group_id in request.group_ids
+        ]
+    )
+
+
 def _delete_groups(request: delete_groups.DeleteGroupsRequest, _: int, code: Code) -> Message:
     return delete_groups.DeleteGroupsResponse(
         results=[
@@ -346,6 +358,7 @@ _BY_PARTITION: dict[str, Refuse] = {
     "DeleteTopics": _delete_topics,
     "DeleteRecords": _delete_records,
     "DescribeGroups": _describe_groups,
+    "ConsumerGroupDescribe": _describe_consumer_groups,
     "DeleteGroups": _delete_groups,
     "DescribeTransactions": _describe_transactions,
     "OffsetForLeaderEpoch": _offset_for_leader_epoch,
