@@ -194,6 +194,9 @@ def example(api: Api, version: int) -> ObservedRequest:
     return ObservedRequest(api, version, 7, "client", request, {}, set(), set())
 
 
+TEXTS = ("coordinator_keys", "topic_names", "groups_names", "group_ids", "transactional_ids")
+
+
 def fill(message: Any, version: int) -> None:
     """Put one element into each list of parts."""
     annotations = {
@@ -204,7 +207,7 @@ def fill(message: Any, version: int) -> None:
     }  # fmt: skip
     module = sys.modules[type(message).__module__]
     for name in message.__slots__:
-        if name in ("coordinator_keys", "topic_names", "groups_names", "group_ids", "transactional_ids"):
+        if name in TEXTS:
             setattr(message, name, ["one"])
         elif name == "partition_indexes":
             setattr(message, name, [0])
