@@ -160,11 +160,11 @@ def run_command(arguments: Sequence[str], broker_parser: argparse.ArgumentParser
         click.echo(error.ctx.get_help() if error.ctx else "")
         return OK
     except click.ClickException as error:
+        error.show()
         if isinstance(error, click.NoSuchOption) and isinstance(
             getattr(error.ctx, "command", None), click.Group
         ):
-            error.message += " Options stand behind the whole command."
-        error.show()
+            click.echo("Options stand behind the whole command.", err=True)
         return USAGE if isinstance(error, click.UsageError) else ERROR
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
