@@ -67,6 +67,7 @@ class Steps {
             }
             step("abort and commit", Steps::abortAndCommit);
             step("read, transform, write", Steps::readTransformWrite);
+            step("a member of the consumer protocol (KIP-848)", Steps::readAsConsumerGroup);
             step("a producer is fenced", Steps::fence);
             transactionsAndGroups(admin);
             step("DeleteTopics", () -> admin.deleteTopics(List.of("in", "out")).all().get());
@@ -156,6 +157,24 @@ class Steps {
         expect(wanted, count);
     }
 
+    static void readAsConsumerGroup() {
+        Map<String, Object> settings = Map.of("bootstrap.servers", servers, "group.id", "today",
+                "group.protocol", "consumer", "auto.offset.reset", "earliest",
+                "isolation.level", "read_committed");
+        int wanted = CODECS.size() * RECORDS + COMMITS;
+        int count = 0;
+        try (var consumer = new KafkaConsumer<>(
+                settings, new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(List.of("out"));
+            long end = System.currentTimeMillis() + 60000;
+            while (count < wanted && System.currentTimeMillis() < end) {
+                count += consumer.poll(Duration.ofMillis(500)).count();
+            }
+            consumer.commitSync();
+        }
+        expect(wanted, count);
+    }
+
     static void fence() throws Exception {
         try (var old = producer(Map.of("transactional.id", "fenced"));
                 var successor = producer(Map.of("transactional.id", "fenced"))) {
@@ -179,7 +198,7 @@ class Steps {
                 List.of("first")).all().get());
         step("DescribeProducers", () -> admin.describeProducers(List.of(partition)).all().get());
         step("fenceProducers", () -> admin.fenceProducers(List.of("first")).all().get());
-        step("ListGroups", () -> expect(1, admin.listConsumerGroups().all().get().size()));
+        step("ListGroups", () -> expect(2, admin.listConsumerGroups().all().get().size()));
         step("DescribeGroups", () -> admin.describeConsumerGroups(List.of("group")).all().get());
         step("OffsetFetch", () -> expect(4, admin.listConsumerGroupOffsets("group")
                 .partitionsToOffsetAndMetadata().get().size()));

@@ -14,7 +14,7 @@ try() { # what it is for, command …
 
 node() {
   test -d .clients/node/node_modules/@platformatic/kafka ||
-    npm install --silent --no-save --prefix .clients/node kafkajs@2.2.4 @platformatic/kafka@1.35.0
+    npm install --silent --no-save --fetch-retries 1 --fetch-timeout 60000 --prefix .clients/node kafkajs@2.2.4 @platformatic/kafka@1.35.0
 }
 
 go_module() {
@@ -37,7 +37,9 @@ java() {
 
 c() {
   pkg-config --exists rdkafka && return
-  test "$(id -u)" = 0 && apt-get install --yes --quiet librdkafka-dev pkg-config
+  test "$(id -u)" = 0 || return
+  apt-get install --yes --quiet librdkafka-dev pkg-config && return
+  apt-get update --quiet && apt-get install --yes --quiet librdkafka-dev pkg-config
 }
 
 try "kafkajs and @platformatic/kafka (Node)" node
