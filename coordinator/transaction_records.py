@@ -56,6 +56,13 @@ PREVIOUS_PRODUCER_ID, NEXT_PRODUCER_ID, CLIENT_TRANSACTION_VERSION, LAST_PRODUCE
 EPOCH_IS_A_FENCE = 10_001
 
 
+# The fields that version 0 has no place for, and what they say by default.
+_TAGGED_FROM = TransactionMetadata._fields.index("previous_producer_id")
+_UNTAGGED = tuple(TransactionMetadata._field_defaults.values())[
+    _TAGGED_FROM - len(TransactionMetadata._fields) :
+]
+
+
 def encode_key(transactional_id: str) -> bytes:
     name = transactional_id.encode()
     return _INT16.pack(KEY_VERSION) + _INT16.pack(len(name)) + name
@@ -74,7 +81,7 @@ def decode_key(key: bytes) -> str | None:
 
 def encode_value(metadata: TransactionMetadata) -> bytes:
     """The value that says what `metadata` says, in the lowest version that can."""
-    tags = _tags_of(metadata)
+    tags = [] if metadata[_TAGGED_FROM:] == _UNTAGGED else _tags_of(metadata)
     compact = bool(tags)
     out = bytearray(
         _FIXED.pack(

@@ -112,7 +112,12 @@ def read_nullable_string(data: Buffer, at: int, compact: bool) -> tuple[str | No
 
 
 def read_string(data: Buffer, at: int, compact: bool) -> tuple[str, int]:
-    """A string that may not be null."""
+    """A string that may not be null. Most are short, and then read without a call more."""
+    if compact and 0 < (size := data[at]) < 0x80:
+        end = at + size
+        if end > len(data):
+            _cut_off()
+        return str(data[at + 1 : end], "utf-8", "replace"), end
     text, at = read_nullable_string(data, at, compact)
     if text is None:
         _is_null()

@@ -370,13 +370,14 @@ class Log:
         """
         if self._has_new_epoch:
             self._write_new_epoch()
-        segments = self.segments
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
-        if segments.active.should_roll(size, last_offset, max_timestamp, now_ms, self._roll_limits):
+        segment = self.segments.active
+        if segment.should_roll(size, last_offset, max_timestamp, now_ms, self._roll_limits):
             self._roll(now_ms)
+            segment = self.segments.active
         set_offset_and_epoch(view, first_offset, self.leader_epoch)
-        segments.append(view, size, first_offset, last_offset, max_timestamp)
+        segment.append(view, size, first_offset, last_offset, max_timestamp)
         if not self.unread_bytes:
             self._changed_logs.setdefault(self, now_ms)
         self.unread_bytes += size + UNREAD_BATCH_BYTES

@@ -65,7 +65,7 @@ class LogReader:
         """
         segments = self._segments
         segment = segments.active
-        position = segments.recent_position(offset)
+        position = segment.recent_position(offset)
         first_size = 0
         if position < 0:
             place = segments.find(offset)

@@ -58,6 +58,8 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
 HIGHEST_RELATIVE_OFFSET = 2**31 - 1
 _CHUNK_BYTES = 64 * 1024
 _LOOKUP_BYTES = 4096
+_RECENT_BATCHES = 128
+_NO_BATCHES: dict[int, int] = {}
 _SPARSE_BATCHES, _SPARSE_BYTES = (
     1024,
     1 << 20,
@@ -140,12 +142,16 @@ class Segment:
     closed before this process began: see `load_times`). first_timestamp: of the first batch, for
     rolling by time (None: not read yet). written_entries, written_times: how many entries of each
     index the files hold; -1: the file is to be written anew. _sums: size (-1: there is none) and
-    CRC-32C of the index files that this process wrote, by suffix.
+    CRC-32C of the index files that this process wrote, by suffix. _recent, _older: positions of the
+    latest batches by their base offset, so that readers at the end of the log need no index; of the
+    two, one is dropped when the other is full.
     """
 
     __slots__ = (
         "_file",
         "_offset_index",
+        "_older",
+        "_recent",
         "_sums",
         "_time_index",
         "_txn_index",
@@ -205,6 +211,7 @@ class Segment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
+        self._recent = self._older = _NO_BATCHES
 
     @classmethod
     def create(
@@ -261,6 +268,7 @@ class Segment:
             TxnIndex(),
         )
         self.is_closed = False
+        self._recent = {}
         self.has_times = self.txn_trusted = self.index_trusted = self.rebuilt = True
         self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = (
             -1,
@@ -284,12 +292,16 @@ class Segment:
     # --- appending -------------------------------------------------------------------------------
 
     def append(
-        self, data: bytes | bytearray | memoryview, size: int, last_offset: int, max_timestamp: int
-    ) -> int:
+        self,
+        data: bytes | bytearray | memoryview,
+        size: int,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+    ) -> None:
         """Write one batch at the end.
 
-        Gives its position. What an OSError left of it is cut off: it would be in the way of what
-        comes next.
+        What an OSError left of it is cut off: it would be in the way of what comes next.
         """
         try:
             position = (self._file or self.file).append(data)
@@ -298,7 +310,15 @@ class Segment:
             raise
         self.index_batch(position, size, last_offset, max_timestamp)
         self.size = position + size
-        return position
+        recent = self._recent
+        recent[first_offset] = position
+        if len(recent) >= _RECENT_BATCHES:
+            self._older, self._recent = recent, {}
+
+    def recent_position(self, offset: int) -> int:
+        """The position of one of the latest batches, by its base offset; -1: look it up."""
+        position = self._recent.get(offset, -1)
+        return position if position >= 0 else self._older.get(offset, -1)
 
     def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
         """Note one batch, the one after those noted before, in the offset and time indexes.
@@ -481,6 +501,7 @@ class Segment:
     def seal(self) -> None:
         """No batch comes after `complete_indexes` any more."""
         self.is_closed = True
+        self._recent = self._older = _NO_BATCHES
         assert self._offset_index is not None
         self.cache.hold(self, 8 * len(self._offset_index) + 1024)
 

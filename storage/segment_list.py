@@ -19,7 +19,6 @@ from typing import NamedTuple, overload
 from barnabas.protocol.records import BatchHeader
 from barnabas.storage.segment import LOG_SUFFIX, CorruptLog, Segment
 
-_RECENT_BATCHES = 128
 _MOST_HEADERS_BEFORE = 1 << 18  # half a second of reading
 
 
@@ -42,17 +41,13 @@ class BatchPlace(NamedTuple):
 class SegmentList(Sequence[Segment]):
     """A log's segments, oldest first. At least one is there: the active one, which is the last.
 
-    end_offset: the log's end. _recent, _older: positions of the latest batches of the active
-    segment by their base offset, so that readers at the end of the log need no index; of the two,
-    one is dropped when the other is full. _end: the last answer of `end_position`.
+    end_offset: the log's end. _end: the last answer of `end_position`.
     """
 
     __slots__ = (
         "_bases",
         "_closed_bytes",
         "_end",
-        "_older",
-        "_recent",
         "_segments",
         "active",
         "end_offset",
@@ -65,8 +60,6 @@ class SegmentList(Sequence[Segment]):
         self.end_offset = end_offset
         self._bases = [segment.base_offset for segment in segments]
         self._closed_bytes = sum(segment.size for segment in segments[:-1])
-        self._recent: dict[int, int] = {}
-        self._older: dict[int, int] = {}
         self._end: tuple[int, Segment, int] = (-1, self.active, 0)
 
     def __len__(self) -> int:
@@ -110,31 +103,12 @@ class SegmentList(Sequence[Segment]):
 
     # --- change ----------------------------------------------------------------------------------
 
-    def append(
-        self,
-        batch: memoryview | bytearray,
-        size: int,
-        first_offset: int,
-        last_offset: int,
-        max_timestamp: int,
-    ) -> None:
-        """Write a batch at the end of the active segment. `end_offset` is the caller's to move.
-
-        Raises: OSError; nothing of the batch is left in the file then.
-        """
-        position = self.active.append(batch, size, last_offset, max_timestamp)
-        recent = self._recent
-        recent[first_offset] = position
-        if len(recent) >= _RECENT_BATCHES:
-            self._older, self._recent = recent, {}
-
     def add(self, segment: Segment) -> None:
         """Make a new, empty segment the active one."""
         self._closed_bytes += self.active.size
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
-        self._recent, self._older = {}, {}
 
     def remove_oldest(self, count: int) -> list[Segment]:
         """Take out the oldest segments, not the active one; gives them."""
@@ -159,11 +133,6 @@ class SegmentList(Sequence[Segment]):
         self._end = (-1, self.active, 0)
 
     # --- search ----------------------------------------------------------------------------------
-
-    def recent_position(self, offset: int) -> int:
-        """The position in the active segment of a batch with this base offset; -1: look it up."""
-        position = self._recent.get(offset, -1)
-        return position if position >= 0 else self._older.get(offset, -1)
 
     def find(self, offset: int) -> BatchPlace | None:
         """The first batch whose last offset is not below `offset`; None where there is none.

@@ -76,6 +76,7 @@ def append_unchecked(log: Log, batch: bytes | bytearray) -> None:
         header.producer_id,
         header.producer_epoch,
         header.base_sequence,
+        header.crc,
     )
     config = log.config
     log.config = replace(config, segment_bytes=max(config.segment_bytes, len(batch)))

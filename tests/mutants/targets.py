@@ -85,7 +85,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
     ),
     "storage/producer_window.py": ("*",),
     "storage/segment_list.py": (
-        "SegmentList.append", "SegmentList.find", "SegmentList.headers_before",
+        "SegmentList.find", "SegmentList.headers_before",
     ),
     "storage/checkpoints.py": ("encode_offsets", "decode_offsets"),
     "storage/cleaner.py": ("_Transactions.*", "_Cleaner.*"),

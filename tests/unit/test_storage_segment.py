@@ -74,7 +74,9 @@ def test_appends_leave_kafkas_files(tmp_path: Path) -> None:
     )  # fmt: skip
     for at, header in original.headers():
         data = raw[at : at + header.size_bytes]
-        segment.append(data, len(data), header.last_offset, header.max_timestamp)
+        segment.append(
+            data, len(data), header.base_offset, header.last_offset, header.max_timestamp
+        )
     segment.close_for_appends()
     for suffix in (".log", ".index", ".timeindex"):
         assert (tmp_path / f"{NAME}{suffix}").read_bytes() == (
