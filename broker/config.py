@@ -353,6 +353,9 @@ _BROKER_ROWS = (
     _broker("authorizer.class.name", Kind.STRING, "", "None yet; a value is refused."),
     _broker("barnabas.brokers", Kind.INT, 1, "How many brokers this process is, for tests of clients: each has a port and a node.id of its own (the next ones after those set), all have one log directory, and what is written is there once. docs/TESTING.md.", lowest=1, highest=MOST_BROKERS),
     _broker("barnabas.features", Kind.LIST, (), "Levels of features that are to be finalised instead of the newest, each as NAME=LEVEL; transaction.version=0 keeps clients with the first version of transactions.", choices=LEVELS),
+    _broker("barnabas.metrics.port", Kind.INT, -1, "Where Prometheus scrapes: http://HOST:PORT/metrics; 0: a free port, which is logged; -1: nowhere. Needs `pip install 'barnabas[metrics]'`.", lowest=-1, highest=65535),
+    _broker("barnabas.metrics.host", Kind.STRING, "127.0.0.1", "The address of barnabas.metrics.port. Whoever reaches it may read the names of topics, groups and errors."),
+    _broker("barnabas.metrics.detail", Kind.STRING, "partitions", "Whether topics, and partitions, have metrics of their own; without them their number does not depend on that of topics and groups.", choices=("partitions", "topics", "none")),
     _broker("barnabas.decompressed.max.bytes", Kind.INT, 128 << 20, "What a producer's batch may decompress to, in bytes; one that would be larger is refused with MESSAGE_TOO_LARGE. Of one that is in a log already, compaction keeps all, and a time is looked for no further than to its first record.", lowest=1 << 20),
     _broker("barnabas.disk.reserve.bytes", Kind.LONG, 64 << 20, "Clients are refused when less than this is free on the disk; it is kept for ending transactions.", lowest=0),
     _broker("barnabas.producer.snapshot.interval.ms", Kind.LONG, 30_000, "How long a partition's producers may differ from their last snapshot, which bounds what a start after a kill reads.", lowest=1),
@@ -565,6 +568,9 @@ class BrokerConfig:
     barnabas_disk_reserve_bytes = _Typed[int]()
     barnabas_features = _Typed[tuple[str, ...]]()
     barnabas_flush_journal_logs = _Typed[int]()
+    barnabas_metrics_detail = _Typed[str]()
+    barnabas_metrics_host = _Typed[str]()
+    barnabas_metrics_port = _Typed[int]()
     barnabas_producer_snapshot_interval_ms = _Typed[int]()
     barnabas_request_max_bytes = _Typed[int]()
     barnabas_transaction_durability = _Typed[str]()

@@ -73,6 +73,7 @@ from barnabas.storage.disk import Syncable, may_have_lost_pages
 from barnabas.storage.log_manager import LogManager, sync_one_by_one
 
 if TYPE_CHECKING:
+    from barnabas.broker.error_counts import ErrorCounts
     from barnabas.broker.security.gate import SaslGate
 
 logger = logging.getLogger("barnabas.broker")
@@ -114,6 +115,7 @@ class Broker:
         self._waiting_fetches: dict[int, WaitingFetch] = {}
         self._next_ticket = 1
         self._routes: dict[int, Route] = {}
+        self.errors: ErrorCounts | None = None  # where somebody wants them counted
         self.outbox = Outbox()
         self.work = SlicedWork(self.reply)
         self._amendments: dict[int, Callable[[Any], None]] = {}
@@ -490,6 +492,8 @@ class Broker:
         """The whole frame of the response to a request."""
         if self._amendments and (amendment := self._amendments.pop(context.ticket, None)):
             amendment(response)
+        if self.errors is not None:
+            self.errors.count_in(context.api_key, response)
         is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
         out = bytearray(_FRAME_TAGGED if is_tagged else _FRAME.size)
         response.write(out, context.api_version)

@@ -125,6 +125,13 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
         "(the next ones after --port), all over one data directory; docs/TESTING.md",
     )
     start.add_argument("--data-dir", metavar="DIR", help="where logs are kept (default ./data)")
+    start.add_argument(
+        "--metrics-port",
+        metavar="N",
+        type=int,
+        help="serve metrics for Prometheus on 127.0.0.1 (0: a free port, which is printed); needs "
+        "`pip install 'barnabas[metrics]'`; docs/METRICS.md",
+    )
     start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
 
 
@@ -266,6 +273,8 @@ def _read_config(options: argparse.Namespace) -> Any:
             properties["log.dirs"] = options.data_dir
         if options.brokers is not None:
             properties["barnabas.brokers"] = str(options.brokers)
+        if options.metrics_port is not None:
+            properties["barnabas.metrics.port"] = str(options.metrics_port)
         if options.port is not None or options.host is not None:
             before = BrokerConfig.from_properties(properties)
             host = options.host if options.host is not None else before.listener[0]
@@ -362,9 +371,23 @@ def _listen_for_each(config: Any, ports: Sequence[int] | None) -> list[socket.so
     return [_listen(host, one) for one in ports]
 
 
-def _listen_beside(options: argparse.Namespace) -> Sockets:
+def _check_metrics_library() -> None:
+    try:
+        import prometheus_client  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise StartError(
+            "--metrics-port needs more than the broker does: pip install 'barnabas[metrics]'"
+        ) from error
+
+
+def _listen_beside(options: argparse.Namespace, config: Any) -> Sockets:
     """The sockets of what is served over HTTP, by the options that ask for it."""
     sockets = {}
+    if config.barnabas_metrics_port >= 0:
+        option = "--metrics-port"
+        sockets[option] = _listen(
+            config.barnabas_metrics_host, config.barnabas_metrics_port, option
+        )
     if options.test_control is not None:
         option = "--test-control"
         sockets[option] = _listen(DEFAULT_HOST, options.test_control, option)
@@ -376,10 +399,13 @@ def _start(options: argparse.Namespace) -> int:
     if options.test_clock_ahead and options.test_control is None:
         raise StartError("--test-clock-ahead needs --test-control PORT")
     config = _read_config(options)
+    if config.barnabas_metrics_port >= 0:
+        _check_metrics_library()
     with contextlib.suppress(ValueError, OSError):  # every segment is an open file
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    socks, side_sockets = _listen_for_each(config, options.port), _listen_beside(options)
+    socks = _listen_for_each(config, options.port)
+    side_sockets = _listen_beside(options, config)
     from barnabas.broker.clocks import steady_ms, wall_ms
     from barnabas.broker.flusher import sync_together
     from barnabas.broker.opening import open_broker
@@ -429,7 +455,7 @@ def _serve(
 
     daemon = _Daemon(broker, socks, side_sockets, began, options)
     try:
-        return anyio.run(daemon.run, backend="asyncio")
+        return anyio.run(daemon.run, backend="asyncio", backend_options=daemon.loop_options())
     finally:
         # the interpreter takes its handlers away before it is gone
         for number in SIGNALS:
@@ -449,18 +475,13 @@ class _Daemon:
     ) -> None:
         self._broker, self._socks, self._side_sockets = broker, socks, side_sockets
         self._began, self._options = began, options
+        self._metrics = _Metrics() if "--metrics-port" in side_sockets else None
         self._input_has_ended = False
 
     async def run(self) -> int:
         """Serve; gives the exit code."""
-        from barnabas.broker.server import Server
-
         options, loop = self._options, asyncio.get_running_loop()
-        server = (
-            Server(self._broker, self._socks, loop)
-            if options.test_control is None
-            else _controlled_server(self._broker, self._socks, self._side_sockets, loop, options)
-        )
+        server = self._server(loop)
         asked_to_end = asyncio.Event()
 
         def end_with_input() -> None:
@@ -481,6 +502,26 @@ class _Daemon:
         self._clear_away()
         log_output.finish()
         return 1 if server.failed else 0
+
+    def loop_options(self) -> dict[str, Any]:
+        """What the loop is made with, for anyio."""
+        return {} if self._metrics is None else {"loop_factory": self._metrics.new_loop}
+
+    def _server(self, loop: asyncio.AbstractEventLoop) -> Any:
+        """The server, with what is served beside it."""
+        options, metrics = self._options, self._metrics
+        core = (self._broker, self._socks, loop)
+        if options.test_control is not None:
+            server = _controlled_server(*core, self._side_sockets, options, metrics)
+        elif metrics is not None:
+            server = metrics.server(*core)
+        else:
+            from barnabas.broker.server import Server
+
+            server = Server(*core)
+        if metrics is not None:
+            metrics.serve(server, self._side_sockets["--metrics-port"])
+        return server
 
     def _tell_failure(self, error: Exception) -> None:
         from barnabas.storage.disk import may_have_lost_pages
@@ -527,12 +568,45 @@ def _forgetful_disk(data_dir: str) -> Any:
     return ForgetfulDisk(data_dir)
 
 
+class _Metrics:
+    """What measures a server from its loop on, and shows it."""
+
+    def __init__(self) -> None:
+        from barnabas.broker.metrics.measured import Instruments, TimedSelector
+
+        self._instruments = Instruments()
+        self._selector = TimedSelector(self._instruments.stalls)
+
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that is measured; there is one."""
+        return asyncio.SelectorEventLoop(self._selector)
+
+    def server(self, *arguments: Any, controlled: bool = False) -> Any:
+        """The server that is measured."""
+        if controlled:
+            from barnabas.broker.metrics.measured_control import MeasuredControlledServer
+
+            return MeasuredControlledServer(self._instruments, self._selector, *arguments)
+        from barnabas.broker.metrics.measured import MeasuredServer
+
+        return MeasuredServer(self._instruments, self._selector, *arguments)
+
+    def serve(self, server: Any, sock: socket.socket) -> None:
+        """Show its metrics by that socket."""
+        from barnabas.broker.metrics.endpoint import MetricsEndpoint
+        from barnabas.broker.metrics.table import Detail
+
+        detail = Detail(server.broker.config.barnabas_metrics_detail)
+        logger.info("metrics on %s", MetricsEndpoint(server, sock, detail).url)
+
+
 def _controlled_server(
     broker: Any,
     socks: Sequence[socket.socket],
-    side_sockets: Sockets,
     loop: asyncio.AbstractEventLoop,
+    side_sockets: Sockets,
     options: argparse.Namespace,
+    metrics: _Metrics | None,
 ) -> Any:
     """A server whose faults and time a test commands, and the endpoint where it does."""
     from barnabas.broker.control.clock import ControlledClock
@@ -541,7 +615,11 @@ def _controlled_server(
 
     clock = ControlledClock()
     clock.advance(options.test_clock_ahead)
-    server = ControlledServer(broker, socks, loop, clock)
+    server = (
+        ControlledServer(broker, socks, loop, clock)
+        if metrics is None
+        else metrics.server(broker, socks, loop, clock, controlled=True)
+    )
     endpoint = ControlEndpoint(server, side_sockets["--test-control"])
     logger.warning(
         "TEST CONTROL on %s: whoever reaches it can lose answers and move the "

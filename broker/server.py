@@ -313,6 +313,10 @@ class Connection:
             self._quiet_sweeps += 1
         return self._quiet_sweeps
 
+    def socket_option(self, level: int, option: int, size: int) -> bytes:
+        """What the system says of its socket. Raises: OSError."""
+        return self._socket.getsockopt(level, option, size)
+
     def close(self) -> None:
         """Let go of the socket. What is not sent is lost."""
         if self.closed:
@@ -402,7 +406,7 @@ class Server:
         wall_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self.broker, self.loop = broker, loop
-        self.on_frame = broker.on_frame
+        self.on_frame: Callable[[int, memoryview, int], None] = broker.on_frame
         self._steady_ms, self._wall_ms = steady_ms, wall_ms
         self.max_frame_bytes = broker.config.socket_request_max_bytes
         self.max_other_bytes = broker.config.barnabas_request_max_bytes
@@ -433,13 +437,25 @@ class Server:
         )
         self.failure: asyncio.Future[Exception] = loop.create_future()
         self._flush_error: OSError | None = None
-        self._flusher = Flusher(self._flushed_in_thread)
+        self._flusher = self._flusher_of()
         self._cleaner = CleanerProcess(self._cleaned_in_thread)
         self._worker = Worker(self._worked_in_thread)
         for listener in self.listeners.values():
             broker.on_listening(*(listener.node_id, listener.address[1]))
             self._listen_to(listener)
         self.carry_out()
+
+    @property
+    def connections_opened(self) -> int:
+        """How many clients have connected since the start."""
+        return self._next_connection_id - 1
+
+    def connections(self) -> list[Connection]:
+        """Those that are open now."""
+        return list(self._connections.values())
+
+    def _flusher_of(self) -> Flusher:
+        return Flusher(self._flushed_in_thread)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -625,7 +641,7 @@ class Server:
                         self._flusher.submit(job)
                 if outbox.deferred and not outbox.sends:
                     try:
-                        self.broker.on_sent(self.now_ms())
+                        self._do_deferred()
                     except Exception as error:
                         self.fail(error)
                         return
@@ -639,6 +655,9 @@ class Server:
         finally:
             self._carrying_out = False
         self._set_timer()
+
+    def _do_deferred(self) -> None:
+        self.broker.on_sent(self.now_ms())
 
     def _flushed_in_thread(self, job: FlushJob, error: OSError | None) -> None:
         if error is not None:

@@ -53,6 +53,10 @@ class TlsSocket:
     def fileno(self) -> int:
         return self._socket.fileno()
 
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        """What the system says of the socket below."""
+        return self._socket.getsockopt(level, option, size)
+
     def pending(self) -> int:
         """Bytes that came and were not read, of which the system tells nobody."""
         return self._socket.pending()

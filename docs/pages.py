@@ -7,9 +7,10 @@ from __future__ import annotations
 import api_reference
 import command_reference
 import error_reference
+import metrics_reference
 import settings
 
-GENERATED = (settings, api_reference, error_reference, command_reference)
+GENERATED = (settings, api_reference, error_reference, command_reference, metrics_reference)
 """Each has a TARGET, and its `text()`."""
 
 

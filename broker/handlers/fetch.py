@@ -210,6 +210,9 @@ class _Fetch:
                 topic, rows = target.topic, []
                 topics.append((topic, rows))
             rows.append(answer)
+        if self._broker.errors is not None:
+            for _, rows in topics:
+                self._broker.errors.count_rows(self._context.api_key, rows)
         return encode_fetch(
             self._context.correlation_id,
             self._context.api_version,
@@ -301,6 +304,8 @@ def on_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> 
             request, uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS, now_ms=context.now_ms
         )
     except KafkaError as error:
+        if broker.errors is not None:
+            broker.errors.count(context.api_key, error.code)
         return Encoded(
             encode_fetch(context.correlation_id, context.api_version, (), error_code=error.code)
         )

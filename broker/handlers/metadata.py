@@ -115,13 +115,16 @@ def _encoded(
     broker: Broker, request: MetadataRequest, context: RequestContext, codes: Mapping[str, Code]
 ) -> Encoded:
     """Takes: codes, of the topics that were missing when they were asked for."""
+    topics = _topics(broker, request, context, codes)
+    if broker.errors is not None:
+        broker.errors.count_rows(context.api_key, topics)
     frame = encode_metadata(
         context.correlation_id,
         context.api_version,
         controller_id=broker.cluster.controller_id,
         brokers=broker.endpoints(context),
         cluster_id=broker.logs.cluster_id,
-        topics=_topics(broker, request, context, codes),
+        topics=topics,
         topic_operations=TOPIC_OPERATIONS
         if request.include_topic_authorized_operations
         else OPERATIONS_NOT_ASKED,

@@ -137,6 +137,8 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
             topic.partition_data = []  # else the whole frame is kept beside the copies
         _check_elsewhere(broker, produce)
         return PARKED
+    if produce.failed:
+        _count_errors(broker, produce)
     if request.acks == 0:
         _hang_up_if_failed(broker, produce)
         return NO_RESPONSE
@@ -258,6 +260,8 @@ def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
             produce.failed = produce.failed or answer.error_code != 0
             batch.row[batch.at] = answer
         broker.progress.on_appended(produce.appended, now_ms)
+        if produce.failed and not produce.pending:
+            _count_errors(broker, produce)
         if produce.pending:  # the topic's settings are others than when the check began
             _check_elsewhere(broker, produce)
         elif produce.request.acks == 0:
@@ -277,6 +281,12 @@ def _checked(batch: _Pending, now_ms: int) -> Checked | AppendRefused:
         return check_client_batch(memoryview(batch.records), batch.rules, now_ms)
     except AppendRefused as error:
         return error
+
+
+def _count_errors(broker: Broker, produce: _Produce) -> None:
+    if broker.errors is not None:
+        for _, partitions in produce.answers:
+            broker.errors.count_rows(produce.context.api_key, partitions)
 
 
 def _hang_up_if_failed(broker: Broker, produce: _Produce) -> None:

@@ -122,6 +122,8 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
                 row.num_partitions, row.replication_factor, row.configs = UNSET, UNSET, []
     if len(rows) <= CHECKED_AT_ONCE:
         return CreateTopicsResponse(topics=rows)
+    if broker.errors is not None:
+        broker.errors.count_rows(context.api_key, rows)
     return (yield from _encoded_in_slices(rows, context))
 
 

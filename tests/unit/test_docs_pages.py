@@ -13,7 +13,14 @@ import pytest
 from barnabas.protocol.errors import Code
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-MODULES = ("settings", "api_reference", "error_reference", "command_reference", "pages")
+MODULES = (
+    "settings",
+    "api_reference",
+    "error_reference",
+    "command_reference",
+    "metrics_reference",
+    "pages",
+)
 
 
 @pytest.fixture

@@ -1,0 +1,58 @@
+"""How often each error was answered, by API: a value that the core counts up when it is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from barnabas.protocol.messages.message import Message
+
+_CODE_FIELDS = frozenset({"error_code", "partition_error_code"})
+
+
+class HasCode(Protocol):
+    """A row of an answer."""
+
+    @property
+    def error_code(self) -> int: ...
+
+
+class ErrorCounts:
+    """Each error in an answer counts: of one Produce to three partitions that are refused, three.
+
+    counts: by (API key, error code). Whether an answer reached its client is not asked.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[int, int], int] = {}
+        self._fields: dict[type[Message], tuple[list[str], list[str]]] = {}
+
+    def count(self, api_key: int, code: int) -> None:
+        """Count one."""
+        key = (api_key, code)
+        self.counts[key] = self.counts.get(key, 0) + 1
+
+    def count_rows(self, api_key: int, rows: Iterable[HasCode]) -> None:
+        """Count those of an answer that is encoded by hand."""
+        for row in rows:
+            if row.error_code:
+                self.count(api_key, row.error_code)
+
+    def count_in(self, api_key: int, message: Message) -> None:
+        """Count those of an answer, at any depth."""
+        kind = type(message)
+        fields = self._fields.get(kind)
+        if fields is None:
+            fields = self._fields[kind] = (
+                [name for name in kind.__slots__ if name in _CODE_FIELDS],
+                [name for name in kind.__slots__ if name not in _CODE_FIELDS],
+            )
+        for name in fields[0]:
+            code = getattr(message, name)
+            if code:
+                self.count(api_key, code)
+        for name in fields[1]:
+            rows = getattr(message, name)
+            if type(rows) is list and rows and isinstance(rows[0], Message):
+                for row in rows:
+                    self.count_in(api_key, row)

@@ -1,0 +1,91 @@
+"""Rows of metrics as the text that Prometheus reads (its text format 0.0.4).
+
+prometheus_client writes a row in 12 us, and a broker of ten thousand partitions has a hundred
+thousand of them; this takes a twentieth of that, and gives way in between: the interpreter's lock,
+which the event loop wants, is let go of after ROWS_AT_ONCE rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from barnabas.broker.metrics.histogram import BOUNDS_NS, Buckets
+from barnabas.broker.metrics.table import Kind, Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+ROWS_AT_ONCE = 1000
+PAUSE_S = 0.0005
+
+_BOUNDS = [*(repr(bound / 1e9) for bound in BOUNDS_NS), "+Inf"]
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_DOC_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
+
+
+def label_text(names: Sequence[str], values: Sequence[str]) -> str:
+    """The labels of a row, in their braces; nothing where there are none."""
+    if not names:
+        return ""
+    pairs = [
+        f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(names, values, strict=True)
+    ]
+    return "{" + ",".join(pairs) + "}"
+
+
+class Exposition:
+    """The text while it grows. A metric's rows stand together, under its name and meaning."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._rows = 0
+
+    def text(self) -> str:
+        """All of it."""
+        return "".join(self._parts)
+
+    def add(self, metric: Metric, value: float, *labels: str) -> None:
+        """A metric of one row, or of one that is the same for all."""
+        self.add_rows(metric, [(label_text(metric.labels, labels), value)])
+
+    def add_rows(self, metric: Metric, rows: Iterable[tuple[str, float]]) -> None:
+        """A metric's rows: the text of the labels, and the value."""
+        self._begin(metric)
+        name = metric.name
+        batch: list[str] = []
+        for labels, value in rows:
+            batch.append(f"{name}{labels} {value!r}\n")
+            if len(batch) >= ROWS_AT_ONCE:
+                self._take(batch)
+                batch = []
+        self._take(batch)
+
+    def add_histograms(
+        self, metric: Metric, rows: Iterable[tuple[tuple[str, ...], Buckets]]
+    ) -> None:
+        """A histogram's rows: the values of its labels, and the buckets."""
+        assert metric.kind is Kind.HISTOGRAM, metric.name
+        self._begin(metric)
+        for values, buckets in rows:
+            labels = label_text(metric.labels, values)
+            begin = labels[:-1] + "," if labels else "{"
+            name = metric.name
+            lines = [
+                f'{name}_bucket{begin}le="{bound}"}} {count}\n'
+                for bound, count in zip(_BOUNDS, [*buckets.counts, buckets.total], strict=True)
+            ]
+            lines.append(f"{name}_sum{labels} {buckets.sum_ns / 1e9!r}\n")
+            lines.append(f"{name}_count{labels} {buckets.total}\n")
+            self._take(lines)
+
+    def _begin(self, metric: Metric) -> None:
+        doc = metric.doc.translate(_DOC_ESCAPES)
+        self._parts.append(
+            f"# HELP {metric.name} {doc}\n# TYPE {metric.name} {metric.kind.value}\n"
+        )
+
+    def _take(self, lines: list[str]) -> None:
+        self._parts.append("".join(lines))
+        self._rows += len(lines)
+        if self._rows >= ROWS_AT_ONCE:
+            self._rows = 0
+            time.sleep(PAUSE_S)

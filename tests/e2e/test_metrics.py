@@ -1,0 +1,265 @@
+"""Metrics of a running broker: what a scrape shows of what clients did, and the dashboard's queries
+against it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import promql_parser
+import pytest
+from helpers.e2e_wire import Wire
+from prometheus_client.parser import text_string_to_metric_families
+from sim import wire
+
+from barnabas.broker.metrics.table import METRICS, Detail, Kind
+from barnabas.local_broker import LocalBroker
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.protocol.records import NewRecord, encode_batch
+
+pytestmark = pytest.mark.e2e
+
+DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
+Labels = frozenset[tuple[str, str]]
+
+
+class Scrape(NamedTuple):
+    """Samples by name and labels, and the metrics' kinds."""
+
+    samples: dict[tuple[str, Labels], float]
+    kinds: dict[str, str]
+
+    def of(self, name: str, **labels: str) -> float:
+        return self.samples[name, frozenset(labels.items())]
+
+    def labels_of(self, name: str) -> set[str]:
+        return {label for (n, labels) in self.samples if n == name for label, _ in labels}
+
+
+def port_of(broker: LocalBroker) -> int:
+    """Where the log says that the metrics are."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        match = re.search(r"metrics on http://127\.0\.0\.1:(\d+)/metrics", "".join(broker.output))
+        if match:
+            return int(match[1])
+        time.sleep(0.01)
+    raise AssertionError("".join(broker.output))
+
+
+def ask(port: int, path: str = "/metrics", method: str = "GET", **headers: str) -> tuple[int, str]:
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    client.request(method, path, headers=headers)
+    answer = client.getresponse()
+    text = answer.read().decode()
+    client.close()
+    return answer.status, text
+
+
+def scrape(broker: LocalBroker) -> Scrape:
+    status, text = ask(port_of(broker))
+    assert status == 200
+    samples: dict[tuple[str, Labels], float] = {}
+    kinds = {}
+    for family in text_string_to_metric_families(text):
+        kinds[family.name + "_total" * (family.type == "counter")] = family.type
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in samples, f"{key} is there twice"
+            samples[key] = sample.value
+    return Scrape(samples, kinds)
+
+
+def produce(client: Wire, batch: bytes, partition: int = 0, **transaction: Any) -> Any:
+    return client.call(wire.produce(transaction.get("name"), "t", partition, batch))
+
+
+def begin(client: Wire, name: str) -> tuple[int, int]:
+    """A transaction with one record in t-1."""
+    request = InitProducerIdRequest(
+        transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+    )
+    session = client.call(wire.request(request, 4))
+    identity = (session.producer_id, session.producer_epoch)
+    client.call(
+        wire.request(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=name,
+                v3_and_below_producer_id=identity[0],
+                v3_and_below_producer_epoch=identity[1],
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[1])],
+            ),
+            3,
+        )
+    )
+    batch = encode_batch(
+        [NewRecord(None, b"v", 0)],
+        producer_id=identity[0],
+        producer_epoch=identity[1],
+        base_sequence=0,
+        transactional=True,
+    )
+    produce(client, batch, 1, name=name)
+    return identity
+
+
+@pytest.fixture(scope="module")
+def used() -> Iterator[LocalBroker]:
+    """A broker that has served a little of everything."""
+    settings = {"barnabas.metrics.port": 0}
+    with LocalBroker(settings=settings, topics={"t": 2}) as broker, Wire(broker.port) as client:
+        for _ in range(3):
+            produce(client, encode_batch([NewRecord(None, b"v", 0)] * 2))
+        produce(client, encode_batch([NewRecord(None, b"v", 0)]), 9)  # no such partition
+        identity = begin(client, "committed")
+        client.call(
+            wire.request(
+                EndTxnRequest(
+                    transactional_id="committed",
+                    producer_id=identity[0],
+                    producer_epoch=identity[1],
+                    committed=True,
+                ),
+                3,
+            )
+        )
+        begin(client, "open")
+        rows = [
+            OffsetCommitRequestPartition(
+                partition_index=0, committed_offset=2, committed_metadata=""
+            )
+        ]
+        topics = [OffsetCommitRequestTopic(name="t", partitions=rows)]
+        request = OffsetCommitRequest(
+            group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=topics
+        )
+        client.call(wire.request(request, 7))
+        yield broker
+
+
+def test_what_clients_did_shows(used: LocalBroker) -> None:
+    seen = scrape(used)
+    of = seen.of
+    assert of("barnabas_request_seconds_count", api="Produce") == 6
+    for phase in ("queue", "work", "wait", "disk"):
+        count = of("barnabas_request_phase_seconds_count", api="Produce", phase=phase)
+        assert count == 6, phase
+    assert of("barnabas_request_phase_seconds_sum", api="Produce", phase="work") > 0
+    assert of("barnabas_request_phase_seconds_sum", api="Produce", phase="disk") == 0
+    assert of("barnabas_request_phase_seconds_sum", api="EndTxn", phase="disk") > 0
+    assert of("barnabas_request_phase_seconds_sum", api="EndTxn", phase="wait") == 0
+    assert (
+        of("barnabas_errors_total", api="Produce", error=Code.UNKNOWN_TOPIC_OR_PARTITION.name) == 1
+    )
+    assert of("barnabas_connections") >= 1
+    assert of("barnabas_received_bytes_total") > 500
+    assert of("barnabas_sent_bytes_total") > 300
+    assert of("barnabas_fsync_seconds_count") >= of("barnabas_flush_seconds_count") > 0
+    assert of("barnabas_transactional_ids", state="Ongoing") == 1
+    assert of("barnabas_transactional_ids", state="CompleteCommit") == 1
+    assert of("barnabas_oldest_transaction_seconds", state="Ongoing") >= 0
+    assert of("barnabas_last_stable_offset_lag_max") == 1
+    assert of("barnabas_groups", state="Empty") == 1
+    assert of("barnabas_group_lag", group="g", topic="t") == 4
+    assert of("barnabas_group_partition_lag", group="g", topic="t", partition="0") == 4
+    where = {"topic": "t", "partition": "1"}
+    assert of("barnabas_partition_log_end_offset", **where) == 3
+    assert of("barnabas_partition_last_stable_offset", **where) == 2
+    assert of("barnabas_partition_last_stable_offset_lag", **where) == 1
+    assert of("barnabas_partition_open_transactions", **where) == 1
+    assert of("barnabas_partition_producer_ids", **where) == 2
+    assert of("barnabas_topic_log_end_offset_sum", topic="t") == 9
+    assert of("process_resident_memory_bytes") > 1_000_000
+
+
+def test_the_table_is_what_the_endpoint_shows(used: LocalBroker) -> None:
+    seen = scrape(used)
+    shown = {name: kind for name, kind in seen.kinds.items() if name.startswith("barnabas_")}
+    assert shown == {metric.name: metric.kind.value for metric in METRICS}
+    for metric in METRICS:
+        name = metric.name + "_count" * (metric.kind is Kind.HISTOGRAM)
+        assert seen.labels_of(name) == set(metric.labels), name
+
+
+def selectors_of(expression: str) -> list[Any]:
+    """The selectors of a query of PromQL."""
+    found: list[Any] = []
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, promql_parser.VectorSelector):
+            found.append(expr)
+        for name in ("expr", "lhs", "rhs", "param", "vector_selector", "vs"):
+            if isinstance(getattr(expr, name, None), promql_parser.Expr):
+                visit(getattr(expr, name))
+        for argument in getattr(expr, "args", None) or ():
+            visit(argument)
+
+    visit(promql_parser.parse(expression))
+    return found
+
+
+def test_the_dashboard_asks_for_what_is_there(used: LocalBroker) -> None:
+    """Each query is one, and its metrics and labels are at the endpoint; and so are those of the
+    variables, and the labels that legends show.
+    """
+    seen = scrape(used)
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    asked = set()
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", ()):
+            query = target["expr"].replace("$__rate_interval", "1m")
+            selectors = selectors_of(query)
+            assert selectors, query
+            labels: set[str] = set()
+            for selector in selectors:
+                asked.add(re.sub("_(bucket|sum|count)$", "", selector.name))
+                there = seen.labels_of(selector.name)
+                assert there or any(name == selector.name for name, _ in seen.samples), query
+                matched = {matcher.name for matcher in selector.matchers.matchers}
+                assert matched <= there | {"job"}, query
+                labels |= there | {"job"}
+            grouped = re.findall(r"\bby \(([^)]*)\)", query)
+            kept = {label.strip() for group in grouped for label in group.split(",")}
+            assert kept <= labels, query
+            legend = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            assert legend <= (kept or labels), (query, target["legendFormat"])
+    for variable in dashboard["templating"]["list"]:
+        match = re.fullmatch(r"label_values\((\w+), (\w+)\)", str(variable.get("definition")))
+        if match:
+            assert match[2] in seen.labels_of(match[1]) | {"job"}, variable["definition"]
+    assert len(asked & {metric.name for metric in METRICS}) > 25
+
+
+def test_who_may_not_ask_is_not_answered(used: LocalBroker) -> None:
+    port = port_of(used)
+    assert ask(port, Host="example.org")[0] == 403
+    assert ask(port, method="POST")[0] == 405
+    assert ask(port, "/secrets")[0] == 404
+    assert "/metrics" in ask(port, "/")[1]
+
+
+def test_topics_and_partitions_can_be_left_out() -> None:
+    for detail in (Detail.TOPICS, Detail.NONE):
+        settings = {"barnabas.metrics.port": 0, "barnabas.metrics.detail": detail.value}
+        with LocalBroker(settings=settings, topics={"t": 3}, control=True) as broker:
+            seen = scrape(broker)
+            names = {name for name in seen.kinds if name.startswith("barnabas_")}
+            assert names == {m.name for m in METRICS if detail.has(m.detail)}
+            assert seen.of("barnabas_partitions") == 3

@@ -1,0 +1,155 @@
+"""Metrics: the numbers, the text that Prometheus reads, and what is written of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from barnabas.broker import main as command
+from barnabas.broker.metrics import measured
+from barnabas.broker.metrics.exposition import Exposition, label_text
+from barnabas.broker.metrics.histogram import BOUNDS_NS, Histogram
+from barnabas.broker.metrics.measured import TimedSelector
+from barnabas.broker.metrics.table import METRICS, Detail, Kind, Metric
+
+DOCS = Path(__file__).parents[2] / "docs"
+DURATIONS = st.lists(st.integers(0, 2 * BOUNDS_NS[-1]) | st.sampled_from(BOUNDS_NS))
+
+
+@given(one_by_one=DURATIONS, together=DURATIONS, zeros=st.integers(0, 5))
+def test_a_histogram_counts_what_is_up_to_each_bound(
+    one_by_one: list[int], together: list[int], zeros: int
+) -> None:
+    histogram = Histogram()
+    for duration in one_by_one:
+        histogram.observe(duration)
+    histogram.observe_all(list(together))
+    everything = [*one_by_one, *together, *[0] * zeros]
+    shown = histogram.buckets(zeros=zeros)
+    assert shown.counts == [sum(d <= bound for d in everything) for bound in BOUNDS_NS]
+    assert (shown.total, shown.sum_ns) == (len(everything), sum(everything))
+    assert histogram.total == len(one_by_one) + len(together)
+
+
+LABELS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"))
+
+
+@given(rows=st.dictionaries(LABELS, st.integers(0, 2**53)), doc=LABELS)
+def test_what_is_written_is_what_prometheus_reads(rows: dict[str, int], doc: str) -> None:
+    """prometheus_client's parser stands for Prometheus; it knows no other line ends than \\n."""
+    metric = Metric("barnabas_x", Kind.GAUGE, doc, ("name",))
+    out = Exposition()
+    out.add_rows(metric, [(label_text(("name",), (name,)), n) for name, n in rows.items()])
+    (family,) = text_string_to_metric_families(out.text())
+    assert {s.labels["name"]: s.value for s in family.samples} == rows
+    assert (family.name, family.type) == ("barnabas_x", "gauge")
+
+
+def test_a_histogram_as_prometheus_reads_it() -> None:
+    histogram = Histogram()
+    histogram.observe_all([15_000, 3_000_000, 10**12])
+    out = Exposition()
+    metric = Metric("barnabas_y_seconds", Kind.HISTOGRAM, "y", ("api",))
+    out.add_histograms(metric, [(("Fetch",), histogram.buckets())])
+    (family,) = text_string_to_metric_families(out.text())
+    values = {(s.name, s.labels.get("le")): s.value for s in family.samples}
+    assert values["barnabas_y_seconds_bucket", "1e-05"] == 0
+    assert values["barnabas_y_seconds_bucket", "2e-05"] == 1
+    assert values["barnabas_y_seconds_bucket", "0.005"] == 2
+    assert values["barnabas_y_seconds_bucket", "100.0"] == 2
+    assert values["barnabas_y_seconds_bucket", "+Inf"] == 3
+    assert values["barnabas_y_seconds_count", None] == 3
+    assert values["barnabas_y_seconds_sum", None] == pytest.approx(1000.003015)
+
+
+def test_names_and_units_are_prometheus_conventions() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    for metric in METRICS:
+        assert re.fullmatch(r"barnabas_[a-z][a-z_]*[a-z]", metric.name)
+        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
+        assert not metric.name.endswith(("_ms", "_ns", "_count", "_sum_total")), metric.name
+        assert metric.doc.endswith("."), metric.name
+        if metric.kind is Kind.HISTOGRAM:
+            assert metric.name.endswith("_seconds")
+        if {"topic", "group"} & set(metric.labels):
+            assert metric.detail is not Detail.NONE, f"{metric.name} has no bound"
+        if "partition" in metric.labels:
+            assert metric.detail is Detail.PARTITIONS
+
+
+def test_the_longest_round_of_this_minute_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = 10 * measured.STALL_WINDOW_NS
+    monkeypatch.setattr(measured, "monotonic_ns", lambda: now_ns)
+    stalls = Histogram()
+    selector = TimedSelector(stalls)
+
+    def round_of(busy_ns: int) -> None:
+        nonlocal now_ns
+        now_ns += busy_ns
+        selector.select(0, _select=lambda *_: [], _clock=lambda: now_ns)
+
+    round_of(10**9)  # before the first round nobody could be heard
+    assert selector.longest_stall_ns() == 0
+    for busy_ns in (1_000_000, 40_000_000, 6_000_000):
+        round_of(busy_ns)
+    assert selector.longest_stall_ns() == 40_000_000
+    assert stalls.total == 2
+    now_ns += measured.STALL_WINDOW_NS
+    assert selector.longest_stall_ns() == 40_000_000
+    now_ns += measured.STALL_WINDOW_NS
+    assert selector.longest_stall_ns() == 0
+    selector.close()
+
+
+def test_without_the_library_the_start_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
+    arguments = ["start", "--port", "0", "--data-dir", str(tmp_path / "data"), "--metrics-port"]
+    assert command.main([*arguments, "0"]) == 1
+    assert "pip install 'barnabas[metrics]'" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def panels_of(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def test_the_dashboard_has_what_grafanas_import_asks_for() -> None:
+    """Source: Grafana's JSON model of a dashboard, schema version 38, and of exported ones."""
+    dashboard = json.loads((DOCS / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    assert dashboard["id"] is None
+    assert 1 <= len(dashboard["uid"]) <= 40
+    assert dashboard["title"]
+    assert dashboard["schemaVersion"] == 38
+    assert [row["type"] for row in dashboard["__inputs"]] == ["datasource"]
+    variables = {row["name"]: row for row in dashboard["templating"]["list"]}
+    assert variables["datasource"]["query"] == "prometheus"
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {
+            (place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])
+        }
+        assert not cells & taken, f"{panel['title']} lies over another panel"
+        taken |= cells
+    required = {row["id"] for row in dashboard["__requires"]}
+    for panel in panels_of(dashboard):
+        assert panel["type"] in required
+        assert panel["datasource"]["uid"] == "${datasource}"
+        assert panel["targets"]
+        refs = [target["refId"] for target in panel["targets"]]
+        assert len(set(refs)) == len(refs)
+        for target in panel["targets"]:
+            used = set(re.findall(r"\$(\w+)", target["expr"])) - {"__rate_interval"}
+            assert used <= variables.keys(), target["expr"]
