@@ -172,10 +172,11 @@ def _look_at_group(broker: Broker, group: Group) -> Look[GroupState]:
         rows.append(CommittedOffsetState(*partition, committed.offset, lag))
         if len(rows) % ROWS_AT_ONCE == 0:
             yield
+    members = group.require_consumer().members if group.is_consumer else group.classic.members
     return GroupState(
         group.group_id,
-        group.classic.state.value,
-        len(group.classic.members),
+        group.state_name,
+        len(members),
         tuple(rows),
         sum(map(len, group.offsets.pending.values())),
     )
