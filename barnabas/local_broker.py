@@ -56,7 +56,8 @@ class LocalBroker:
             False for a temporary directory on the disk in any case. users: {name: password}:
             clients have to say who they are then, by SASL and PLAIN, SCRAM-SHA-256 or
             SCRAM-SHA-512. tls: the broker speaks TLS then, with a certificate that `ca_file` has
-            signed (extra `tls`).
+            signed (extra `tls`). All parameters but data_dir are by name: each is one thing that a
+            test may want otherwise.
     Raises: BrokerStartError with what the daemon said when it does not start; AdminError where a
             topic is refused.
     """

@@ -427,6 +427,7 @@ class ClusterMetadata:
                 )
 
     def _replay(self, body: dict[str, Any], position: int) -> None:
+        """Let one change of the journal hold. One function, since it is a table: a row a kind."""
         try:
             kind = body["kind"]
             if kind == "topic":

@@ -165,7 +165,7 @@ class GroupCoordinator:
     Takes:  partition_count, of the internal topic; partition_exists, for commits and deletions of
             offsets; topics, for what consumer groups want; new_member_suffix, a source of unique
             texts for member ids, and new_member_id, of whole ids; overrides, the settings that a
-            consumer group has of its own.
+            consumer group has of its own. Nine parameters, by name: each is one thing of the host.
     """
 
     def __init__(

@@ -14,8 +14,9 @@ batch itself (`_run`). Of records that differ in the sizes of their values, or o
 beginnings are brought together first (`_gather`), by the width of their lengths (`_check_heads`).
 The others are walked.
 
-`_walk`, `_first_of_shape`, `_gather` and `_check_heads` are long, and have many parameters, because
-they run for every record or block of records: a call more for each would double what they cost.
+`_walk`, `_first_of_shape`, `_check_columns`, `_gather` and `_check_heads` are long, or have many
+parameters, because they run for every record or block of records: a call more for each would double
+what they cost.
 
 Source: Kafka's message format; what is refused is what DefaultRecord.readFrom and LogValidator
 refuse, and offset deltas that do not count from 0, which Apache Kafka looks at in compressed

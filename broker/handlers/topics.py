@@ -89,8 +89,7 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
                 raise KafkaError(
                     Code.INVALID_REQUEST,
                     f"The topic '{topic_request.name}' is named more than once in this request: "
-                    "name it "
-                    "once.",
+                    "name it once.",
                 )
             if total > MOST_PARTITIONS_AT_ONCE:
                 raise KafkaError(

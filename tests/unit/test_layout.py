@@ -1,11 +1,15 @@
-"""The layout of the repository: what the benchmarks and the tests take from each other, and which
-modules have a test of their name.
+"""The layout of the repository: what the benchmarks and the tests take from each other, which
+modules have a test of their name, and how long functions are.
 """
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES_OF_TESTS = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
@@ -103,3 +107,92 @@ def test_every_module_has_a_test_of_its_name_or_says_which_tests_it() -> None:
     assert TESTED_AS_A_PART.keys() - modules == set(), "these modules are gone"
     missing = {test for test in TESTED_AS_A_PART.values() if not (ROOT / "tests" / test).is_file()}
     assert missing == set()
+
+
+# --- how long functions are ---------------------------------------------------------------------
+
+MOST_LINES, MOST_PARAMETERS = 50, 8  # of code, the docstring left out; self and cls left out
+REASON = re.compile(
+    r"in one piece|one (long )?function|a parameter for|parameters|long, or", re.IGNORECASE
+)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions_in(tree: ast.Module) -> Iterator[tuple[Function, str]]:
+    """Each function, with what may give a reason for its length.
+
+    That is its docstring; of a constructor the class's, too; the module's where it names it.
+    """
+    module_text = ast.get_docstring(tree) or ""
+    for parent in ast.walk(tree):
+        for node in ast.iter_child_nodes(parent):
+            if isinstance(node, Function):
+                text = ast.get_docstring(node) or ""
+                if isinstance(parent, ast.ClassDef) and node.name == "__init__":
+                    text += ast.get_docstring(parent) or ""
+                yield node, text + (module_text if f"`{node.name}`" in module_text else "")
+
+
+def size_of(function: Function) -> tuple[int, int]:
+    """How many lines of code, and how many parameters, a function has."""
+    has_docstring = ast.get_docstring(function) is not None
+    start = function.body[0].end_lineno if has_docstring else function.body[0].lineno - 1
+    arguments = function.args
+    names = [
+        argument.arg
+        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        if argument.arg not in ("self", "cls")
+    ]
+    assert start is not None and function.end_lineno is not None
+    return function.end_lineno - start, len(names)
+
+
+def is_command(function: Function) -> bool:
+    """Whether it is a command of the command line: its options are its parameters."""
+    return any("click." in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+def without_a_reason(tree: ast.Module) -> list[str]:
+    """The functions of a module that are too long, or have too many parameters, and say no why."""
+    names = []
+    for function, text in functions_in(tree):
+        lines, parameters = size_of(function)
+        is_large = lines > MOST_LINES or (parameters > MOST_PARAMETERS and not is_command(function))
+        if is_large and not REASON.search(text):
+            names.append(f"{function.name}: {lines} lines, {parameters} parameters")
+    return names
+
+
+def test_a_function_is_short_or_says_why_not() -> None:
+    modules = [
+        path
+        for package in PREFIXES
+        for path in (ROOT / package).glob("*.py")
+        if "messages" not in path.parts
+    ]
+    assert len(modules) > 100
+    large = {
+        path.relative_to(ROOT).as_posix(): names
+        for path in modules
+        if (names := without_a_reason(ast.parse(path.read_text())))
+    }
+    assert large == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "is_named"),
+    [
+        ("def f(a, b, c, d, e, f, g, h): pass", False),
+        ("def f(a, b, c, d, e, f, g, h, i): pass", True),
+        ("def f(self, a, b, c, d, e, f, g, *, h): pass", False),
+        ("def f(a, b, c, d, e, f, g, h, i):\n    'A parameter a field: nine parameters.'", False),
+        ("def f():\n" + "    pass\n" * 50, False),
+        ("def f():\n" + "    pass\n" * 51, True),
+        ("def f():\n    'In one piece: it is a table.'\n" + "    pass\n" * 51, False),
+        ("'`f` is long, or would be slow.'\ndef f():\n" + "    pass\n" * 51, False),
+        ("'`g` is long, or would be slow.'\ndef f():\n" + "    pass\n" * 51, True),
+        ("class C:\n    def f(self):\n" + "        pass\n" * 51, True),
+    ],
+)
+def test_a_large_function_is_recognised(code: str, is_named: bool) -> None:
+    assert bool(without_a_reason(ast.parse(code))) is is_named
