@@ -57,72 +57,106 @@ def transact(
     return commits
 
 
-def transact_plainly(port: int, count: int) -> list[float]:
-    """Run `count` transactions of one record with the bare requests, one after the other; the
-    seconds that each took.
+class PlainProducer:
+    """A transactional producer of bare requests, one after the other, in either version.
 
-    librdkafka waits a millisecond before it registers a transaction's first partition; this client
-    does not, so it shows what the broker can.
+    librdkafka waits a millisecond before it registers a transaction's first partition; this one
+    does not, so it shows what the broker can. requests: how many it has sent.
     """
-    producer_id, producer_epoch, taken = -1, -1, []
-    with socket.create_connection(("127.0.0.1", port)) as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stream = sock.makefile("rb")
 
-        def call(request: Message, version: int) -> bytes:
-            sock.sendall(encode_request(request, version, 1, "bench"))
-            (size,) = struct.unpack(">i", stream.read(4))
-            return stream.read(size)
+    def __init__(self, port: int, name: str, partitions: int, *, is_version_2: bool) -> None:
+        self.name, self.partitions, self.is_version_2 = name, partitions, is_version_2
+        self.requests = self.sequence = 0
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._stream = self._socket.makefile("rb")
+        self._call(FindCoordinatorRequest(key=name, key_type=1), 2)
+        answer = self._call(InitProducerIdRequest(name, 60_000), 0)
+        self.producer_id, self.epoch = struct.unpack(">qh", answer[-10:])
 
-        call(FindCoordinatorRequest(key="plain", key_type=1), 2)
-        answer = call(
-            InitProducerIdRequest(transactional_id="plain", transaction_timeout_ms=60_000), 0
+    def close(self) -> None:
+        self._stream.close()
+        self._socket.close()
+
+    def _call(self, request: Message, version: int) -> bytes:
+        self.requests += 1
+        self._socket.sendall(encode_request(request, version, 1, "bench"))
+        (size,) = struct.unpack(">i", self._stream.read(4))
+        return self._stream.read(size)
+
+    def transact(self) -> None:
+        """One transaction of a record in each partition, which one request takes."""
+        if not self.is_version_2:
+            added = AddPartitionsToTxnTopic("bench", list(range(self.partitions)))
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.name,
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.epoch,
+                v3_and_below_topics=[added],
+            )
+            self._call(request, 0)
+        batch = encode_batch(
+            [NewRecord(None, b"x" * 100, 1_700_000_000_000)],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=self.sequence,
+            transactional=True,
         )
-        producer_id, producer_epoch = struct.unpack(">qh", answer[-10:])
-        for sequence in range(count):
-            began = time.perf_counter()
-            added = AddPartitionsToTxnTopic("bench", [0])
-            call(
-                AddPartitionsToTxnRequest(
-                    v3_and_below_transactional_id="plain",
-                    v3_and_below_producer_id=producer_id,
-                    v3_and_below_producer_epoch=producer_epoch,
-                    v3_and_below_topics=[added],
-                ),
-                0,
-            )
-            batch = encode_batch(
-                [NewRecord(None, b"x" * 100, 1_700_000_000_000)],
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=sequence,
-                transactional=True,
-            )
-            data = TopicProduceData("bench", partition_data=[PartitionProduceData(0, batch)])
-            call(
-                ProduceRequest(
-                    transactional_id="plain", acks=-1, timeout_ms=1000, topic_data=[data]
-                ),
-                7,
-            )
-            answer = call(
-                EndTxnRequest(
-                    transactional_id="plain",
-                    producer_id=producer_id,
-                    producer_epoch=producer_epoch,
-                    committed=True,
-                ),
-                1,
-            )
+        rows = [PartitionProduceData(index, batch) for index in range(self.partitions)]
+        data = TopicProduceData("bench", partition_data=rows)
+        self._call(ProduceRequest(self.name, -1, 1000, [data]), 12 if self.is_version_2 else 7)
+        end = EndTxnRequest(self.name, self.producer_id, self.epoch, True)
+        if not self.is_version_2:
+            answer = self._call(end, 1)
             assert answer[-2:] == b"\0\0", f"the commit was answered with {answer!r}"
-            taken.append(time.perf_counter() - began)
-        stream.close()
-    return taken
+            self.sequence += 1
+            return
+        answer = self._call(end, 5)  # correlation id, tags, throttle time, code, id, epoch, tags
+        code, self.producer_id, self.epoch = struct.unpack_from(">hqh", answer, 9)
+        assert code == 0, f"the commit was answered with {answer!r}"
+
+
+def compare_versions(partitions: int, count: int) -> list[Row]:
+    """Both versions on one broker: a tenth of one, a tenth of the other, and so on."""
+    taken: dict[bool, list[float]] = {False: [], True: []}
+    cpu_s = dict.fromkeys(taken, 0.0)
+    with LocalBroker(in_memory=False) as broker:
+        create_topic(broker, "bench", partitions)
+        producers = {
+            is_2: PlainProducer(broker.port, f"plain-{is_2}", partitions, is_version_2=is_2)
+            for is_2 in taken
+        }
+        for _ in range(10):
+            for is_2, producer in producers.items():
+                with metered(broker) as meter:
+                    for _ in range(count // 10):
+                        began = time.perf_counter()
+                        producer.transact()
+                        taken[is_2].append(time.perf_counter() - began)
+                cpu_s[is_2] += meter.cpu_s
+        for producer in producers.values():
+            producer.close()
+    rows = []
+    for is_2, seconds in taken.items():
+        seconds.sort()
+        requests = (producers[is_2].requests - 2) / len(seconds)
+        rows.append(
+            Row(
+                f"bare requests, version {1 + is_2}, {partitions} partition(s)",
+                f"{cpu_s[is_2] / len(seconds) * 1e3:.2f} ms, {requests:.0f} requests",
+                f"{len(seconds) / sum(seconds):,.0f}/s, whole p50 "
+                f"{seconds[len(seconds) // 2] * 1e3:.1f} / p99 "
+                f"{seconds[int(len(seconds) * 0.99)] * 1e3:.1f} ms",
+                "-",
+                "-",
+            )
+        )
+    return rows
 
 
 def run(scale: float = 1.0) -> list[Row]:
     """One flush, then commit, with confluent-kafka; each producer is a process of its own. Then the
-    bare requests.
+    bare requests, in both versions of the protocol.
     """
     rows = []
     for producers, partitions, records, count, kafka in CASES:
@@ -155,21 +189,8 @@ def run(scale: float = 1.0) -> list[Row]:
                 "-",
             )
         )
-    count = max(20, int(2000 * scale))
-    with LocalBroker(in_memory=False) as broker:
-        create_topic(broker, "bench", 1)
-        with metered(broker) as meter:
-            taken = sorted(transact_plainly(broker.port, count))
-    rows.append(
-        Row(
-            "1 producer x 1 partition, bare requests",
-            f"{meter.cpu_s / count * 1e3:.2f} ms a transaction",
-            f"{count / sum(taken):,.0f}/s, whole p50 {taken[count // 2] * 1e3:.1f} / p99 "
-            f"{taken[int(count * 0.99)] * 1e3:.1f} ms",
-            "-",
-            "-",
-        )
-    )
+    for partitions in (1, 10):
+        rows += compare_versions(partitions, max(20, int(2000 * scale)))
     return rows
 
 

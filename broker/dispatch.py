@@ -117,7 +117,6 @@ def to_transactions(
                 transactional_id,
                 (producer_id, producer_epoch),
                 context.connection_id,
-                adds=True,
                 node_id=context.node_id,
             )
         broker.park(context)

@@ -37,6 +37,7 @@ from barnabas.coordinator.transaction_coordinator import (
     end_txn_response,
     record_of,
 )
+from barnabas.coordinator.transaction_state import Channel
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.storage.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 
@@ -247,17 +248,22 @@ class TransactionEnds:
             ending.held_back.append(lambda now_ms: self._end_again(request, context, now_ms))
         return PARKED
 
-    def _check_connection(self, request: EndTxnRequest, context: RequestContext) -> None:
+    def _check_connection(
+        self, request: EndTxnRequest, context: RequestContext, *, is_again: bool = False
+    ) -> None:
         """Raises: DelayedRequest. In version 2 the epoch tells a late one."""
-        if context.api_version < END_GIVES_EPOCH:
-            producer = (request.producer_id, request.producer_epoch)
-            self._broker.transactions.check_connection(
-                request.transactional_id,
-                producer,
-                context.connection_id,
-                adds=False,
-                node_id=context.node_id,
-            )
+        if context.api_version >= END_GIVES_EPOCH:
+            return
+        check = self._broker.transactions.check_connection
+        name, connection, node_id = (
+            request.transactional_id,
+            context.connection_id,
+            context.node_id,
+        )
+        producer = (request.producer_id, request.producer_epoch)
+        check(name, producer, connection, Channel.COORDINATOR, is_noted=False, node_id=node_id)
+        if not is_again:
+            check(name, producer, connection, Channel.ENDS, node_id=node_id)
 
     def begin(self, decision: Decision, now_ms: int) -> None:
         """Carry a decision out that needs no data on the disk: an abort, or any with `os`.
@@ -344,7 +350,7 @@ class TransactionEnds:
     def _end_again(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
         """Hear an EndTxn that was held back, unless its producer has given its connection up."""
         try:
-            self._check_connection(request, context)
+            self._check_connection(request, context, is_again=True)
         except DelayedRequest as error:
             self._broker.close(context.connection_id, error)
             return

@@ -664,7 +664,7 @@ class TransactionCoordinator:
         connection_id: int,
         channel: Channel = Channel.COORDINATOR,
         *,
-        adds: bool,
+        is_noted: bool = True,
         node_id: int = -1,
     ) -> None:
         """Refuse a request that was delayed on a connection that its producer has given up.
@@ -672,16 +672,20 @@ class TransactionCoordinator:
         In the first version of the protocol a late EndTxn looks like a new one (KIP-890,
         "Motivation"). The client has sent it again over a new connection, and begun its next
         transaction there, which the late one would end. Connections are numbered as they are
-        accepted, so one is given up when the producer adds to its transaction over a later one. It
-        is closed, not answered: a client that uses two at once, or a coordinator that ends what
-        others began, connects again and is heard.
+        accepted, so one is given up when the producer adds to its transaction over a later one, and
+        for ends when it ends one. It is closed, not answered: a client that uses two at once, or a
+        coordinator that ends what others began, connects again and is heard.
 
         A late Produce would join the next transaction in the same way: a batch that its client
         gave up when it aborted, and whose sequence happens to come next.
 
-        Takes:  producer, its id and epoch. adds, whether the request adds to the transaction: all
-                but EndTxn do. node_id, of the broker that it came to: a client has a connection to
-                each of several, and goes on over an older one when a leader is moved.
+        In version 2 the epoch of a late request is of the last transaction, but for one: where that
+        was of version 1, both have the same.
+
+        Takes:  producer, its id and epoch. channel, what the connection is for. is_noted: false
+                where others may go on over earlier ones: an EndTxn gives up no connection but those
+                of ends. node_id, of the broker that it came to: a client has a connection to each
+                of several, and goes on over an older one when a leader is moved.
         Raises: DelayedRequest.
         """
         transaction = self._transactions.get(transactional_id)
@@ -698,7 +702,7 @@ class TransactionCoordinator:
                 f"a request for the transactional id {transactional_id} comes over a connection "
                 "that its producer has given up since"
             )
-        if adds and connection_id > latest:
+        if is_noted and connection_id > latest:
             connections[channel, node_id] = (producer, connection_id)
 
     def on_commit_requested(

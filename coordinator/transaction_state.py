@@ -37,6 +37,7 @@ class Channel(Enum):
     """What a producer may have a connection of its own for, beside others to the same broker."""
 
     COORDINATOR = "requests to the transaction coordinator"
+    ENDS = "EndTxn, which another process may send, over a connection of its own"
     OFFSETS = "TxnOffsetCommit, to the group's coordinator"
     DATA = "Produce, to the leader of a partition"
 

@@ -123,6 +123,7 @@ class RequestKind(NamedTuple, Generic[Request, Response]):
 
 # Version 0 of ApiVersions is the one that every broker answers.
 API_VERSIONS = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 0, 0)
+FEATURES = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 3, 4)  # they tell of features, too
 METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)  # ids of topics come with 10
 SASL_HANDSHAKE = RequestKind(SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
 SASL_AUTHENTICATE = RequestKind(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
@@ -155,6 +156,7 @@ class Connection:
         self._unanswered: deque[_Sent] = deque()
         self._buffer = bytearray(64 * 1024)
         self._versions: dict[int, tuple[int, int]] = {}
+        self._levels: dict[str, int] | None = None
         # something was answered that a broker answers only to those who come the right way
         self._is_proven = False
         self._session_end_s = math.inf
@@ -308,6 +310,24 @@ class Connection:
             )
             raise ClientError(f"{self.address} {has}; versions {first} to {last} are spoken here")
         return min(last, highest)
+
+    def level_of(self, feature: str) -> int:
+        """The level at which the cluster has finalised a feature (KIP-584); 0: it has not.
+
+        The broker is asked once a connection, and not at all if it is too old to tell.
+        """
+        if self._levels is None:
+            self._levels = {}
+            _, highest = self._versions.get(ApiVersionsRequest.API_KEY, (0, -1))
+            if highest >= FEATURES.first_version:
+                client = ApiVersionsRequest("barnabas-spark", "1")
+                answer = self.request(FEATURES, client)
+                self._levels = {
+                    row.name: row.max_version_level
+                    for row in answer.finalized_features
+                    if answer.finalized_features_epoch >= 0
+                }
+        return self._levels.get(feature, 0)
 
     @property
     def unanswered(self) -> int:

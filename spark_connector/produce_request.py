@@ -118,7 +118,7 @@ def encode_produce(
     timeout_ms: int,
     record_batches: Sequence[StampedRecordBatch],
 ) -> list[Buffer]:
-    """The body of a ProduceRequest of version 3 to 11, in pieces.
+    """The body of a ProduceRequest of version 3 to 12, in pieces.
 
     Large records are views of where they lie.
 

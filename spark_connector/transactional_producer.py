@@ -8,14 +8,17 @@ there is no retry of a single request. Order of use:
                  a new epoch
     committed()  what the group has committed, by topic; waits for nothing that is still open
                  (KIP-447, require_stable)
-    send(batch)  AddPartitionsToTxn where the partition is new, Produce, as soon as a request is
-                 full; waits when enough are under way
-    commit(...)  AddOffsetsToTxn, TxnOffsetCommit, the answers that are still to come, EndTxn
+    send(batch)  AddPartitionsToTxn where the partition is new (version 1), Produce, as soon as a
+                 request is full; waits when enough are under way
+    commit(...)  AddOffsetsToTxn (version 1), TxnOffsetCommit, the answers that are still to come,
+                 EndTxn
     abort()      instead of commit
 
-Versions are those that Apache Kafka 2.5 to 4 has in common: before KIP-890's second part, that is
-with AddPartitionsToTxn and without an epoch in the answer to EndTxn. Source: KIP-98, KIP-360,
-KIP-447, KIP-890.
+Where the cluster has finalised `transaction.version` at 2 (KIP-890, second part), Produce and
+TxnOffsetCommit add by themselves, and AddPartitionsToTxn and AddOffsetsToTxn are left out; what
+comes late of an ended transaction is known by its epoch. Elsewhere versions are those that Apache
+Kafka 2.5 to 4 has in common. `begin` finds out, each time. Source: KIP-98, KIP-360, KIP-447,
+KIP-890.
 """
 
 from __future__ import annotations
@@ -97,6 +100,12 @@ TXN_OFFSET_COMMIT = RequestKind(TxnOffsetCommitRequest, TxnOffsetCommitResponse,
 END_TXN = RequestKind(EndTxnRequest, EndTxnResponse, 1, 4)
 OFFSET_FETCH = RequestKind(OffsetFetchRequest, OffsetFetchResponse, 7, 7)
 PRODUCE = RequestKind(ProduceRequest, ProduceResponse, 3, 11)
+
+# Those of version 2 of the protocol.
+TRANSACTION_VERSION = "transaction.version"
+TXN_OFFSET_COMMIT_2 = RequestKind(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 5, 5)
+END_TXN_2 = RequestKind(EndTxnRequest, EndTxnResponse, 5, 5)
+PRODUCE_2 = RequestKind(ProduceRequest, ProduceResponse, 12, 12)
 
 # Worth a new transaction. That of the sequences cannot be ours with a new epoch each time, unless
 # the broker forgot what it had answered.
@@ -208,6 +217,7 @@ class TransactionalProducer:
 
     def _forget_transaction(self) -> None:
         self._producer = Producer(-1, -1)
+        self._is_version_2 = False
         self._sequences: dict[TopicPartition, int] = {}
         self._added: set[TopicPartition] = set()
         self._has_offsets = False
@@ -232,7 +242,8 @@ class TransactionalProducer:
         self._forget_transaction()
         self._connections.after_fork()
         self._connections.close_stale()
-        answer = self._coordinator(TRANSACTION).request(
+        coordinator = self._coordinator(TRANSACTION)
+        answer = coordinator.request(
             INIT_PRODUCER_ID,
             InitProducerIdRequest(
                 transactional_id=self._transactional_id,
@@ -245,6 +256,11 @@ class TransactionalProducer:
             raise PassingError(f"transactional id {self._transactional_id!r}: {code_name(code)}")
         self._check(code, f"transactional id {self._transactional_id!r}")
         self._producer = Producer(answer.producer_id, answer.producer_epoch)
+        self._is_version_2 = coordinator.level_of(TRANSACTION_VERSION) >= 2
+
+    @property
+    def _produce(self) -> RequestKind[ProduceRequest, ProduceResponse]:
+        return PRODUCE_2 if self._is_version_2 else PRODUCE
 
     def committed(self) -> dict[str, CommittedBatch]:
         """The number and the note that the group has committed, by topic.
@@ -336,28 +352,29 @@ class TransactionalProducer:
                     raise PassingError(f"{connection.address}: an answer was lost")
                 while leader.unanswered:
                     leader.unanswered.popleft()
-                    connection.receive(PRODUCE)
+                    connection.receive(self._produce)
 
     # --- parts of them
 
     def _commit_offset(self, topics: Sequence[str], offset: int, metadata_text: str) -> None:
         what = f"group {self._group_id!r}"
         self._has_offsets = True  # before it is sure: an answer may be lost
-        added = self._coordinator(TRANSACTION).request(
-            ADD_OFFSETS_TO_TXN,
-            AddOffsetsToTxnRequest(
-                transactional_id=self._transactional_id,
-                producer_id=self._producer.producer_id,
-                producer_epoch=self._producer.epoch,
-                group_id=self._group_id,
-            ),
-        )
-        self._check(added.error_code, what)
+        if not self._is_version_2:
+            added = self._coordinator(TRANSACTION).request(
+                ADD_OFFSETS_TO_TXN,
+                AddOffsetsToTxnRequest(
+                    transactional_id=self._transactional_id,
+                    producer_id=self._producer.producer_id,
+                    producer_epoch=self._producer.epoch,
+                    group_id=self._group_id,
+                ),
+            )
+            self._check(added.error_code, what)
         partition = TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_metadata=metadata_text
         )
         answer = self._coordinator(GROUP).request(
-            TXN_OFFSET_COMMIT,
+            TXN_OFFSET_COMMIT_2 if self._is_version_2 else TXN_OFFSET_COMMIT,
             TxnOffsetCommitRequest(
                 transactional_id=self._transactional_id,
                 group_id=self._group_id,
@@ -375,7 +392,7 @@ class TransactionalProducer:
 
     def _end(self, *, commit: bool) -> None:
         answer = self._coordinator(TRANSACTION).request(
-            END_TXN,
+            END_TXN_2 if self._is_version_2 else END_TXN,
             EndTxnRequest(
                 transactional_id=self._transactional_id,
                 producer_id=self._producer.producer_id,
@@ -403,11 +420,11 @@ class TransactionalProducer:
         while leader.unanswered and self._connections.of_node(node).is_expired:
             self._receive(node, leader)
         connection = self._connections.of_node(node)
-        version = connection.version_of(PRODUCE)
+        version = connection.version_of(self._produce)
         body = encode_produce(
             version, self._transactional_id, self._options.request_timeout_ms, record_batches
         )
-        connection.send_encoded(PRODUCE, version, body)
+        connection.send_encoded(self._produce, version, body)
         leader.unanswered.append([record_batch.partition for record_batch in record_batches])
 
     def _add_partitions(self, names: Iterable[TopicPartition]) -> None:
@@ -415,7 +432,7 @@ class TransactionalProducer:
         for name in names:
             topics.setdefault(name.topic, []).append(name.partition)
             self._added.add(name)  # before it is sure: an answer may be lost
-        if not topics:
+        if not topics or self._is_version_2:
             return
         answer = self._coordinator(TRANSACTION).request(
             ADD_PARTITIONS_TO_TXN,
@@ -442,7 +459,7 @@ class TransactionalProducer:
     def _receive(self, node: int, leader: _Leader) -> None:
         """Receive the response to the oldest Produce."""
         unanswered = set(leader.unanswered.popleft())
-        answer = self._connections.of_node(node).receive(PRODUCE)
+        answer = self._connections.of_node(node).receive(self._produce)
         for topic in answer.responses:
             for part in topic.partition_responses:
                 name = TopicPartition(topic.name, part.index)

@@ -110,11 +110,10 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     produce = _Produce(broker, request, context)
     name = request.transactional_id
     if name is not None and refused is None:
-        if context.api_version < PRODUCE_ADDS:
-            _check_connection(broker, produce)
-        elif broker.transaction_ends.is_decided(name):
-            return _hold_back(broker, request, context, name)
-        else:
+        _check_connection(broker, produce)
+        if context.api_version >= PRODUCE_ADDS:
+            if broker.transaction_ends.is_decided(name):
+                return _hold_back(broker, request, context, name)
             _add_partitions(broker, produce, name)
     for topic in request.topic_data:
         row: list[ProducedPartition] = []
@@ -162,7 +161,11 @@ def _hold_back(
     def go_on(now_ms: int) -> None:
         if context.connection_id not in broker.connections:
             return
-        answer = on_produce(broker, request, context._replace(now_ms=now_ms))
+        try:
+            answer = on_produce(broker, request, context._replace(now_ms=now_ms))
+        except DelayedRequest as error:
+            broker.close(context.connection_id, error)
+            return
         if isinstance(answer, Encoded):
             broker.reply(context.ticket, answer)
         elif answer is NO_RESPONSE:
@@ -215,7 +218,6 @@ def _check_connection(broker: Broker, produce: _Produce) -> None:
             produce.producer,
             produce.context.connection_id,
             Channel.DATA,
-            adds=True,
             node_id=produce.context.node_id,
         )
 
@@ -239,7 +241,7 @@ def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
     def done(results: list[Checked | AppendRefused], now_ms: int) -> None:
         produce.context = produce.context._replace(now_ms=now_ms)
         produce.appended = []
-        if produce.producer is not None and produce.context.api_version < PRODUCE_ADDS:
+        if produce.producer is not None:
             try:
                 _check_connection(broker, produce)
             except DelayedRequest as error:

@@ -54,16 +54,15 @@ def on_txn_offset_commit(
     """
     if not request.group_id:
         return _offset_commit_refused(request, Code.INVALID_GROUP_ID)
+    producer = (request.producer_id, request.producer_epoch)
+    broker.transactions.check_connection(
+        request.transactional_id,
+        producer,
+        context.connection_id,
+        Channel.OFFSETS,
+        node_id=context.node_id,
+    )
     if context.api_version < OFFSETS_ADD:
-        producer = (request.producer_id, request.producer_epoch)
-        broker.transactions.check_connection(
-            request.transactional_id,
-            producer,
-            context.connection_id,
-            Channel.OFFSETS,
-            adds=True,
-            node_id=context.node_id,
-        )
         return _commit_offsets(broker, request, context)
     broker.park(context)
 

@@ -36,6 +36,7 @@ from barnabas.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
 )
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.protocol.messages.fetch import (
@@ -406,6 +407,7 @@ class FakeCluster:
     partitions: dict[str, int]
     nodes: int = 2
     speaks: Versions = field(default_factory=lambda: KAFKA_4_0)
+    transaction_version: int = 0  # 2: finalised, and clients have to speak it
     disturb: Callable[[int, Message], int | None] = lambda node, request: None
     requests: list[tuple[int, Message]] = field(default_factory=list)
     committed: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
@@ -454,7 +456,7 @@ class FakeCluster:
             if code == HANG_UP:
                 return None
             answers: dict[type[Message], Callable[[int, Any, int], Message]] = {
-                ApiVersionsRequest: lambda node, request, code: _versions(self.speaks, code),
+                ApiVersionsRequest: self._api_versions,
                 MetadataRequest: self._metadata,
                 FindCoordinatorRequest: self._find_coordinator,
                 InitProducerIdRequest: self._init,
@@ -466,6 +468,16 @@ class FakeCluster:
                 ProduceRequest: self._produce,
             }
             return answers[type(request)](node, request, code or 0)
+
+    def _api_versions(
+        self, node: int, request: ApiVersionsRequest, code: int
+    ) -> ApiVersionsResponse:
+        answer = _versions(self.speaks, code)
+        if self.transaction_version:
+            level = self.transaction_version
+            answer.finalized_features_epoch = 1
+            answer.finalized_features = [FinalizedFeatureKey("transaction.version", level, level)]
+        return answer
 
     def _metadata(self, node: int, request: MetadataRequest, code: int) -> MetadataResponse:
         topics = []
@@ -538,7 +550,7 @@ class FakeCluster:
     def _add_partitions(
         self, node: int, request: AddPartitionsToTxnRequest, code: int
     ) -> AddPartitionsToTxnResponse:
-        assert node == 1
+        assert node == 1 and self.transaction_version < 2
         name, producer_id = request.v3_and_below_transactional_id, request.v3_and_below_producer_id
         state, fenced = self._state(name, producer_id, request.v3_and_below_producer_epoch)
         topics = []
@@ -592,6 +604,8 @@ class FakeCluster:
         state, fenced = self._state(name, header.producer_id, header.producer_epoch)
         if fenced:
             return Code.INVALID_PRODUCER_EPOCH
+        if self.transaction_version >= 2:
+            state.partitions.add((topic, partition))
         if (topic, partition) not in state.partitions:
             return Code.INVALID_TXN_STATE
         written = state.written.setdefault((topic, partition), [])
@@ -603,7 +617,7 @@ class FakeCluster:
     def _add_offsets(
         self, node: int, request: AddOffsetsToTxnRequest, code: int
     ) -> AddOffsetsToTxnResponse:
-        assert node == 1
+        assert node == 1 and self.transaction_version < 2
         _, fenced = self._state(
             request.transactional_id, request.producer_id, request.producer_epoch
         )
@@ -635,6 +649,9 @@ class FakeCluster:
         )
         if not (code or fenced):
             self._finish(request.transactional_id, state, commit=request.committed)
+            if self.transaction_version >= 2:
+                state.epoch += 1
+                return EndTxnResponse(0, 0, state.producer_id, state.epoch)
         return EndTxnResponse(throttle_time_ms=0, error_code=code or fenced)
 
     def _finish(self, name: str, state: FakeTransaction, *, commit: bool) -> None:

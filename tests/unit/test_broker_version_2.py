@@ -251,6 +251,23 @@ def test_one_id_goes_from_one_version_to_the_other_and_back(b: DiskBroker) -> No
     assert p.epoch == 4, "the ends of version 1 gave none"
 
 
+def test_what_is_late_of_version_1_does_not_meet_version_2_in_the_same_epoch(
+    b: DiskBroker,
+) -> None:
+    """The end of version 1 gave no epoch: the connection tells."""
+    p = Producer2(b, "txn")
+    p.send("t", 0, b"1")
+    old = p.reconnect()
+    assert p.end(False) == 0
+    assert p.write("t", 0, b"2") == 0
+    assert b.is_hung_up_on(old, p.end_request(False), 3)
+    older = p.reconnect()
+    assert p.write("t", 0, b"3") == 0
+    assert p.is_late("t", b"late", sequence=3, connection=older)
+    assert p.finish(True) == 0
+    assert b.read("t", committed=True) == [b"2", b"3"]
+
+
 def test_offsets_begin_a_transaction(b: DiskBroker) -> None:
     p = Producer2(b, "txn")
     request = p.offset_request("group", "t", 7)

@@ -103,6 +103,38 @@ def test_versions_of_old_and_new_brokers(speaks: dict[int, Any]) -> None:
         assert publish(cluster, 7, encoded(0, b"a")).was_committed
 
 
+def test_version_2_is_spoken_where_it_is_finalised() -> None:
+    """Nothing is added but by writing: two requests less, and one for each leader."""
+    with FakeCluster({TOPIC: 4}, transaction_version=2) as cluster:
+        done = publish(cluster, 7, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))
+        assert done.attempts == 1
+        assert cluster.values(TOPIC, 0) == [b"a", b"c"] and cluster.values(TOPIC, 1) == [b"b"]
+        assert cluster.offsets == {NAME: 8}
+        assert publish(cluster, 8, encoded(0, b"d")).attempts == 1
+        assert cluster.values(TOPIC, 0) == [b"a", b"c", b"d"]
+        assert (
+            cluster.asked(AddPartitionsToTxnRequest) == cluster.asked(AddOffsetsToTxnRequest) == 0
+        )
+
+
+@pytest.mark.parametrize("kind", [ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest])
+def test_what_is_lost_in_version_2_is_published_once(kind: Any) -> None:
+    with FakeCluster({TOPIC: 4}, transaction_version=2) as cluster:
+        cluster.disturb = once(kind, HANG_UP)
+        publish(cluster, 7, encoded(0, b"a"), encoded(1, b"b"))
+        assert cluster.values(TOPIC, 0) == [b"a"] and cluster.values(TOPIC, 1) == [b"b"]
+        assert cluster.offsets == {NAME: 8}
+
+
+def test_a_cluster_that_was_lowered_to_version_1_is_spoken_to_as_such(cluster: FakeCluster) -> None:
+    cluster.transaction_version = 2
+    publish(cluster, 1, encoded(0, b"a"))
+    cluster.transaction_version = 0
+    publish(cluster, 2, encoded(0, b"b"))
+    assert cluster.values(TOPIC, 0) == [b"a", b"b"]
+    assert cluster.asked(AddPartitionsToTxnRequest) == 1
+
+
 def test_a_broker_that_is_too_old_is_named() -> None:
     others = {key: value for key, value in KAFKA_2_5.items() if key != OffsetFetchRequest.API_KEY}
     old = others | {OffsetFetchRequest.API_KEY: (OffsetFetchRequest, 0, 6)}
