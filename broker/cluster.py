@@ -86,7 +86,11 @@ class Cluster:
         self.controller_id: int = config.node_id
         self.generation = 0
         self._leaderships: dict[str, tuple[Topic, list[Leadership]]] = {}
-        self._views = {node_id: NodeTopics(topics, self, node_id) for node_id in self.nodes}
+        self._views = {
+            (node_id, is_acks_all): view(topics, self, node_id)
+            for node_id in self.nodes
+            for is_acks_all, view in ((False, NodeTopics), (True, NodeTopicsInSync))
+        }
 
     # --- brokers ---------------------------------------------------------------------------------
 
@@ -102,9 +106,9 @@ class Cluster:
             raise ValueError(f"there is no broker {node_id}: the brokers are {named}")
         return node
 
-    def topics_of(self, node_id: int) -> NodeTopics:
-        """The topics as one of several brokers has them."""
-        return self._views[node_id]
+    def topics_of(self, node_id: int, *, acks_all: bool = False) -> NodeTopics:
+        """The topics as one of several brokers has them; as it has them for acks=all."""
+        return self._views[node_id, acks_all]
 
     # --- leaders ---------------------------------------------------------------------------------
 
@@ -353,14 +357,30 @@ class NodeTopics:
             return Code.NOT_LEADER_OR_FOLLOWER
         return self._topics.missing_code(topic, index)
 
-    def has_too_few_in_sync(self, topic: str, index: int) -> bool:
-        """Whether fewer replicas are in sync than acks=all asks for (`min.insync.replicas`)."""
-        leadership = self._cluster.leadership(topic, index)
-        assert leadership is not None, f"{topic}-{index} is led"
-        return len(leadership.in_sync) < self._topics.min_in_sync_replicas(topic)
-
     def _leads(self, topic: str, index: int) -> bool:
         return self._cluster.leads(self._node_id, topic, index)
+
+
+class NodeTopicsInSync(NodeTopics):
+    """The same for acks=all: with the logs of which enough replicas are in sync
+    (`min.insync.replicas`).
+    """
+
+    def partition(self, topic: str, index: int) -> Log | None:
+        """The log of a partition that this broker leads with enough others."""
+        log = super().partition(topic, index)
+        return log if log is not None and self._has_enough_in_sync(topic, index) else None
+
+    def missing_code(self, topic: str, index: int) -> Code:
+        """Why `partition` gave None: NOT_ENOUGH_REPLICAS besides."""
+        if super().partition(topic, index) is not None:
+            return Code.NOT_ENOUGH_REPLICAS
+        return super().missing_code(topic, index)
+
+    def _has_enough_in_sync(self, topic: str, index: int) -> bool:
+        leadership = self._cluster.leadership(topic, index)
+        assert leadership is not None, f"{topic}-{index} is led"
+        return len(leadership.in_sync) >= self._topics.min_in_sync_replicas(topic)
 
 
 def led_partitions(

@@ -59,23 +59,22 @@ class _Pending(NamedTuple):
 class _Produce:
     """One request while it is under way: what is answered so far, and whose logs it has come to.
 
-    producer: id and epoch in a transactional request's first batch. topics: those of the broker
-    that it came to; in_sync: the same where acks=all asks how many replicas are in sync, else None.
+    producer: id and epoch in a transactional request's first batch. topics: as the broker has them
+    that it came to.
     """
 
     __slots__ = (
-        "answers", "appended", "context", "failed", "in_sync", "pending", "producer", "request",
-        "topics", "unflushed",
+        "answers", "appended", "context", "failed", "pending", "producer", "request", "topics",
+        "unflushed",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker, request: ProduceRequest, context: RequestContext) -> None:
-        self.request, self.context = request, context
-        self.topics: TopicRegistry | NodeTopics = broker.topics
-        self.in_sync: NodeTopics | None = None
-        if not broker.cluster.is_one:
-            self.topics = broker.cluster.topics_of(context.node_id)
-            if request.acks == -1:
-                self.in_sync = self.topics
+    def __init__(
+        self,
+        topics: TopicRegistry | NodeTopics,
+        request: ProduceRequest,
+        context: RequestContext,
+    ) -> None:
+        self.topics, self.request, self.context = topics, request, context
         self.answers: Answers = []
         self.appended: list[Log] = []
         self.unflushed: list[Log] = []
@@ -107,7 +106,13 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     given up: a batch of its last transaction, which would join the next one.
     """
     refused = _refusal_of_all(request)
-    produce = _Produce(broker, request, context)
+    cluster = broker.cluster
+    topics = (
+        broker.topics
+        if cluster.is_one
+        else cluster.topics_of(context.node_id, acks_all=request.acks == -1)
+    )
+    produce = _Produce(topics, request, context)
     name = request.transactional_id
     if name is not None and refused is None:
         _check_connection(broker, produce)
@@ -145,7 +150,9 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
         broker.park(context)
         _answer_when_flushed(broker, produce, context.now_ms)
         return PARKED
-    return _encoded(broker, produce)
+    if produce.failed:
+        return _encoded(broker, produce)
+    return Encoded((encode_produce(context.correlation_id, context.api_version, produce.answers),))
 
 
 def _hold_back(
@@ -364,8 +371,6 @@ def _append(
     if log is None:
         code = produce.topics.missing_code(name, index)
         return ProducedPartition(index, code, current_leader=broker.hint(name, index, code))
-    if produce.in_sync is not None and produce.in_sync.has_too_few_in_sync(name, index):
-        return ProducedPartition(index, Code.NOT_ENOUGH_REPLICAS)
     if records is None:
         return ProducedPartition(index, Code.INVALID_RECORD)
     if type(records) is bytes:

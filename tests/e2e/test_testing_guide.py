@@ -102,7 +102,7 @@ def needs(name: str) -> None:
 def test_every_program_is_run_here_or_is_a_ci_configuration() -> None:
     spoken = [language for language, _ in PROGRAMS]
     assert sorted(set(spoken)) == ["go", "java", "javascript", "python", "sh", "yaml"]
-    assert spoken.count("python") == 5
+    assert spoken.count("python") == 6
 
 
 def test_with_pytest(tmp_path: Path) -> None:
@@ -123,9 +123,14 @@ def test_faults_and_time(tmp_path: Path) -> None:
     assert run(tmp_path, sys.executable, "script.py") == "0\n"
 
 
+def test_several_brokers(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(program("python", "without_broker"))
+    assert run(tmp_path, sys.executable, "script.py") == ""
+
+
 def test_with_curl(tmp_path: Path) -> None:
     needs("curl")
-    with LocalBroker(control=True) as broker:
+    with LocalBroker(control=True, brokers=3, topics=["orders"]) as broker:
         port = broker.control.url.rpartition(":")[2]
         script = f"set -e\nCONTROL={port}\n" + program("sh", "curl").replace("curl", "curl -sSf")
         assert '"met": 0' in run(tmp_path, "sh", "-c", script)
