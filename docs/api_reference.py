@@ -80,25 +80,24 @@ DIFFERENCES = {
     "CreateTopics": "One request makes 10,000 partitions at most.",
     "InitProducerId": "Answered when the transaction that it met has ended, instead of CONCURRENT_TRANSACTIONS. An old producer id and epoch are PRODUCER_FENCED in every state.",
     "AddPartitionsToTxn": "Without partitions it begins no transaction.",
-    "EndTxn": "A request that comes late, by a connection which its producer has given up, ends nothing.",
-    "ElectLeaders": "One replica: there is no other leader to elect.",
-    "AlterPartitionReassignments": "One replica: partitions stay where they are.",
-    "ListPartitionReassignments": "Nothing is being moved, ever.",
+    "EndTxn": "Below version 5 a request that comes late, by a connection which its producer has given up, ends nothing; from 5 on its epoch tells ([TRANSACTIONS.md](TRANSACTIONS.md)).",
+    "ElectLeaders": "Of one broker there is no other leader to elect; of several, the leader moves at once.",
+    "AlterReplicaLogDirs": "There is one log directory.",
+    "DescribeQuorum": "The one process is all of the quorum.",
+    "AlterPartitionReassignments": "Of one broker partitions stay where they are; of several, replicas move at once.",
+    "ListPartitionReassignments": "A move is done at once, so none is ever under way.",
     "ListConfigResources": "Version 0 is what Kafka 3.9 calls ListClientMetricsResources. Subscriptions of metrics are kept, and no client is asked for metrics.",
 }  # fmt: skip
 
-_ACCESS = "Who may log in and do what is not decided here yet."
+_ACCESS = "Access control lists are not there yet."
 _TOKENS = "Delegation tokens are not planned."
 _REPLICAS = "One log directory, no quorum of controllers."
 REASONS = {
-    "SaslHandshake": _ACCESS, "SaslAuthenticate": _ACCESS, "DescribeAcls": _ACCESS,
-    "CreateAcls": _ACCESS, "DeleteAcls": _ACCESS, "DescribeUserScramCredentials": _ACCESS,
-    "AlterUserScramCredentials": _ACCESS,
+    "DescribeAcls": _ACCESS, "CreateAcls": _ACCESS, "DeleteAcls": _ACCESS,
     "DescribeClientQuotas": "Quotas are not there yet.",
     "AlterClientQuotas": "Quotas are not there yet.",
     "CreateDelegationToken": _TOKENS, "RenewDelegationToken": _TOKENS,
     "ExpireDelegationToken": _TOKENS, "DescribeDelegationToken": _TOKENS,
-    "AlterReplicaLogDirs": "One log directory.", "DescribeQuorum": _REPLICAS,
     "UnregisterBroker": _REPLICAS, "AddRaftVoter": _REPLICAS, "RemoveRaftVoter": _REPLICAS,
     "UpdateFeatures": "Features are set when the broker starts.",
 }  # fmt: skip
