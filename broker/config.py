@@ -356,6 +356,8 @@ _BROKER_ROWS = (
     _broker("barnabas.metrics.port", Kind.INT, -1, "Where Prometheus scrapes: http://HOST:PORT/metrics; 0: a free port, which is logged; -1: nowhere. Needs `pip install 'barnabas[metrics]'`.", lowest=-1, highest=65535),
     _broker("barnabas.metrics.host", Kind.STRING, "127.0.0.1", "The address of barnabas.metrics.port. Whoever reaches it may read the names of topics, groups and errors."),
     _broker("barnabas.metrics.detail", Kind.STRING, "partitions", "Whether topics, and partitions, have metrics of their own; without them their number does not depend on that of topics and groups.", choices=("partitions", "topics", "none")),
+    _broker("barnabas.console.port", Kind.INT, -1, "The port of the page that shows the broker live (--console-port); 0: a free one, which is printed; -1: no page.", lowest=-1),
+    _broker("barnabas.console.host", Kind.STRING, "127.0.0.1", "The address where that page is served. It shows all records to whoever reaches it."),
     _broker("barnabas.decompressed.max.bytes", Kind.INT, 128 << 20, "What a producer's batch may decompress to, in bytes; one that would be larger is refused with MESSAGE_TOO_LARGE. Of one that is in a log already, compaction keeps all, and a time is looked for no further than to its first record.", lowest=1 << 20),
     _broker("barnabas.disk.reserve.bytes", Kind.LONG, 64 << 20, "Clients are refused when less than this is free on the disk; it is kept for ending transactions.", lowest=0),
     _broker("barnabas.producer.snapshot.interval.ms", Kind.LONG, 30_000, "How long a partition's producers may differ from their last snapshot, which bounds what a start after a kill reads.", lowest=1),
@@ -564,6 +566,8 @@ class BrokerConfig:
     barnabas_users_file = _Typed[str | None]()
     connection_failed_authentication_delay_ms = _Typed[int]()
     sasl_server_max_receive_size = _Typed[int]()
+    barnabas_console_port = _Typed[int]()
+    barnabas_console_host = _Typed[str]()
     barnabas_decompressed_max_bytes = _Typed[int]()
     barnabas_disk_reserve_bytes = _Typed[int]()
     barnabas_features = _Typed[tuple[str, ...]]()

@@ -132,6 +132,13 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
         help="serve metrics for Prometheus on 127.0.0.1 (0: a free port, which is printed); needs "
         "`pip install 'barnabas[metrics]'`; docs/METRICS.md",
     )
+    start.add_argument(
+        "--console-port",
+        metavar="N",
+        type=int,
+        help="serve a page on 127.0.0.1 that shows topics, transactions and groups live (0: a free "
+        "port, which is printed); docs/CONSOLE.md",
+    )
     start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
 
 
@@ -275,6 +282,8 @@ def _read_config(options: argparse.Namespace) -> Any:
             properties["barnabas.brokers"] = str(options.brokers)
         if options.metrics_port is not None:
             properties["barnabas.metrics.port"] = str(options.metrics_port)
+        if options.console_port is not None:
+            properties["barnabas.console.port"] = str(options.console_port)
         if options.port is not None or options.host is not None:
             before = BrokerConfig.from_properties(properties)
             host = options.host if options.host is not None else before.listener[0]
@@ -388,6 +397,11 @@ def _listen_beside(options: argparse.Namespace, config: Any) -> Sockets:
         sockets[option] = _listen(
             config.barnabas_metrics_host, config.barnabas_metrics_port, option
         )
+    if config.barnabas_console_port >= 0:
+        option = "--console-port"
+        sockets[option] = _listen(
+            config.barnabas_console_host, config.barnabas_console_port, option
+        )
     if options.test_control is not None:
         option = "--test-control"
         sockets[option] = _listen(DEFAULT_HOST, options.test_control, option)
@@ -482,6 +496,7 @@ class _Daemon:
         """Serve; gives the exit code."""
         options, loop = self._options, asyncio.get_running_loop()
         server = self._server(loop)
+        console = _console(server, self._side_sockets)
         asked_to_end = asyncio.Event()
 
         def end_with_input() -> None:
@@ -492,10 +507,12 @@ class _Daemon:
         _on_signals(lambda: loop.call_soon_threadsafe(asked_to_end.set))
         if options.stop_at_end_of_input or options.remove_data_at_end_of_input:
             _on_end_of_input(lambda: loop.call_soon_threadsafe(end_with_input))
-        _announce(server, self._broker, self._began, quiet=options.quiet)
+        _announce(server, self._broker, self._began, console, quiet=options.quiet)
         if options.ready_file:
             _write_ready_file(options.ready_file, server.addresses)
         await _until_either(asked_to_end, server.failure)
+        if console is not None:
+            console.close()
         server.close()
         if server.failed:
             self._tell_failure(server.failure.result())
@@ -629,6 +646,20 @@ def _controlled_server(
     return server
 
 
+def _console(server: Any, side_sockets: Sockets) -> Any:
+    """The page that shows the broker; None where nobody asked for it."""
+    sock = side_sockets.get("--console-port")
+    if sock is None:
+        return None
+    from barnabas.broker.console.endpoint import Console
+    from barnabas.broker.http_server import LOOPBACK
+
+    host = sock.getsockname()[0]
+    if host not in LOOPBACK:
+        logger.warning("the console listens on %s: whoever reaches it can read all records", host)
+    return Console(server, sock)
+
+
 def _on_end_of_input(do: Callable[[], object]) -> None:
     """Do it when standard input ends. What comes there before its end is thrown away."""
 
@@ -702,10 +733,12 @@ def _explain(error: Exception, broker: Any) -> str:
     )
 
 
-def _announce(server: Any, broker: Any, began: float, *, quiet: bool) -> None:
+def _announce(server: Any, broker: Any, began: float, console: Any, *, quiet: bool) -> None:
     where = ",".join(f"{host}:{port}" for host, port in server.addresses)
     if quiet:
         logger.warning("listening on %s", where)
+        if console is not None:
+            logger.warning("the console is at %s", console.url)
         return
     took_ms = (time.perf_counter() - began) * 1000
     address = _shown(server.addresses)
@@ -715,7 +748,8 @@ def _announce(server: Any, broker: Any, began: float, *, quiet: bool) -> None:
         f"  data:     {os.path.abspath(broker.config.data_dir)}\n"
         f"  produce:  echo hello | kcat -b {address} -t greetings -P\n"
         f"  consume:  kcat -b {address} -t greetings -C -e\n"
-        f"  stop:     Ctrl-C"
+        + (f"  console:  {console.url}\n" if console is not None else "")
+        + "  stop:     Ctrl-C"
     )
     try:
         print(text, flush=True)

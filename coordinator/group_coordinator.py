@@ -352,6 +352,10 @@ class GroupCoordinator:
         """The groups, for those who look at them and change nothing."""
         return list(self._groups.values())
 
+    def group(self, group_id: str) -> Group | None:
+        """One group, for those who look at it and change nothing."""
+        return self._groups.get(group_id)
+
     def hard_state(self) -> dict[str, Any]:
         """The state that is the same in every coordinator that was fed the same log.
 
@@ -644,6 +648,10 @@ class GroupCoordinator:
             described.append(row)
         response = describing.ConsumerGroupDescribeResponse(groups=described)
         return Result(replies=[Reply(context.ticket, response)])
+
+    def describe_consumer_group(self, group: Group) -> describing.DescribedGroup:
+        """A group of the consumer protocol with its members, for those who look at it."""
+        return self._consumers.describe(group)
 
     def _describe_consumer_group(self, group_id: str) -> describing.DescribedGroup:
         from barnabas.protocol.messages import consumer_group_describe as describing

@@ -268,6 +268,11 @@ class TransactionCoordinator:
         """What the last record of `transactional_id` says; None where there is none."""
         return self._transactions.get(transactional_id)
 
+    def latest_connection(self, transactional_id: str) -> int:
+        """The connection by which the producer last added to its transaction; 0: not known."""
+        connections = self._latest_connections.get(transactional_id, {})
+        return max((connection_id for _, connection_id in connections.values()), default=0)
+
     def snapshot(self) -> dict[str, TransactionMetadata]:
         """The whole hard state, for comparing two coordinators."""
         return dict(self._transactions)

@@ -52,6 +52,7 @@ def test_no_tests_but_those_of_the_benchmarks_import_them() -> None:
 PREFIXES = {
     "barnabas": "",
     "broker": "broker_",
+    "broker/console": "broker_console_",
     "broker/control": "broker_control_",
     "broker/handlers": "broker_handlers_",
     "coordinator": "coordinator_",
@@ -65,6 +66,8 @@ TESTED_AS_A_PART = {
     "barnabas/spark.py": "unit/test_spark_query_lag.py",
     "barnabas/texts.py": "unit/test_cli_parsing.py",
     "barnabas/version.py": "e2e/test_distributions.py",
+    "broker/console/endpoint.py": "e2e/test_console.py",
+    "broker/console/groups.py": "e2e/test_console.py",
     "broker/control/endpoint.py": "e2e/test_local_broker.py",
     "broker/control/observed.py": "e2e/test_local_broker.py",
     "broker/refusals.py": "unit/test_broker_control_faults.py",

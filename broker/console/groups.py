@@ -1,0 +1,53 @@
+"""The members of a group as plain values, with the partitions that are assigned to each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from barnabas.coordinator.consumer_protocol import read_assignment
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+    from barnabas.coordinator.group import Group
+
+MOST_MEMBERS = 200
+
+
+def describe_members(broker: Broker, group_id: str) -> list[dict[str, Any]]:
+    """The members of a group, MOST_MEMBERS at most; none where there is no such group."""
+    group = broker.groups.group(group_id)
+    if group is None:
+        return []
+    return _consumer_members(broker, group) if group.is_consumer else _classic_members(group)
+
+
+def _classic_members(group: Group) -> list[dict[str, Any]]:
+    return [
+        {
+            "member_id": member.member_id,
+            "client_id": member.client_id,
+            "client_host": member.client_host.removeprefix("/"),
+            "assignment": [
+                [topic, index]
+                for topic, indexes in (read_assignment(member.member_assignment) or {}).items()
+                for index in indexes
+            ],
+        }
+        for member in group.classic.describe().members[:MOST_MEMBERS]
+    ]
+
+
+def _consumer_members(broker: Broker, group: Group) -> list[dict[str, Any]]:
+    return [
+        {
+            "member_id": member.member_id,
+            "client_id": member.client_id,
+            "client_host": member.client_host.removeprefix("/"),
+            "assignment": [
+                [topic.topic_name, index]
+                for topic in member.assignment.topic_partitions
+                for index in topic.partitions
+            ],
+        }
+        for member in broker.groups.describe_consumer_group(group).members[:MOST_MEMBERS]
+    ]

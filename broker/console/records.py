@@ -1,0 +1,140 @@
+"""The records at one place of a log, to be looked into: bounded in number and in bytes.
+
+In two steps, as in `spans`: `take_records` in the loop's thread gives slices of files;
+`read_records` reads and decompresses them in another.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barnabas.protocol.compression import Codec, decompress
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import (
+    HEADER_SIZE,
+    BatchHeader,
+    Record,
+    batches_in,
+    decode_marker,
+    decode_records,
+    has_right_crc,
+)
+from barnabas.storage.log_reader import Slice
+
+if TYPE_CHECKING:
+    from barnabas.storage.log import Log
+
+MOST_READ_BYTES = 4 << 20
+MOST_DECOMPRESSED_BYTES = 8 << 20
+MOST_RECORDS = 100
+MOST_SHOWN_BYTES = 8 * 1024
+"""Of one key, value or header: what is longer is cut there, and its length is said."""
+MOST_HEADERS = 50
+_READ_AT_FIRST_BYTES = 64 * 1024
+
+
+class Place(NamedTuple):
+    """Where to read, and up to which offset (exclusive); slice is None at the end of the log."""
+
+    slice: Slice | None
+    offset: int
+    end_offset: int
+    log_start_offset: int
+
+
+def take_records(log: Log, offset: int) -> Place:
+    """Where the records from an offset on are; the log's first ones where it begins after that.
+
+    Raises: KafkaError OFFSET_OUT_OF_RANGE beyond its end, KAFKA_STORAGE_ERROR.
+    """
+    offset = max(offset, log.log_start_offset)
+    data = log.read(offset, max_bytes=_READ_AT_FIRST_BYTES, min_one_batch=True)
+    return Place(data.slice, offset, log.high_watermark, log.log_start_offset)
+
+
+def read_records(place: Place, count: int) -> dict[str, Any]:
+    """Records from there on, as plain values, and what could not be read. Raises: OSError."""
+    rows: list[dict[str, Any]] = []
+    if place.slice is None:
+        return {"records": rows, "next_offset": None, "problem": ""}
+    file, position, size = place.slice
+    if size > MOST_READ_BYTES:
+        return {
+            "records": rows,
+            "next_offset": None,
+            "problem": f"The batch there has {size:,} bytes: more than are looked into here "
+            f"({MOST_READ_BYTES:,}). `barnabas consume` reads it.",
+        }
+    data = file.pread(size, position)
+    next_offset: int | None = None
+    problem = ""
+    for start, header in batches_in(data):
+        batch = memoryview(data)[start : start + header.size_bytes]
+        try:
+            for row in _rows(batch, header, place.offset):
+                rows.append(row)
+                next_offset = row["offset"] + 1
+                if len(rows) >= count:
+                    break
+        except KafkaError as error:
+            problem = f"The batch at offset {header.base_offset} cannot be looked into: {error}"
+            next_offset = header.next_offset
+            break
+        if len(rows) >= count:
+            break
+        next_offset = header.next_offset
+    if next_offset is not None and next_offset >= place.end_offset:
+        next_offset = None
+    return {"records": rows, "next_offset": next_offset, "problem": problem}
+
+
+def _rows(batch: memoryview, header: BatchHeader, offset: int) -> Iterator[dict[str, Any]]:
+    """The records of one batch from an offset on. Raises: KafkaError."""
+    if not has_right_crc(batch, header):
+        raise KafkaError(Code.CORRUPT_MESSAGE, "its CRC is wrong")
+    of_batch = {
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "transactional": header.is_transactional,
+        "codec": Codec(header.codec).name.lower(),
+    }
+    if header.is_control:
+        marker = decode_marker(batch)
+        yield {
+            "offset": header.base_offset,
+            "timestamp": header.max_timestamp,
+            "marker": "commit" if marker.commit else "abort",
+            "coordinator_epoch": marker.coordinator_epoch,
+            **of_batch,
+        }
+        return
+    body = decompress(header.codec, batch[HEADER_SIZE:], MOST_DECOMPRESSED_BYTES)
+    fixed = header.max_timestamp if header.is_log_append_time else None
+    for record in decode_records(
+        body, header.record_count, header.base_offset, header.base_timestamp, fixed
+    ):
+        if record.offset >= offset:
+            yield {**_row(record), **of_batch}
+
+
+def _row(record: Record) -> dict[str, Any]:
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _blob(record.key),
+        "value": _blob(record.value),
+        "headers": [
+            {"key": key[:MOST_SHOWN_BYTES], "value": _blob(value)}
+            for key, value in record.headers[:MOST_HEADERS]
+        ],
+        "header_count": len(record.headers),
+    }
+
+
+def _blob(data: bytes | None) -> dict[str, Any] | None:
+    """Bytes for JSON: their number, and the first of them in base64; None is null."""
+    if data is None:
+        return None
+    return {"size": len(data), "base64": base64.b64encode(data[:MOST_SHOWN_BYTES]).decode()}

@@ -1,0 +1,356 @@
+"""The recent log of one partition as spans: what is committed, aborted, open, and where it ends.
+
+In two steps. `take_window` is done in the loop's thread, reads no batch and gives a value: slices
+of files, and what the log knows of its transactions. `read_strip` reads the batches' headers from
+those slices, in whichever thread. It decides what became of a batch as a read_committed consumer
+does (KIP-98, "Fetch"), with the open transactions beside the aborted ones:
+
+    batch                                        kind
+    a control batch                              COMMIT_MARKER or ABORT_MARKER
+    of no transaction                            PLAIN
+    from the first offset of its producer's
+      open transaction on                        OPEN
+    of a producer with an aborted transaction
+      that began, and has no abort marker yet    ABORTED
+    else                                         COMMITTED
+
+A span is a run of batches of one kind, and of one transaction. It never reaches over the last
+stable offset or the high watermark; and a run of no transaction is divided at certain offsets, so
+that spans stay what they are while the log grows. Offsets that compaction has left empty are a
+span, too: GAP.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records import (
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    BatchHeader,
+    decode_marker,
+    read_header,
+)
+from barnabas.storage.log_reader import Slice
+from barnabas.storage.txn_index import AbortedTxn
+
+if TYPE_CHECKING:
+    from barnabas.storage.log import Log
+    from barnabas.storage.segment import Segment
+
+PLAIN, COMMITTED, ABORTED, OPEN = "plain", "committed", "aborted", "open"
+COMMIT_MARKER, ABORT_MARKER, GAP = "commit", "abort", "gap"
+
+MOST_INDEX_ENTRIES = 48  # each stands for a batch, or for some 4 KiB of small ones
+PLAIN_DIVISIONS = 64
+MOST_MARKER_BYTES = 4096
+MOST_ABORTED = 5000  # of one segment
+_CHUNK_BYTES = 16 * 1024
+
+
+class Window(NamedTuple):
+    """What is to be read of one partition, as of one moment.
+
+    end_offset: of what is shown, exclusive. open_transactions: producer id and first offset, in the
+    order of the offsets. aborted: those that touch the window.
+    """
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    log_end_offset: int
+    end_offset: int
+    slices: tuple[Slice, ...]
+    open_transactions: tuple[tuple[int, int], ...]
+    aborted: tuple[AbortedTxn, ...]
+
+
+class Transaction(NamedTuple):
+    """A transaction as far as a strip shows it.
+
+    fate: COMMITTED, ABORTED or OPEN. first_offset: -1 where it began before the strip, and nobody
+    says where. marker_offset: -1 where its marker is not in the strip.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    fate: str
+    first_offset: int
+    marker_offset: int
+
+
+class Span(NamedTuple):
+    """A run of batches. transaction: its place in the strip's list; -1: of none."""
+
+    kind: str
+    first_offset: int
+    end_offset: int
+    batch_count: int
+    record_count: int
+    size_bytes: int
+    transaction: int
+
+
+class Strip(NamedTuple):
+    """A window with its spans. Where `error` says something, they end before what is unreadable."""
+
+    window: Window
+    spans: tuple[Span, ...]
+    transactions: tuple[Transaction, ...]
+    error: str
+
+
+# --- in the loop's thread -----------------------------------------------------------------------
+
+
+def take_window(
+    log: Log, before: int | None = None, index_entries: int = MOST_INDEX_ENTRIES
+) -> Window:
+    """What is to be read to show the log's last batches, or those that begin below an offset.
+
+    Raises: CorruptLog.
+    """
+    end_offset = log.log_end_offset if before is None else min(before, log.log_end_offset)
+    segments = log.segments
+    slices: list[Slice] = []
+    at = max(bisect_right(segments.base_offsets, end_offset - 1), 1)
+    segment, first_offset, left = segments[at - 1], log.log_start_offset, index_entries
+    for segment in reversed(segments[:at]):
+        index = segment.offset_index()
+        below = bisect_left(index.offsets, end_offset - segment.base_offset)
+        # the entry at `below` is of the batch that holds the end, which is shown if it begins below
+        stop = index.positions[below + 1] if below + 1 < len(index) else segment.size
+        first = max(below - left, 0)
+        start = index.positions[first] if first else 0
+        first_offset = segment.base_offset + (index.offsets[first - 1] + 1 if first else 0)
+        first_offset = max(first_offset, log.log_start_offset)
+        if stop > start:
+            slices.append(Slice(segment.file, start, stop - start))
+        left -= below + 1
+        if left <= 0 or first_offset <= log.log_start_offset:
+            break
+    return Window(
+        log.topic,
+        log.partition,
+        log.log_start_offset,
+        log.last_stable_offset,
+        log.high_watermark,
+        log.log_end_offset,
+        end_offset,
+        tuple(reversed(slices)),
+        tuple(log.producer_state.open_txns.items()),
+        tuple(_aborted_transactions(log, segment, first_offset, end_offset)),
+    )
+
+
+def _aborted_transactions(
+    log: Log, segment: Segment, first_offset: int, end_offset: int
+) -> list[AbortedTxn]:
+    """Those that touch the offsets from one in the segment on, in the order of their beginning."""
+    aborted: list[AbortedTxn] = []
+    for later in log.segments.since(segment):
+        entries = log.reader.txn_index(later).entries
+        at = bisect_left(entries, first_offset, key=lambda entry: entry.last_offset)
+        for entry in entries[at : at + MOST_ABORTED]:
+            if entry.first_offset < end_offset:
+                aborted.append(AbortedTxn(entry.producer_id, entry.first_offset))
+            if entry.last_stable_offset >= end_offset:
+                break
+        else:
+            continue
+        break
+    return sorted(aborted, key=lambda row: row.first_offset)
+
+
+# --- in any thread ------------------------------------------------------------------------------
+
+
+class UnreadableBatch(Exception):
+    """No batch is where one has to be."""
+
+
+def read_strip(window: Window, most_spans: int) -> Strip:
+    """The last spans of a window. Raises: OSError."""
+    walk = _Walk(window)
+    error = ""
+    try:
+        for slice in window.slices:
+            for header, marker in headers_in(slice):
+                if header.base_offset >= window.end_offset:
+                    break
+                if header.last_offset >= window.log_start_offset:
+                    walk.add(header, marker)
+    except UnreadableBatch as unreadable:
+        error = str(unreadable)
+    return walk.strip(most_spans, error)
+
+
+def headers_in(slice: Slice) -> Iterator[tuple[BatchHeader, bool | None]]:
+    """The header of each batch that begins in a slice. With control batches, whether it commits.
+
+    Raises: UnreadableBatch, OSError.
+    """
+    file, position, size = slice
+    end = position + size
+    chunk, chunk_at = b"", position
+    while position + HEADER_SIZE <= end:
+        at = position - chunk_at
+        if at + HEADER_SIZE > len(chunk):
+            chunk, chunk_at, at = (
+                file.pread(min(_CHUNK_BYTES, end - position), position),
+                position,
+                0,
+            )
+            if len(chunk) < HEADER_SIZE:
+                raise UnreadableBatch(f"{file.path}, byte {position}: a batch is cut off")
+        header = read_header(chunk, at)
+        if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_END:
+            raise UnreadableBatch(f"{file.path}, byte {position}: no batch begins there")
+        yield header, _is_commit(slice, position, header) if header.is_control else None
+        position += header.size_bytes
+
+
+def _is_commit(slice: Slice, position: int, header: BatchHeader) -> bool | None:
+    if header.size_bytes > MOST_MARKER_BYTES:
+        return None
+    try:
+        return decode_marker(slice.file.pread(header.size_bytes, position)).commit
+    except (KafkaError, IndexError):
+        return None
+
+
+class _Walk:
+    """The state of a walk over the batches of a window, in the order of their offsets."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._open_from = dict(window.open_transactions)
+        self._to_abort = deque(window.aborted)
+        self._aborting: dict[int, int] = {}
+        self._spans: list[Span] = []
+        self._transactions: list[Transaction] = []
+        self._latest: dict[int, int] = {}
+        self._next_offset = -1
+        self._division = 1
+        self._begin = 0
+
+    def add(self, header: BatchHeader, is_commit: bool | None) -> None:
+        """Take in the next batch."""
+        first = header.base_offset
+        if self._next_offset not in (-1, first) and first > self._next_offset:
+            self._append(Span(GAP, self._next_offset, first, 0, 0, 0, -1))
+        if self._next_offset == -1:
+            self._begin = first
+            count = max(1, self._window.end_offset - first)
+            self._division = 1 << (count // PLAIN_DIVISIONS).bit_length()
+        self._next_offset = header.next_offset
+        while self._to_abort and self._to_abort[0].first_offset <= header.last_offset:
+            begun = self._to_abort.popleft()
+            self._aborting[begun.producer_id] = begun.first_offset
+        if header.is_control:
+            kind = COMMIT_MARKER if is_commit else ABORT_MARKER
+            transaction = self._end(header, is_commit is True)
+        elif not header.is_transactional:
+            kind, transaction = PLAIN, -1
+        else:
+            kind = self._fate(header)
+            transaction = self._begin_or_go_on(header, kind)
+        self._append(
+            Span(
+                kind,
+                first,
+                header.next_offset,
+                1,
+                header.record_count,
+                header.size_bytes,
+                transaction,
+            )
+        )
+
+    def _fate(self, header: BatchHeader) -> str:
+        open_from = self._open_from.get(header.producer_id)
+        if open_from is not None and header.base_offset >= open_from:
+            return OPEN
+        return ABORTED if header.producer_id in self._aborting else COMMITTED
+
+    def _begin_or_go_on(self, header: BatchHeader, fate: str) -> int:
+        latest = self._latest.get(header.producer_id)
+        if latest is not None:
+            transaction = self._transactions[latest]
+            if transaction.marker_offset < 0 and transaction.fate == fate:
+                return latest
+        if fate == OPEN:
+            first_offset = self._open_from[header.producer_id]
+        elif fate == ABORTED:
+            first_offset = self._aborting[header.producer_id]
+        else:  # where none of it was seen before the first batch of the strip, nobody says
+            first_offset = (
+                -1 if latest is None and self._may_have_begun_before() else header.base_offset
+            )
+        return self._note(
+            Transaction(header.producer_id, header.producer_epoch, fate, first_offset, -1)
+        )
+
+    def _may_have_begun_before(self) -> bool:
+        return self._begin > 0
+
+    def _note(self, transaction: Transaction) -> int:
+        self._transactions.append(transaction)
+        self._latest[transaction.producer_id] = len(self._transactions) - 1
+        return len(self._transactions) - 1
+
+    def _end(self, header: BatchHeader, is_commit: bool) -> int:
+        """Take in a marker: it ends what is under way of its producer, if any of that is shown."""
+        fate = COMMITTED if is_commit else ABORTED
+        first_offset = self._aborting.pop(header.producer_id, -1)
+        latest = self._latest.get(header.producer_id)
+        if latest is not None and self._transactions[latest].marker_offset < 0:
+            ended = self._transactions[latest]
+            self._transactions[latest] = ended._replace(marker_offset=header.base_offset)
+            return latest
+        return self._note(
+            Transaction(
+                header.producer_id, header.producer_epoch, fate, first_offset, header.base_offset
+            )
+        )
+
+    def _append(self, span: Span) -> None:
+        last = self._spans[-1] if self._spans else None
+        bounds = (self._window.last_stable_offset, self._window.high_watermark)
+        if (
+            last is None
+            or last.kind != span.kind
+            or last.transaction != span.transaction
+            or span.kind in (COMMIT_MARKER, ABORT_MARKER)
+            or span.first_offset in bounds
+            or (
+                span.kind == PLAIN
+                and span.first_offset // self._division != last.first_offset // self._division
+            )
+        ):
+            self._spans.append(span)
+            return
+        self._spans[-1] = last._replace(
+            end_offset=span.end_offset,
+            batch_count=last.batch_count + span.batch_count,
+            record_count=last.record_count + span.record_count,
+            size_bytes=last.size_bytes + span.size_bytes,
+        )
+
+    def strip(self, most_spans: int, error: str) -> Strip:
+        """The last spans, with the transactions that they are of."""
+        spans = self._spans[-most_spans:]
+        places: dict[int, int] = {}
+        for span in spans:
+            if span.transaction >= 0:
+                places.setdefault(span.transaction, len(places))
+        shown = tuple(span._replace(transaction=places.get(span.transaction, -1)) for span in spans)
+        transactions = tuple(self._transactions[place] for place in places)
+        return Strip(self._window, shown, transactions, error)

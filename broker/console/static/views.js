@@ -1,0 +1,326 @@
+// What each view draws: functions from the server's answer to elements.
+
+import { h } from "./dom.js";
+import { bytes, count, duration, number, producer, rate } from "./format.js";
+import { held, largeStrip, legend, smallStrip, spansOf, summary } from "./strip.js";
+import { recordsPanel } from "./records.js";
+
+const LONG_MS = 10000; // so long a transaction holds its readers before it is called stuck
+
+export const link = {
+  partition: (topic, partition) => `#/partition/${encodeURIComponent(topic)}/${partition}`,
+  topic: (topic) => `#/topic/${encodeURIComponent(topic)}`,
+  group: (group) => `#/group/${encodeURIComponent(group)}`,
+};
+
+const code = (words) => h("code", {}, words);
+
+function empty(title, ...rest) {
+  return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), rest.map((part) => h("p", {}, part)));
+}
+
+function card(title, extra, ...body) {
+  return h("section", { class: "card", key: title, "aria-label": title },
+    h("div", { class: "card-head" }, h("h2", {}, title), extra), body);
+}
+
+function pages(data, name) {
+  if (data.pages < 2) return null;
+  const step = (by, words, off) => h("button", {
+    type: "button", "data-action": "page", "data-name": name, "data-page": data.page + by, disabled: off,
+  }, words);
+  return h("div", { class: "pages" }, step(-1, "Previous", data.page === 0),
+    h("span", {}, `page ${number(data.page + 1)} of ${number(data.pages)}`),
+    step(1, "Next", data.page + 1 >= data.pages));
+}
+
+function search(name, value, label) {
+  return h("label", { class: "search" }, h("span", { class: "hidden-text" }, label),
+    h("input", { type: "search", placeholder: label, value, "data-action": "search", "data-name": name, spellcheck: "false", autocomplete: "off", maxlength: "249" }));
+}
+
+// --- header -------------------------------------------------------------------------------------
+
+export function navigation(route) {
+  const item = (href, words, names) => h("a", { href, "aria-current": names.includes(route.view) ? "page" : null }, words);
+  return [item("#/", "Overview", ["overview", "topic", "partition"]), item("#/transactions", "Transactions", ["transactions"]),
+    item("#/groups", "Groups", ["groups", "group"]), item("#/requests", "Requests", ["requests"])];
+}
+
+export function status(state) {
+  const { broker } = state.data || {};
+  const words = { live: "live", lost: "no answer", paused: "paused", loading: "…" }[state.connection];
+  return [
+    broker ? h("span", { class: "where" }, h("b", {}, broker.address), h("span", { class: "wide" }, ` node ${broker.node_id} · ${broker.version} · ${count(broker.connections, "connection")}`)) : null,
+    h("span", { class: `pulse ${state.connection}` }, h("i", { "aria-hidden": "true" }), words),
+    h("button", { type: "button", class: "theme", "data-action": "theme", "aria-label": `Colours: ${state.theme}. Change` }, { auto: "◐", light: "☀", dark: "☾" }[state.theme]),
+  ];
+}
+
+// --- overview -----------------------------------------------------------------------------------
+
+export function overview(data, state) {
+  const nothing = data.totals.partitions === 0 && !state.query.search;
+  return [
+    h("h1", { class: "hidden-text" }, "Overview"),
+    verdict(data),
+    figures(data, state),
+    h("div", { class: "columns" },
+      h("div", { class: "main-column" }, nothing ? firstSteps(data) : topics(data, state)),
+      h("div", { class: "side-column" },
+        card("Open transactions", data.totals.open_transactions > data.transactions.length ? h("a", { href: "#/transactions" }, `all ${number(data.totals.open_transactions)}`) : null,
+          data.transactions.length ? h("ul", { class: "rows" }, data.transactions.map(transactionRow))
+            : empty("Nothing is open.", "A transaction shows here from its first partition to its last marker.")),
+        card("Groups", data.totals.groups > data.groups.length ? h("a", { href: "#/groups" }, `all ${number(data.totals.groups)}`) : null,
+          data.groups.length ? h("ul", { class: "rows" }, data.groups.map(groupRow))
+            : empty("No groups.", "A consumer with a group.id shows here, with how far it is behind.")))),
+  ];
+}
+
+// The state of everything in a sentence.
+function verdict(data) {
+  const holder = data.transactions.find((row) => row.held > 0 && (row.age_ms >= LONG_MS || row.hanging));
+  if (!holder) {
+    const words = data.totals.held_partitions
+      ? `Everything moves. ${count(data.totals.held_partitions, "partition")} ${data.totals.held_partitions === 1 ? "waits" : "wait"} for a transaction that has only just begun.`
+      : "Everything moves: no reader waits for a transaction.";
+    return h("div", { class: "verdict good", role: "status", key: "verdict" }, h("i", { "aria-hidden": "true" }, "✓"), h("p", {}, words));
+  }
+  const place = holder.places[0];
+  const where = `${place.topic}-${place.partition}`;
+  const waiting = data.groups.filter((group) => group.stuck.some((row) => row.producer_id === holder.producer_id));
+  const more = data.totals.stuck_partitions > 1 ? ` It is one of ${number(data.totals.stuck_partitions)} partitions that are held like this.` : "";
+  return h("div", { class: "verdict bad", key: "verdict" }, h("i", { "aria-hidden": "true" }, "!"),
+    h("p", {}, h("b", {}, producer(holder)), holder.hanging ? " hangs: nobody will end it. It holds " : ` has been open for ${duration(holder.age_ms)} and holds `,
+      h("b", {}, where), ` back by ${count(place.held, "offset")}`,
+      waiting.length ? [`; ${waiting.length === 1 ? "group" : "groups"} `, h("b", {}, waiting.map((row) => row.group).join(", ")), waiting.length === 1 ? " waits." : " wait."] : ".", more),
+    h("a", { class: "button", href: link.partition(place.topic, place.partition) }, "Why?"));
+}
+
+function figures(data, state) {
+  const figure = (words, value, extra, kind) => h("div", { class: `figure ${kind || ""}`, key: words }, h("dt", {}, words), h("dd", {}, value, extra));
+  const rates = state.rates;
+  const last = rates[rates.length - 1];
+  return h("dl", { class: "figures" },
+    figure("requests / s", last ? rate(last.requests) : "–", sparkline(rates.map((row) => row.requests), "requests per second over the last minute")),
+    figure("errors / s", last ? rate(last.errors) : "–", sparkline(rates.map((row) => row.errors), "errors per second over the last minute"), last && last.errors > 0 ? "warn" : ""),
+    figure("open transactions", number(data.totals.open_transactions)),
+    figure("partitions held", number(data.totals.held_partitions), h("small", {}, ` of ${number(data.totals.partitions)}`), data.totals.stuck_partitions ? "warn" : ""),
+    figure("log", bytes(data.totals.size_bytes), h("small", {}, ` in ${count(data.totals.topics, "topic")}`)));
+}
+
+function sparkline(values, label) {
+  if (values.length < 2) return null;
+  const most = Math.max(1, ...values);
+  const points = values.map((value, at) => `${((60 - values.length + at) / 59 * 80).toFixed(1)},${(20 - (value / most) * 18).toFixed(1)}`).join(" ");
+  return h("svg", { viewBox: "0 0 80 22", class: "sparkline", role: "img", "aria-label": label, preserveAspectRatio: "none" }, h("polyline", { points }));
+}
+
+function topics(data, state) {
+  const page = data.topics;
+  return card("The log",
+    h("div", { class: "tools" }, search("search", state.query.search || "", "Find a topic"),
+      h("label", { class: "check" }, h("input", { type: "checkbox", checked: state.query.internal === "true", "data-action": "internal" }), "internal topics")),
+    legend(),
+    page.rows.length ? page.rows.map((topic) => topicRow(topic, state))
+      : empty(`No topic has “${state.query.search}” in its name.`, "The search looks at names alone."),
+    pages(page, "page"));
+}
+
+function topicRow(topic, state) {
+  const rest = topic.partition_count - topic.strips.length;
+  return h("div", { class: "topic", key: topic.topic },
+    h("h3", {}, h("a", { href: link.topic(topic.topic) }, topic.topic), " ",
+      h("span", { class: "muted" }, `${count(topic.partition_count, "partition")} · ${bytes(topic.size_bytes)}`),
+      topic.stuck_count ? h("span", { class: "badge warn" }, `${number(topic.stuck_count)} stuck`) : null),
+    topic.strips.map((strip) => stripRow(strip, state)),
+    rest > 0 ? h("a", { class: "more", href: link.topic(topic.topic) }, `${count(rest, "more partition")}`) : null);
+}
+
+function stripRow(strip, state) {
+  const behind = held(strip);
+  return h("a", { class: "strip-row", key: `${strip.topic}-${strip.partition}`, href: link.partition(strip.topic, strip.partition), "aria-label": `${summary(strip)}. Look into it` },
+    h("span", { class: "strip-name" }, strip.partition),
+    smallStrip(strip, state.spans),
+    h("span", { class: "strip-end" }, h("b", {}, number(strip.high_watermark)), behind ? h("span", { class: "held-count" }, `${number(behind)} held`) : h("span", { class: "muted" }, "all stable")));
+}
+
+function firstSteps(data) {
+  const { address } = data.broker;
+  return card("The log", null, empty("No topics yet.",
+    ["Make one: ", code(`barnabas topics create orders --partitions 3 -b ${address}`)],
+    ["Or write to one, which makes it: ", code(`echo hello | barnabas produce greetings -b ${address}`)],
+    ["In a transaction: ", code(`echo hello | barnabas produce greetings --transactional-id first -b ${address}`)],
+    "It shows here at once; this page renews itself."));
+}
+
+// --- rows ---------------------------------------------------------------------------------------
+
+function transactionRow(row) {
+  const isLong = row.held > 0 && row.age_ms >= LONG_MS;
+  const place = row.places[0];
+  return h("li", { key: `${row.producer_id}`, class: row.hanging || isLong ? "row warn" : "row" },
+    h("div", { class: "row-head" }, h("b", {}, producer(row)), h("span", { class: "age" }, duration(row.age_ms))),
+    timeoutBar(row),
+    h("p", {},
+      row.hanging ? h("span", { class: "badge warn" }, "hangs") : h("span", { class: "badge open" }, stateWords(row.state)),
+      ` on ${count(row.partition_count, "partition")}`,
+      row.client ? ` · from ${row.client}` : null,
+      ` · producer ${row.producer_id} epoch ${row.producer_epoch}`),
+    place ? h("p", {}, row.places.slice(0, 6).map((at) => [h("a", { class: at.held ? "place holds" : "place", href: link.partition(at.topic, at.partition) }, `${at.topic}-${at.partition}`, at.held ? h("small", {}, ` holds ${number(at.held)}`) : null), " "]),
+      row.places.length > 6 ? `and ${number(row.partition_count - 6)} more` : null)
+      : h("p", { class: "muted" }, "no records yet"));
+}
+
+function stateWords(state) {
+  return { Ongoing: "ongoing", PrepareCommit: "committing", PrepareAbort: "aborting" }[state] || state || "unknown";
+}
+
+function timeoutBar(row) {
+  if (row.ends_in_ms === null || row.timeout_ms <= 0) return null;
+  const share = Math.min(1, row.age_ms / row.timeout_ms);
+  const words = row.ends_in_ms > 0 ? `aborted in ${duration(row.ends_in_ms)} unless its producer ends it` : "its timeout is over";
+  return h("div", { class: "timeout", role: "img", "aria-label": words, "data-tip": words }, h("i", { style: { "inline-size": `${(share * 100).toFixed(1)}%` } }));
+}
+
+function groupRow(row) {
+  const first = row.stuck[0];
+  const isLong = first && (first.holder_age_ms >= LONG_MS || first.hanging);
+  return h("li", { key: row.group, class: isLong ? "row warn" : "row" },
+    h("div", { class: "row-head" }, h("a", { href: link.group(row.group) }, h("b", {}, row.group)),
+      h("span", { class: "age" }, row.lag ? `${number(row.lag)} behind` : "up to date")),
+    h("p", {}, h("span", { class: "badge" }, row.state), ` ${count(row.members, "member")} · ${count(row.partition_count, "partition")}`,
+      row.pending ? ` · ${count(row.pending, "offset")} in open transactions` : null),
+    first ? h("p", {}, "waits on ", h("a", { class: "place holds", href: link.partition(first.topic, first.partition) }, `${first.topic}-${first.partition}`),
+      " for ", h("b", {}, holderName(first)), `, ${duration(first.holder_age_ms)}`, row.stuck_count > 1 ? ` and on ${count(row.stuck_count - 1, "other partition")}` : null) : null);
+}
+
+const holderName = (row) => row.transactional_id ?? (row.producer_id === null ? "a transaction" : `producer ${row.producer_id}`);
+
+// --- topic and partition ------------------------------------------------------------------------
+
+export function topic(data, state) {
+  return [
+    crumbs([["#/", "Overview"]], data.topic),
+    h("h1", {}, data.topic, " ", h("span", { class: "muted" }, `${count(data.partition_count, "partition")} · ${bytes(data.size_bytes)}`)),
+    card("Partitions", null, legend(), h("div", { class: "topic" }, data.strips.map((strip) => stripRow(strip, state))), pages(data, "page")),
+  ];
+}
+
+function crumbs(links, last) {
+  return h("nav", { class: "crumbs", "aria-label": "Where you are" }, links.map(([href, words]) => [h("a", { href }, words), " / "]), h("span", { "aria-current": "page" }, last));
+}
+
+export function partition(data, state) {
+  const { strip } = data;
+  const [name, index] = state.route.arguments;
+  const title = `${name}-${index}`;
+  if (!strip) return [h("h1", {}, title), empty("Its log cannot be read.", "The broker's own log says why.")];
+  const chosen = spansOf(strip).find((span) => span.first === state.chosen) || null;
+  const isBack = strip.end_offset < strip.log_end_offset;
+  const shown = strip.spans.slice(-state.wideSpans);
+  const holder = holderOf(data);
+  const firstShown = shown.length ? shown[0][1] : strip.log_start_offset;
+  return [
+    crumbs([["#/", "Overview"], [link.topic(name), name]], title),
+    h("h1", {}, title, " ", h("span", { class: "muted" }, `offsets ${number(strip.log_start_offset)} to ${number(strip.log_end_offset)}`)),
+    why(data),
+    card("The log", h("div", { class: "tools" },
+      holder && holder.first < firstShown ? h("button", { type: "button", class: "strong", "data-action": "before", "data-offset": holder.first + 12 }, `Where ${holder.name} begins`) : null,
+      h("button", { type: "button", "data-action": "before", "data-offset": firstShown, disabled: firstShown <= strip.log_start_offset }, "◂ Older"),
+      h("button", { type: "button", "data-action": "before", "data-offset": "", disabled: !isBack }, "Live ▸")),
+    legend(),
+    largeStrip(strip, state.wideSpans, chosen),
+    strip.problem ? h("p", { class: "note warn" }, strip.problem) : null),
+    h("div", { class: "columns even" },
+      recordsPanel(state, strip, chosen),
+      h("div", { class: "side-column" },
+        card("Open here", null, data.transactions.length ? h("ul", { class: "rows" }, data.transactions.map(transactionRow))
+          : empty("Nothing is open here.", "Readers of committed records get to the end.")),
+        card("Groups that read it", null, data.groups.length ? h("ul", { class: "rows" }, data.groups.map((group) => readerRow(group)))
+          : empty("No group has committed an offset here.")))),
+  ];
+}
+
+// The transaction that holds the last stable offset, and where it begins.
+function holderOf(data) {
+  for (const row of data.transactions) {
+    const place = row.places.find((at) => at.held && at.topic === data.strip.topic && at.partition === data.strip.partition);
+    if (place) return { name: producer(row), first: place.first_offset };
+  }
+  return null;
+}
+
+function readerRow(group) {
+  return h("li", { key: group.group, class: group.waits ? "row warn" : "row" },
+    h("div", { class: "row-head" }, h("a", { href: link.group(group.group) }, h("b", {}, group.group)), h("span", { class: "age" }, group.lag > 0 ? `${number(group.lag)} behind` : "up to date")),
+    h("p", {}, h("span", { class: "badge" }, group.state), group.committed_offset >= 0 ? ` at offset ${number(group.committed_offset)}` : " no offset yet", group.waits ? [" · ", h("b", {}, "waits for the transaction")] : null));
+}
+
+// The words of `barnabas txn why-stuck`.
+function why(data) {
+  const holder = data.transactions.find((row) => row.places.some((place) => place.held)) || null;
+  const isLong = data.stuck && (!holder || holder.age_ms >= LONG_MS || holder.hanging);
+  return h("div", { class: `verdict ${isLong ? "bad" : data.stuck ? "waits" : "good"}`, key: "why", role: "status", "aria-live": "off" },
+    h("i", { "aria-hidden": "true" }, isLong ? "!" : data.stuck ? "…" : "✓"), h("p", { id: "why" }, data.explanation));
+}
+
+// --- transactions, groups, requests -------------------------------------------------------------
+
+export function transactions(data) {
+  return [
+    h("h1", {}, "Open transactions"),
+    card("Open, the oldest first", null, data.rows.length ? h("ul", { class: "rows wide-rows" }, data.rows.map(transactionRow))
+      : empty("Nothing is open.", "A transaction shows here from its first partition to its last marker.", [`${count(data.totals.transactional_ids, "transactional id")} known. `, code("barnabas txn list"), " lists those at rest, too."]), pages(data, "page")),
+  ];
+}
+
+export function groups(data, state) {
+  return [
+    h("h1", {}, "Groups"),
+    card("Those that wait or are behind come first", h("div", { class: "tools" }, search("search", state.query.search || "", "Find a group")),
+      data.rows.length ? h("ul", { class: "rows wide-rows" }, data.rows.map(groupRow))
+        : state.query.search ? empty(`No group has “${state.query.search}” in its name.`) : empty("No groups.", "A consumer with a group.id shows here, with how far it is behind."), pages(data, "page")),
+  ];
+}
+
+export function group(data) {
+  return [
+    crumbs([["#/groups", "Groups"]], data.group),
+    h("h1", {}, data.group, " ", h("span", { class: "muted" }, `${data.state} · ${data.lag ? `${number(data.lag)} behind` : "up to date"}`)),
+    data.stuck.length ? h("div", { class: "verdict bad", key: "verdict" }, h("i", { "aria-hidden": "true" }, "!"),
+      h("p", {}, "It waits for ", h("b", {}, holderName(data.stuck[0])), ` on ${data.stuck[0].topic}-${data.stuck[0].partition}, at offset ${number(data.stuck[0].offset)}, where it reads committed data.`),
+      h("a", { class: "button", href: link.partition(data.stuck[0].topic, data.stuck[0].partition) }, "Why?")) : null,
+    card("Committed offsets", null, data.rows.length
+      ? table(["Partition", "Offset", "Behind", "State"], data.rows.map((row) => [row.topic + row.partition, [
+        h("a", { href: link.partition(row.topic, row.partition) }, `${row.topic}-${row.partition}`), number(row.offset),
+        row.lag === null ? "no such partition" : number(row.lag), row.waits ? h("span", { class: "badge warn" }, "waits") : "moves"]]))
+      : empty("It has committed nothing."), pages(data, "page")),
+    card("Members", null, data.member_rows.length
+      ? table(["Client", "Address", "Partitions"], data.member_rows.map((row) => [row.member_id, [
+        row.client_id, row.client_host, row.assignment.slice(0, 12).map(([name, index]) => `${name}-${index}`).join(", ") + (row.assignment.length > 12 ? ` and ${row.assignment.length - 12} more` : "") || "none"]]))
+      : empty("Nobody is in it now.", "Its offsets are kept for when somebody comes back.")),
+  ];
+}
+
+function table(heads, rows) {
+  return h("div", { class: "table" }, h("table", {},
+    h("thead", {}, h("tr", {}, heads.map((words) => h("th", { scope: "col" }, words)))),
+    h("tbody", {}, rows.map(([key, cells]) => h("tr", { key }, cells.map((cell) => h("td", {}, cell)))))));
+}
+
+export function requests(data, state) {
+  const apis = Object.entries(data.apis).sort((one, other) => other[1] - one[1]);
+  const seconds = data.requests.counted_for_ms / 1000;
+  return [
+    h("h1", {}, "Requests"),
+    figures({ ...data }, state),
+    h("div", { class: "columns even" },
+      card("By request", h("span", { class: "muted" }, `counted for ${duration(data.requests.counted_for_ms)}, since somebody looks`),
+        apis.length ? table(["Request", "Now / s", "In all"], apis.map(([api, total]) => [api, [api, rate(state.apiRates[api] || 0), number(total)]]))
+          : empty("No requests yet.", seconds < 3 ? "They are counted from now on." : "No client asks for anything.")),
+      card("Errors in answers", null, data.errors.length
+        ? table(["Request", "Error", "In all"], data.errors.map((row) => [row.api + row.error, [row.api, code(row.error), number(row.count)]]))
+        : empty("No errors.", "Kafka's error codes show here, by request."))),
+  ];
+}

@@ -1,0 +1,418 @@
+"""What the page shows, as plain values for JSON, made of looks at the broker.
+
+Pure: the looks (`broker.observe`) and strips (`spans`) are values, and so is what comes of them.
+All lists are bounded: a page asks for the rows that it has room for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from barnabas.broker.console.spans import COMMITTED, PLAIN, Strip
+from barnabas.broker.observe import (
+    CommittedOffsetState,
+    GroupState,
+    OpenTransaction,
+    PartitionState,
+    TransactionalIdState,
+)
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.why_stuck import Answer, WaitingGroup
+from barnabas.why_stuck import OpenTransaction as HoldingTransaction
+
+INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+TOPICS_A_PAGE, STRIPS_A_TOPIC, STRIPS_A_PAGE = 6, 3, 20
+ROWS_A_PAGE, ROWS_IN_OVERVIEW = 50, 6
+MOST_PARTITIONS_OF_ROW = 20
+STUCK_AFTER_MS = 10_000
+"""So long a transaction may hold readers up before its partitions are called stuck."""
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
+class Observed(NamedTuple):
+    """The broker as it was looked at. wall_ms: when. clients: the address of the client that last
+    added to the transaction of a transactional id.
+    """
+
+    partitions: tuple[PartitionState, ...]
+    transactional_ids: tuple[TransactionalIdState, ...]
+    groups: tuple[GroupState, ...]
+    clients: Mapping[str, str]
+    wall_ms: int
+
+
+class OpenRow(NamedTuple):
+    """An open transaction over all partitions. id_state: None where no coordinator knows it.
+
+    places: each partition with data of it, and the offset where it begins there; with_no_data:
+    those that were added, and have none yet.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    id_state: TransactionalIdState | None
+    places: tuple[tuple[PartitionState, OpenTransaction], ...]
+    with_no_data: tuple[tuple[str, int], ...]
+
+
+class Broker:
+    """What was observed, with what follows from it; each thing is worked out when first needed."""
+
+    def __init__(self, observed: Observed) -> None:
+        self.observed = observed
+
+    @cached_property
+    def topics(self) -> dict[str, list[PartitionState]]:
+        """The partitions of each topic by index; those that need a look come first among topics."""
+        topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
+        for row in self.observed.partitions:
+            topics[row.topic].append(row)
+        for rows in topics.values():
+            rows.sort(key=lambda row: row.partition)
+
+        def order(name: str) -> tuple[bool, bool, bool, str]:
+            rows = topics[name]
+            is_stuck = any(self.is_stuck(row) for row in rows)
+            is_open = any(row.open_transactions for row in rows)
+            return (name in INTERNAL_TOPICS, not is_stuck, not is_open, name)
+
+        return {name: topics[name] for name in sorted(topics, key=order)}
+
+    @cached_property
+    def partition(self) -> dict[tuple[str, int], PartitionState]:
+        return {(row.topic, row.partition): row for row in self.observed.partitions}
+
+    @cached_property
+    def held(self) -> list[PartitionState]:
+        """The partitions whose readers of committed records wait, the most held up first."""
+        rows = [row for row in self.observed.partitions if row.stable_lag]
+        return sorted(rows, key=lambda row: -row.stable_lag)
+
+    @cached_property
+    def id_of_producer(self) -> dict[int, TransactionalIdState]:
+        return {row.producer_id: row for row in self.observed.transactional_ids}
+
+    @cached_property
+    def open_transactions(self) -> list[OpenRow]:
+        """All that is open, the oldest first."""
+        places: defaultdict[int, list[tuple[PartitionState, OpenTransaction]]] = defaultdict(list)
+        for row in self.observed.partitions:
+            for transaction in row.open_transactions:
+                places[transaction.producer_id].append((row, transaction))
+        rows = []
+        for producer_id, of_producer in places.items():
+            id_state = self.id_of_producer.get(producer_id)
+            rows.append(_open_row(producer_id, of_producer, id_state))
+        rows += [
+            _open_row(state.producer_id, [], state)
+            for state in self.observed.transactional_ids
+            if state.state in OPEN_STATES and state.producer_id not in places
+        ]
+        return sorted(rows, key=lambda row: -self.age_ms(row))
+
+    def age_ms(self, row: OpenRow) -> int:
+        """How long it is open; of one that no coordinator knows, since its last batch."""
+        if row.id_state is not None and row.id_state.age_ms is not None:
+            return row.id_state.age_ms
+        last = max((transaction.last_timestamp for _, transaction in row.places), default=-1)
+        return max(0, self.observed.wall_ms - last) if last >= 0 else 0
+
+    def is_stuck(self, row: PartitionState) -> bool:
+        """Whether readers of committed records wait for a transaction that is not a young one."""
+        transaction = self.first_open(row)
+        if transaction is None:
+            return False
+        state = self.id_of_producer.get(transaction.producer_id)
+        return hangs(row, transaction, state) or self.held_ms(row) >= STUCK_AFTER_MS
+
+    def held_ms(self, row: PartitionState) -> int:
+        """How long the transaction is open that holds a partition's last stable offset."""
+        transaction = self.first_open(row)
+        if transaction is None:
+            return 0
+        state = self.id_of_producer.get(transaction.producer_id)
+        if state is not None and state.age_ms is not None:
+            return state.age_ms
+        return max(0, self.observed.wall_ms - transaction.last_timestamp)
+
+    def first_open(self, row: PartitionState) -> OpenTransaction | None:
+        """The transaction that holds a partition's last stable offset."""
+        return row.open_transactions[0] if row.open_transactions and row.stable_lag else None
+
+
+def _open_row(
+    producer_id: int,
+    places: Sequence[tuple[PartitionState, OpenTransaction]],
+    id_state: TransactionalIdState | None,
+) -> OpenRow:
+    with_data = {(row.topic, row.partition) for row, _ in places}
+    added = id_state.partitions if id_state is not None else ()
+    epoch = places[0][1].producer_epoch if places else (id_state.producer_epoch if id_state else -1)
+    return OpenRow(
+        producer_id,
+        epoch,
+        id_state,
+        tuple(places),
+        tuple(partition for partition in added if partition not in with_data),
+    )
+
+
+def hangs(
+    row: PartitionState, transaction: OpenTransaction, state: TransactionalIdState | None
+) -> bool:
+    """Whether nobody will end a transaction in that partition (KIP-664)."""
+    return (
+        state is None
+        or state.state not in OPEN_STATES
+        or state.producer_epoch < transaction.producer_epoch
+        or (row.topic, row.partition) not in state.partitions
+    )
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def strip_value(strip: Strip, broker: Broker) -> dict[str, Any]:
+    """A strip; spans as lists, since there are many: see `spans.Span`."""
+    window = strip.window
+    return {
+        "topic": window.topic,
+        "partition": window.partition,
+        "log_start_offset": window.log_start_offset,
+        "last_stable_offset": window.last_stable_offset,
+        "high_watermark": window.high_watermark,
+        "log_end_offset": window.log_end_offset,
+        "end_offset": window.end_offset,
+        "spans": [list(span) for span in strip.spans],
+        "transactions": [
+            {
+                **transaction._asdict(),
+                "transactional_id": state.transactional_id
+                if (state := broker.id_of_producer.get(transaction.producer_id)) is not None
+                else None,
+            }
+            for transaction in strip.transactions
+        ],
+        "problem": strip.error,
+    }
+
+
+def transaction_value(row: OpenRow, broker: Broker) -> dict[str, Any]:
+    """An open transaction: whose, how old, where, and what it holds up."""
+    state = row.id_state
+    places = [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "first_offset": transaction.first_offset,
+            "held": partition.stable_lag if broker.first_open(partition) is transaction else 0,
+            "hanging": hangs(partition, transaction, state),
+        }
+        for partition, transaction in row.places
+    ]
+    places.sort(key=lambda place: -int(str(place["held"])))
+    age_ms = broker.age_ms(row)
+    is_ongoing = state is not None and state.state == "Ongoing"
+    return {
+        "transactional_id": state.transactional_id if state is not None else None,
+        "producer_id": row.producer_id,
+        "producer_epoch": row.producer_epoch,
+        "state": state.state if state is not None else None,
+        "age_ms": age_ms,
+        "timeout_ms": state.timeout_ms if state is not None else -1,
+        "ends_in_ms": state.timeout_ms - age_ms if state is not None and is_ongoing else None,
+        "client": broker.observed.clients.get(state.transactional_id)
+        if state is not None
+        else None,
+        "partition_count": len(places) + len(row.with_no_data),
+        "held": sum(int(str(place["held"])) for place in places),
+        "hanging": any(place["hanging"] for place in places),
+        "places": places[:MOST_PARTITIONS_OF_ROW],
+        "with_no_data": [list(pair) for pair in row.with_no_data[:MOST_PARTITIONS_OF_ROW]],
+    }
+
+
+def group_value(
+    group: GroupState, broker: Broker, waits: Mapping[tuple[str, str, int], bool]
+) -> dict[str, Any]:
+    """A group with its lag, and where it waits behind a transaction."""
+    stuck = [
+        {
+            "topic": offset.topic,
+            "partition": offset.partition,
+            "offset": offset.offset,
+            "lag": offset.lag,
+            **_holder_value(broker, offset),
+        }
+        for offset in group.offsets
+        if waits.get((group.group_id, offset.topic, offset.partition))
+    ]
+    stuck.sort(key=lambda row: -int(str(row["holder_age_ms"])))
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "members": group.member_count,
+        "lag": group.lag,
+        "partition_count": len(group.offsets),
+        "pending": group.pending_count,
+        "stuck": stuck[:MOST_PARTITIONS_OF_ROW],
+        "stuck_count": len(stuck),
+    }
+
+
+def _holder_value(broker: Broker, offset: CommittedOffsetState) -> dict[str, Any]:
+    row = broker.partition[offset.topic, offset.partition]
+    transaction = broker.first_open(row)
+    state = None if transaction is None else broker.id_of_producer.get(transaction.producer_id)
+    return {
+        "producer_id": None if transaction is None else transaction.producer_id,
+        "transactional_id": None if state is None else state.transactional_id,
+        "holder_age_ms": 0 if transaction is None else broker.held_ms(row),
+        "hanging": transaction is not None and hangs(row, transaction, state),
+    }
+
+
+# --- who waits ----------------------------------------------------------------------------------
+
+
+def candidates(
+    broker: Broker, groups: Iterable[GroupState]
+) -> list[tuple[GroupState, CommittedOffsetState, PartitionState]]:
+    """The committed offsets that do not go beyond the last stable offset of a stuck partition."""
+    rows = []
+    for group in groups:
+        for offset in group.offsets:
+            partition = broker.partition.get((offset.topic, offset.partition))
+            if partition is None or not partition.stable_lag:
+                continue
+            if offset.offset <= partition.last_stable_offset:
+                rows.append((group, offset, partition))
+    return rows
+
+
+def has_readable(strip: Strip, from_offset: int) -> bool:
+    """Whether a read_committed reader gets a record from that offset on, below the strip's end.
+
+    Where the strip begins after the offset, something is there for all that is known.
+    """
+    spans = strip.spans
+    if not spans:
+        return False
+    if spans[0].first_offset > max(from_offset, strip.window.log_start_offset):
+        return True
+    return any(
+        span.end_offset > from_offset and span.record_count
+        for span in spans
+        if span.kind in (PLAIN, COMMITTED)
+    )
+
+
+# --- lists --------------------------------------------------------------------------------------
+
+
+class Page(NamedTuple):
+    """A page of a list: what is shown, how many there are in all, and which page of how many."""
+
+    rows: Sequence[Any]
+    total: int
+    page: int
+    pages: int
+
+
+def page_of(rows: Sequence[Any], page: int, size: int) -> Page:
+    """One page; the last one where there are fewer."""
+    pages = max(1, -(-len(rows) // size))
+    page = min(max(page, 0), pages - 1)
+    return Page(rows[page * size : (page + 1) * size], len(rows), page, pages)
+
+
+def topics_page(broker: Broker, search: str, page: int, *, internal: bool) -> Page:
+    """The names of topics whose name contains a text."""
+    text = search.lower()
+    names = [
+        name
+        for name in broker.topics
+        if text in name.lower() and (internal or name not in INTERNAL_TOPICS)
+    ]
+    return page_of(names, page, TOPICS_A_PAGE)
+
+
+def shown_partitions(broker: Broker, topic: str) -> list[PartitionState]:
+    """The partitions of a topic that an overview shows: what is stuck or open goes first."""
+    rows = sorted(
+        broker.topics[topic],
+        key=lambda row: (not row.stable_lag, not row.open_transactions, row.partition),
+    )
+    return sorted(rows[:STRIPS_A_TOPIC], key=lambda row: row.partition)
+
+
+def totals(broker: Broker) -> dict[str, int]:
+    """How much there is of everything."""
+    partitions = broker.observed.partitions
+    own = [row for row in partitions if row.topic not in INTERNAL_TOPICS]
+    return {
+        "topics": len({row.topic for row in own}),
+        "partitions": len(own),
+        "internal_partitions": len(partitions) - len(own),
+        "size_bytes": sum(row.size_bytes for row in partitions),
+        "held_partitions": len(broker.held),
+        "stuck_partitions": sum(map(broker.is_stuck, broker.held)),
+        "open_transactions": len(broker.open_transactions),
+        "transactional_ids": len(broker.observed.transactional_ids),
+        "groups": len(broker.observed.groups),
+    }
+
+
+def groups_by_need(broker: Broker) -> list[GroupState]:
+    """The groups; those that read a stuck partition first, then by their lag."""
+    stuck = {(row.topic, row.partition) for row in broker.held if broker.is_stuck(row)}
+
+    def order(group: GroupState) -> tuple[bool, int, str]:
+        reads_stuck = any((offset.topic, offset.partition) in stuck for offset in group.offsets)
+        return (not reads_stuck, -group.lag, group.group_id)
+
+    return sorted(broker.observed.groups, key=order)
+
+
+# --- why a partition is stuck -------------------------------------------------------------------
+
+
+def answer_of(broker: Broker, row: PartitionState, groups: Sequence[WaitingGroup]) -> Answer:
+    """What `barnabas.why_stuck.sentence` says of a partition."""
+    return Answer(
+        TopicPartition(row.topic, row.partition),
+        row.last_stable_offset,
+        row.high_watermark,
+        tuple(_holding(broker, row, transaction) for transaction in row.open_transactions),
+        tuple(groups),
+        broker.observed.wall_ms,
+    )
+
+
+def _holding(
+    broker: Broker, row: PartitionState, transaction: OpenTransaction
+) -> HoldingTransaction:
+    state = broker.id_of_producer.get(transaction.producer_id)
+    holding = HoldingTransaction(
+        transaction.producer_id,
+        transaction.producer_epoch,
+        -1,
+        transaction.first_offset,
+        transaction.last_timestamp,
+    )
+    if state is None:
+        return holding
+    is_open = state.age_ms is not None
+    return holding._replace(
+        transactional_id=state.transactional_id,
+        state=state.state,
+        coordinator_producer_epoch=state.producer_epoch,
+        started_ms=broker.observed.wall_ms - state.age_ms if state.age_ms is not None else -1,
+        timeout_ms=state.timeout_ms if is_open else -1,
+        is_hanging=hangs(row, transaction, state),
+        client_address=broker.observed.clients.get(state.transactional_id),
+    )

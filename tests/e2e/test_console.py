@@ -1,0 +1,432 @@
+"""The console in a real browser: what a person sees of transactions, by mouse, by keyboard and by a
+screen reader's rules; and who may ask its endpoint.
+
+It needs Debian's `chromium` (`.ci/run` installs it); nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from barnabas import LocalBroker
+
+pytestmark = pytest.mark.e2e
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+MARKUP = "<img src=x onerror=alert(1)>"
+PATIENCE_MS = 20_000
+
+
+class Shop:
+    """A broker with a console, on which the transaction `nightly` holds orders-0."""
+
+    def __init__(self) -> None:
+        self.broker = LocalBroker(
+            settings={
+                "barnabas.console.port": 0,
+                "group.initial.rebalance.delay.ms": 0,
+            },
+            topics={"orders": 2, "clicks": 1, "untouched": 1},
+        )
+        self.producers: dict[str, Producer] = {}
+
+    @property
+    def url(self) -> str:
+        """Where the console is, as the daemon says it."""
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            for line in self.broker.output:
+                if line.startswith("  console:"):
+                    return line.split()[1]
+            time.sleep(0.01)
+        raise AssertionError("the daemon says nothing of a console: " + self.broker.log_tail(20))
+
+    @property
+    def console_port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def producer(self, transactional_id: str) -> Producer:
+        """A producer whose transaction can begin."""
+        if transactional_id not in self.producers:
+            producer = Producer(
+                {
+                    "bootstrap.servers": self.broker.bootstrap_servers,
+                    "transactional.id": transactional_id,
+                    "transaction.timeout.ms": 600_000,
+                    "linger.ms": 0,
+                }
+            )
+            producer.init_transactions(20)
+            self.producers[transactional_id] = producer
+        return self.producers[transactional_id]
+
+    def write(self, transactional_id: str, partition: int, *values: bytes, end: str = "") -> None:
+        """A transaction on orders; it stays open where no end is given."""
+        producer = self.producer(transactional_id)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(
+                "orders", value, key=b"customer-7", partition=partition,
+                headers=[("trace", b"4711")],
+            )  # fmt: skip
+        assert producer.flush(20) == 0
+        if end == "commit":
+            producer.commit_transaction(20)
+        elif end == "abort":
+            producer.abort_transaction(20)
+
+    def fill(self) -> None:
+        """Committed, aborted and open transactions, and a group that has read what it can."""
+        self.write("morning", 0, b'{"item": "coffee"}', b'{"item": "tea"}', end="commit")
+        self.write("morning", 0, b"\xff\x00not text", end="abort")
+        self.write("nightly", 0, b"invoice")
+        self.write("morning", 0, MARKUP.encode(), end="commit")
+        self.write(MARKUP, 1, b"v", end="commit")
+        plain = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
+        for number in range(20):
+            plain.produce("clicks", f"click {number}".encode())
+        assert plain.flush(20) == 0
+        consumer = Consumer(
+            {"bootstrap.servers": self.broker.bootstrap_servers, "group.id": "kitchen"}
+        )
+        consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
+        consumer.commit(offsets=[TopicPartition("clicks", 0, 5)], asynchronous=False)
+        consumer.close()
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, Any]:
+        """Status, headers and decoded body of an answer of the endpoint."""
+        client = http.client.HTTPConnection("127.0.0.1", self.console_port, timeout=20)
+        client.putrequest(method, path, skip_host="Host" in headers)
+        for name, value in headers.items():
+            client.putheader(name, value)
+        client.endheaders()
+        answer = client.getresponse()
+        body = answer.read()
+        client.close()
+        is_json = answer.getheader("Content-Type") == "application/json"
+        return answer.status, answer.headers, json.loads(body) if is_json and body else body
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Shop]:
+    shop = Shop()
+    with shop.broker:
+        shop.fill()
+        yield shop
+        output = "".join(shop.broker.output)
+        assert "Traceback" not in output and " ERROR " not in output, output[-3000:]
+
+
+# --- the endpoint -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 200),
+    ],
+)
+def test_a_page_of_elsewhere_may_not_ask(shop: Shop, headers: dict[str, str], status: int) -> None:
+    for path in ("/", "/api/overview"):
+        assert shop.ask(path, **headers)[0] == status
+
+
+def test_the_page_is_allowed_nothing_but_its_own_files(shop: Shop) -> None:
+    status, headers, body = shop.ask("/")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    policy = headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self';")
+    assert "unsafe" not in policy and "http" not in policy
+    assert b"http://" not in body.replace(b"http://www.w3.org", b"") and b"https://" not in body
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    status, headers, _ = shop.ask("/main.js")
+    assert (status, headers["Content-Type"]) == (200, "text/javascript; charset=utf-8")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "words"),
+    [
+        ("POST", "/api/overview", 405, "only shows"),
+        ("DELETE", "/", 405, "only shows"),
+        ("GET", "/../endpoint.py", 404, "nothing at"),
+        ("GET", "/static/main.js", 404, "nothing at"),
+        ("GET", "/api/records?topic=orders&partition=0&offset=-1", 400, "a number from 0 on"),
+        ("GET", "/api/partition?topic=orders&partition=x", 400, "a number from 0 on"),
+        ("GET", "/api/partition?topic=orders&partition=9", 404, "no partition orders-9"),
+        ("GET", "/api/topic?topic=nothing", 404, "no topic 'nothing'"),
+        ("GET", "/api/group?group=nobody", 404, "no group 'nobody'"),
+        ("GET", "/api/records?topic=orders&partition=0&offset=99999", 404, "OFFSET_OUT_OF_RANGE"),
+    ],
+)
+def test_what_is_wrong_is_said(shop: Shop, method: str, path: str, status: int, words: str) -> None:
+    got, _, body = shop.ask(path, method)
+    assert got == status and words in body["error"]
+
+
+def test_the_words_are_those_of_the_command_line(shop: Shop) -> None:
+    explanation = shop.ask("/api/partition?topic=orders&partition=0")[2]["explanation"]
+    assert explanation.startswith("orders-0 is stuck at offset 5, 3 offsets before its end: ")
+    assert "transactional id 'nightly'" in explanation and "(at 127.0.0.1)" in explanation
+    assert "by its timeout of 10 min" in explanation
+    assert explanation.endswith(
+        "Group 'kitchen' (Empty, without members now) waits for it, where it reads committed data."
+    )
+
+
+def test_a_group_waits_when_it_has_read_all_before(shop: Shop) -> None:
+    """Its offset is behind the last committed record, and before a marker and aborted records."""
+    consumer = Consumer({"bootstrap.servers": shop.broker.bootstrap_servers, "group.id": "bakery"})
+    for offset, waits in ((1, False), (2, True), (5, True), (7, False)):
+        consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
+        deadline = time.monotonic() + 10
+        while True:
+            rows = shop.ask("/api/group?group=bakery")[2].get("rows")
+            if rows and (rows[0]["offset"], rows[0]["waits"]) == (offset, waits):
+                break
+            assert time.monotonic() < deadline, rows
+            time.sleep(0.1)
+    consumer.close()
+
+
+# --- the page -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Page:
+    """A page, with everything that went wrong in it, and every address that it asked."""
+
+    def __init__(self, browser: Any, shop: Shop, **options: Any) -> None:
+        self.context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+        self.context.set_default_timeout(PATIENCE_MS)
+        self.shop, self.page = shop, self.context.new_page()
+        self.complaints: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on(
+            "console",
+            lambda message: (
+                self.complaints.append(message.text) if message.type == "error" else None
+            ),
+        )
+
+    def open(self, route: str = "#/") -> Any:
+        self.page.goto(f"{self.shop.url}/{route}")
+        self.page.wait_for_selector("main h1", state="attached")
+        return self.page
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.complaints == []
+        assert all(url.startswith(self.shop.url + "/") for url in self.asked), self.asked
+
+
+@pytest.fixture
+def window(browser: Any, shop: Shop) -> Iterator[Callable[..., Page]]:
+    pages: list[Page] = []
+
+    def new(**options: Any) -> Page:
+        pages.append(Page(browser, shop, **options))
+        return pages[-1]
+
+    yield new
+    for page in pages:
+        page.close()
+
+
+def until(page: Any, expression: str) -> None:
+    """Until it is true in the page. (Playwright's own waiting needs `eval`, which is forbidden.)"""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, expression
+        time.sleep(0.05)
+
+
+def test_a_click_leads_from_the_stuck_reader_to_what_holds_it(
+    window: Callable[..., Page], shop: Shop
+) -> None:
+    page = window().open()
+    page.wait_for_selector(".verdict.bad", timeout=30_000)  # once it is open for ten seconds
+    assert "nightly has been open for" in page.inner_text(".verdict.bad")
+    page.click("a[href='#/groups']")
+    page.click("a[href='#/group/kitchen']")
+    page.wait_for_selector("text=Committed offsets")
+    page.click("a[href='#/partition/orders/0']")
+    page.wait_for_selector("#why")
+    words = page.inner_text("#why")
+    assert "transactional id 'nightly'" in words and "orders-0 is stuck at offset 5" in words
+    kinds = page.eval_on_selector_all(
+        "button.span", "spans => spans.map(span => span.className.split(' ')[1])"
+    )
+    assert kinds == [
+        "committed", "commit", "aborted", "abort", "open", "committed", "commit",
+    ]  # fmt: skip
+    held = page.eval_on_selector_all("button.span.held", "spans => spans.length")
+    assert held == 3, "the open one, and what is behind it"
+    assert "last stable offset 5" in page.inner_text(".flag.stable")
+    assert "nightly open holds the last stable offset" in page.inner_text(".grid")
+
+
+def test_the_strips_move(window: Callable[..., Page], shop: Shop) -> None:
+    page = window().open("#/partition/orders/1")
+    before = page.locator("button.span").count()
+    page.evaluate("window.stays = document.querySelector('button.span')")
+    shop.write("moving", 1, b"first")
+    page.wait_for_selector("button.span.open")
+    assert page.inner_text("#why").startswith("orders-1 is stuck at offset")
+    shop.producers["moving"].abort_transaction(20)
+    page.wait_for_selector("button.span.aborted")
+    until(page, "!document.querySelector('button.span.open')")
+    assert page.locator("button.span").count() == before + 2
+    assert page.evaluate("window.stays.isConnected"), "what stays keeps its element"
+    assert "is not stuck" in page.inner_text("#why")
+
+
+def test_records_as_json_text_and_hex_and_nothing_of_them_is_markup(
+    window: Callable[..., Page], shop: Shop
+) -> None:
+    page = window().open("#/partition/orders/0")
+    page.click("button.span.committed >> nth=0")
+    page.wait_for_selector(".record-body pre")
+    assert page.inner_text("pre[aria-label=Value]") == '{\n  "item": "coffee"\n}'
+    assert page.inner_text("pre[aria-label=Key]") == "customer-7"
+    assert page.inner_text(".headers tbody").split() == ["trace", "4711"]
+    page.click("text=Hex")
+    assert page.inner_text("pre[aria-label=Value]").startswith("000000  7b 22 69 74 65 6d")
+    assert page.locator(".record").count() == 8, "four records, the open one, three markers"
+    page.fill("input[name=offset]", "6")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('.record .offset')?.textContent === '6'")
+    page.click("text=Text")
+    assert page.inner_text("pre[aria-label=Value]") == MARKUP
+    page.goto(f"{shop.url}/#/partition/orders/1")
+    page.wait_for_selector(f".lane-name >> text={MARKUP}")
+    assert page.locator("main img").count() == 0
+
+
+def test_all_of_it_by_keyboard(window: Callable[..., Page], shop: Shop) -> None:
+    page = window().open("#/partition/orders/0")
+    page.wait_for_selector("button.span")
+    assert page.locator("button.span[tabindex='0']").count() == 1, "a strip is one stop of Tab"
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('button.span')"):
+            break
+    page.keyboard.press("Home")
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    label = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert label == "open of nightly: offset 5, 1 record"
+    page.wait_for_timeout(1500)  # the page renews itself, and the focus stays
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == label
+    page.keyboard.press("Enter")
+    page.wait_for_selector("pre[aria-label=Value]")
+    assert page.inner_text("pre[aria-label=Value]") == "invoice"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_rules_of_accessibility_hold(
+    window: Callable[..., Page], scheme: str, width: int
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    opened = window(color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
+    page = opened.page
+    page.set_viewport_size({"width": width, "height": 844})
+    for route in ("#/", "#/partition/orders/0", "#/groups", "#/group/kitchen", "#/requests"):
+        opened.open(route)
+        if "partition" in route:
+            page.click("button.span.committed >> nth=0")
+            page.wait_for_selector(".record-body pre")
+        found = Axe().run(page).response["violations"]
+        assert [(row["id"], row["nodes"][0]["html"]) for row in found] == [], route
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, f"{route} is scrolled sideways"
+        moving = page.evaluate("document.getAnimations().length")
+        assert moving == 0, "nothing moves where people ask for that"
+
+
+def test_topics_are_found_by_name(window: Callable[..., Page]) -> None:
+    page = window().open()
+    page.fill("input[type=search]", "CLI")
+    until(page, "document.querySelectorAll('.topic').length === 1")
+    assert "clicks" in page.inner_text(".topic h3")
+    page.fill("input[type=search]", "no such")
+    page.wait_for_selector("text=No topic has “no such” in its name.")
+    page.fill("input[type=search]", "")
+    page.check("input[data-action=internal]")
+    page.wait_for_selector("text=__consumer_offsets")
+
+
+def test_an_empty_broker_says_what_to_do_and_one_that_is_gone_that_it_is(
+    browser: Any, tmp_path: Path
+) -> None:
+    shop = Shop()
+    shop.broker.topics = ()
+    with shop.broker:
+        opened = Page(browser, shop)
+        page = opened.open()
+        page.wait_for_selector("text=No topics yet.")
+        assert shop.broker.bootstrap_servers in page.inner_text("main")
+        assert page.locator("text=Nothing is open.").count() == 1
+        shop.broker.settings["barnabas.console.port"] = str(shop.console_port)
+        shop.broker.kill()
+        page.wait_for_selector("#notice >> text=The broker does not answer")
+        shop.broker.start()
+        page.wait_for_selector(".pulse.live")
+        until(page, "!document.querySelector('#notice').textContent")
+        opened.complaints.clear()  # the browser complains of each answer that did not come
+        opened.close()
+
+
+# --- what it costs ------------------------------------------------------------------------------
+
+
+def test_a_hidden_page_asks_nothing(window: Callable[..., Page]) -> None:
+    opened = window()
+    page = opened.open()
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    page.wait_for_selector(".pulse.paused")
+    before = len(opened.asked)
+    page.wait_for_timeout(2500)
+    assert len(opened.asked) == before
+    page.evaluate(
+        "Object.defineProperty(document, 'hidden', {value: false, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    page.wait_for_selector(".pulse.live")

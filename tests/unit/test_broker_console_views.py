@@ -1,0 +1,199 @@
+"""What the page shows, made of looks at the broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.console import views
+from barnabas.broker.console.spans import Span, Strip, Window
+from barnabas.broker.observe import (
+    CommittedOffsetState,
+    GroupState,
+    OpenTransaction,
+    PartitionState,
+    TransactionalIdState,
+)
+from barnabas.why_stuck import WaitingGroup, sentence
+
+NOW_MS = 1_800_000_000_000
+
+
+def partition(
+    topic: str, index: int, stable: int = 10, high: int = 10, *open_ones: OpenTransaction
+) -> PartitionState:
+    return PartitionState(topic, index, 0, stable, high, high, 100, 1, 1, open_ones)
+
+
+def transaction(producer_id: int, first: int, epoch: int = 0) -> OpenTransaction:
+    return OpenTransaction(producer_id, epoch, first, NOW_MS - 20_000)
+
+
+def identity(
+    name: str,
+    producer_id: int,
+    state: str = "Ongoing",
+    age_ms: int | None = 500,
+    partitions: tuple[tuple[str, int], ...] = (),
+) -> TransactionalIdState:
+    return TransactionalIdState(name, producer_id, 0, state, age_ms, 60_000, partitions)
+
+
+def group(name: str, *offsets: CommittedOffsetState) -> GroupState:
+    return GroupState(name, "Stable", 1, offsets, 0)
+
+
+def broker(
+    partitions: tuple[PartitionState, ...],
+    ids: tuple[TransactionalIdState, ...] = (),
+    groups: tuple[GroupState, ...] = (),
+) -> views.Broker:
+    return views.Broker(views.Observed(partitions, ids, groups, {"pay": "10.0.0.9"}, NOW_MS))
+
+
+HELD = partition("orders", 1, 40, 100, transaction(7, 40), transaction(8, 60))
+ORDERS = (("orders", 1),)
+
+
+def test_topics_that_need_a_look_come_first_and_internal_ones_last() -> None:
+    shown = broker(
+        (
+            partition("a", 0),
+            partition("b", 1),
+            partition("b", 0),
+            partition("young", 0, 5, 6, transaction(9, 5)),
+            partition("__transaction_state", 0),
+            HELD,
+        ),
+        (
+            identity("pay", 7, age_ms=10_000, partitions=ORDERS),
+            identity("young", 9, partitions=(("young", 0),)),
+        ),
+    )
+    assert list(shown.topics) == ["orders", "young", "a", "b", "__transaction_state"]
+    assert [row.partition for row in shown.topics["b"]] == [0, 1]
+    page = views.topics_page(shown, "", 0, internal=False)
+    assert page.rows == ["orders", "young", "a", "b"]
+    assert views.topics_page(shown, "ORD", 0, internal=False).rows == ["orders"]
+    assert "__transaction_state" in views.topics_page(shown, "", 0, internal=True).rows
+
+
+@pytest.mark.parametrize(
+    ("page", "rows", "shown"), [(0, [0, 1], 0), (2, [4], 2), (9, [4], 2), (-1, [0, 1], 0)]
+)
+def test_pages(page: int, rows: list[int], shown: int) -> None:
+    found = views.page_of(range(5), page, 2)
+    assert (list(found.rows), found.total, found.page, found.pages) == (rows, 5, shown, 3)
+
+
+def test_an_empty_list_has_one_page() -> None:
+    assert views.page_of([], 3, 10) == views.Page([], 0, 0, 1)
+
+
+def test_of_many_partitions_those_that_are_held_are_shown_in_order() -> None:
+    rows = [partition("orders", index) for index in range(9)]
+    rows[7] = partition("orders", 7, 5, 9, transaction(7, 5))
+    shown = broker(tuple(rows), (identity("pay", 7, partitions=(("orders", 7),)),))
+    assert [row.partition for row in views.shown_partitions(shown, "orders")] == [0, 1, 7]
+
+
+@pytest.mark.parametrize(
+    ("state", "is_stuck"),
+    [
+        (identity("pay", 7, age_ms=9_999, partitions=ORDERS), False),
+        (identity("pay", 7, age_ms=10_000, partitions=ORDERS), True),
+        (identity("pay", 7, "CompleteAbort", None), True),
+        (identity("other", 6), True),
+    ],
+)
+def test_held_by_a_young_transaction_is_not_stuck_and_by_a_hanging_one_is(
+    state: TransactionalIdState, is_stuck: bool
+) -> None:
+    shown = broker((HELD,), (state,))
+    assert shown.is_stuck(HELD) is is_stuck
+    assert views.totals(shown)["held_partitions"] == 1
+    assert views.totals(shown)["stuck_partitions"] == is_stuck
+
+
+def test_an_open_transaction_with_what_it_holds() -> None:
+    other = partition("payments", 0, 3, 5, transaction(7, 3))
+    added = (*ORDERS, ("payments", 0), ("payments", 1))
+    state = identity("pay", 7, age_ms=15_000, partitions=added)
+    shown = broker((other, HELD), (state, identity("idle", 3, "Empty", None)))
+    first, second = shown.open_transactions
+    assert (second.producer_id, second.id_state) == (7, state), "the other one is older"
+    row = views.transaction_value(second, shown)
+    assert row["transactional_id"] == "pay" and row["client"] == "10.0.0.9"
+    assert (row["age_ms"], row["ends_in_ms"], row["held"]) == (15_000, 45_000, 62)
+    assert [(place["topic"], place["held"]) for place in row["places"]] == [
+        ("orders", 60),
+        ("payments", 2),
+    ]
+    assert row["with_no_data"] == [["payments", 1]] and row["partition_count"] == 3
+    unknown = views.transaction_value(first, shown)
+    assert (unknown["producer_id"], unknown["hanging"], unknown["held"]) == (8, True, 0)
+    assert unknown["age_ms"] == 20_000, "since its last batch is all that is known"
+
+
+def test_a_transaction_without_data_is_open_too() -> None:
+    shown = broker((partition("orders", 1),), (identity("pay", 7, partitions=ORDERS),))
+    (row,) = shown.open_transactions
+    value = views.transaction_value(row, shown)
+    assert (value["places"], value["with_no_data"], value["held"]) == ([], [["orders", 1]], 0)
+
+
+def test_groups_that_wait_come_first_with_whom_they_wait_for() -> None:
+    waiting = group("kitchen", CommittedOffsetState("orders", 1, 40, 60))
+    behind = group("archive", CommittedOffsetState("b", 0, 1, 500))
+    gone = group("gone", CommittedOffsetState("no-topic", 0, 1, None))
+    shown = broker(
+        (HELD, partition("b", 0)),
+        (identity("pay", 7, age_ms=15_000, partitions=ORDERS),),
+        (gone, behind, waiting),
+    )
+    assert [row.group_id for row in views.groups_by_need(shown)] == ["kitchen", "archive", "gone"]
+    (candidate,) = views.candidates(shown, shown.observed.groups)
+    assert candidate[0] is waiting
+    value = views.group_value(waiting, shown, {("kitchen", "orders", 1): True})
+    (row,) = value["stuck"]
+    assert (row["transactional_id"], row["holder_age_ms"], row["hanging"]) == ("pay", 15_000, False)
+    assert views.group_value(waiting, shown, {})["stuck"] == []
+
+
+def test_a_group_beyond_the_last_stable_offset_does_not_wait_there() -> None:
+    """As `barnabas txn why-stuck` has it: it reads what is not committed."""
+    ahead = group("ahead", CommittedOffsetState("orders", 1, 41, 59))
+    assert views.candidates(broker((HELD,), (), (ahead,)), (ahead,)) == []
+
+
+def strip(*spans: tuple[str, int, int]) -> Strip:
+    window = Window("orders", 1, 0, 40, 100, 100, 40, (), (), ())
+    rows = tuple(
+        Span(kind, first, end, 1, 0 if kind == "gap" else end - first, 78, -1)
+        for kind, first, end in spans
+    )
+    return Strip(window, rows, (), "")
+
+
+def test_whether_there_is_anything_to_read() -> None:
+    shown = strip(("committed", 30, 34), ("commit", 34, 35), ("aborted", 35, 39), ("abort", 39, 40))
+    assert views.has_readable(shown, 33)
+    assert not views.has_readable(shown, 34), "a marker and aborted records are nothing"
+    assert views.has_readable(shown, 29), "what is before the strip is not known"
+    assert views.has_readable(strip(("plain", 38, 40)), 39)
+    assert not views.has_readable(strip(), 0)
+
+
+def test_the_sentence_names_transaction_client_and_groups() -> None:
+    shown = broker((HELD,), (identity("pay", 7, age_ms=15_000, partitions=ORDERS),))
+    waiting = [WaitingGroup("kitchen", "Stable", 40, True, ("cook at 10.0.0.5",))]
+    words = sentence(views.answer_of(shown, HELD, waiting))
+    assert "orders-1 is stuck at offset 40, 60 offsets before its end" in words
+    assert "transactional id 'pay', producer 7 epoch 0 (at 10.0.0.9)" in words
+    assert "Behind it 1 other transaction is open" in words
+    assert "Group 'kitchen' (Stable with cook at 10.0.0.5) waits for it" in words
+
+
+def test_the_sentence_of_one_that_hangs() -> None:
+    words = sentence(views.answer_of(broker((HELD,)), HELD, []))
+    assert "It hangs: no coordinator knows it" in words
+    assert "txn abort orders-1 --start-offset 40" in words
