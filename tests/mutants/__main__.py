@@ -42,7 +42,7 @@ def main() -> int:
             if any(fnmatchcase(f"{mutant.module}:{mutant.function}", each) for each in options.only)
         ]
     judgements = judged.load()
-    effects = judged.effects(judgements, everything)
+    effects = judged.effects(judgements)
     if options.judged:
         eligible = [mutant for mutant in eligible if mutant.key in effects]
     if options.key:
@@ -74,7 +74,8 @@ def main() -> int:
     if options.sim:
         from mutants import simulating  # it loads the product, which pytest is to do itself
 
-        hunt_all(simulating.verdicts(ROOT, chosen, modules, options.sim, options.processes))
+        known = {entry.key: (entry.seed,) for entry in judgements if entry.seed >= 0}
+        hunt_all(simulating.verdicts(ROOT, chosen, modules, options.sim, options.processes, known))
     else:
 
         def body(hunter: Hunt) -> None:
@@ -99,9 +100,9 @@ def main() -> int:
             f"equivalent.toml: no such mutant any more: {entry.module} {entry.function}: "
             f"{entry.old!r} -> {entry.new!r}"
         )
-    places = {(mutant.module, mutant.function, mutant.old, mutant.new) for mutant in everything}
+    keys = {mutant.key for mutant in everything}
     for entry in judgements:
-        if entry.place not in places:
+        if entry.key not in keys:
             print(
                 f"judged.toml: no such mutant any more: {entry.module} {entry.function}: "
                 f"{entry.old!r} -> {entry.new!r}"

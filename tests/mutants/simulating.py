@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from checkers import kinds_of
@@ -26,9 +26,12 @@ def verdicts(
     modules: dict[str, MutatedModule],
     seeds: int,
     processes: int,
+    tried_first: Mapping[str, Sequence[int]] = {},
 ) -> Iterator[Verdict]:
-    """What the seeds 0 … `seeds` - 1 make of each mutant. `test` names the seed and the kinds of
-    its findings.
+    """What the seeds 0 … `seeds` - 1 make of each mutant.
+
+    `test` names the seed and the kinds of its findings. tried_first: seeds among them, by a
+    mutant's key, that have found it before.
     """
     run_seed(0)  # loads what is loaded late
     gc.collect()
@@ -45,7 +48,8 @@ def verdicts(
                 functions.plant(mutant, modules[mutant.module].source_of(mutant))
             except UnfitMutant:
                 return UNFIT
-            for seed in range(seeds):
+            first = [seed for seed in tried_first.get(mutant.key, ()) if seed < seeds]
+            for seed in (*first, *(seed for seed in range(seeds) if seed not in first)):
                 limit_next_step(LONGEST_SEED_S)
                 findings = run_seed(seed).findings
                 if findings:

@@ -97,6 +97,16 @@ def test_tickets_are_not_used_twice(host: CoreHost) -> None:
     assert host.broker._parked == {} and host.broker._waiting_fetches == {}
 
 
+def test_what_waits_for_answers_to_be_sent_is_done_before_the_logs_are_closed(
+    tmp_path: Path,
+) -> None:
+    host = CoreHost(tmp_path)
+    done: list[int] = []
+    host.broker.outbox.deferred.append(done.append)
+    host.close()
+    assert done == [host.now_ms]
+
+
 # --- fetches that wait --------------------------------------------------------------------------
 
 

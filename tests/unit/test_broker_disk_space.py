@@ -50,7 +50,10 @@ def test_too_little_room_counts_as_a_full_disk() -> None:
     pid = b.init(None)[1]
     b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
     b.broker.disk_space._left_bytes = 0
-    assert b.produce("t", (b"0",), pid=pid, epoch=0, sequence=0)[0] == Code.KAFKA_STORAGE_ERROR
+    request = b.produce_request("t", (b"0",), pid=pid, epoch=0, sequence=0)
+    row = b.call(request, 9).responses[0].partition_responses[0]
+    assert row.error_code == Code.KAFKA_STORAGE_ERROR
+    assert "disk" in row.error_message
     del b.disk.free_bytes
     assert (
         b.produce("t", (b"1",), pid=pid, epoch=0, sequence=1)[0]

@@ -23,6 +23,13 @@ def test_a_fetch_that_waits_is_answered(host: CoreHost) -> None:
     host.close()
 
 
+def test_without_a_time_nothing_is_due(host: CoreHost) -> None:
+    host.create("t")
+    host.call(host.connect(1), produce("t"), 9)
+    assert host.broker.progress.next_deadline_ms() is None
+    host.close()
+
+
 def test_what_is_due_by_time_is_flushed_once(host: CoreHost) -> None:
     (log,) = host.create("t", flush_ms="50")
     progress = host.broker.progress

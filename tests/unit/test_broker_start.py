@@ -13,7 +13,14 @@ from helpers.core_host import produce
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash
 
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME
+from barnabas.storage.log_config import LogConfig
 
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 
@@ -97,6 +104,46 @@ def test_what_a_start_writes_again_is_there_after_the_next_power_loss(way: str) 
             break
         steps += 1
     assert steps > 10
+
+
+def test_members_and_their_generation_outlive_a_kill() -> None:
+    b = DiskBroker()
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range", b"")],
+    )
+    b.send(b.connect(), join, 3)
+    b.tick(1)
+    joined = b.answer(1)
+    member = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id}
+    assert (joined.error_code, joined.generation_id) == (0, 1)
+    assigned = [SyncGroupRequestAssignment(joined.member_id, b"all")]
+    assert b.call(SyncGroupRequest(**member, assignments=assigned), 3).error_code == 0
+    b.kill()
+    assert b.call(HeartbeatRequest(**member), 3).error_code == 0
+    b.tick(30_000)
+    assert b.call(HeartbeatRequest(**member), 3).error_code == Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_record_without_a_key_in_an_internal_topic_says_nothing() -> None:
+    """Apache Kafka's coordinators pass over it, too."""
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    for topic in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):
+        (log, *_) = b.broker.topics.logs_of(topic) or [
+            b.broker.topics.internal_log(topic, 0, b.now_ms)
+        ]
+        log.config = LogConfig()  # with compaction a record needs a key
+        log.append(encode_batch([NewRecord(None, b"what is that", b.now_ms)]), now_ms=b.now_ms)
+    b.kill()
+    p.connection = b.connect()
+    assert p.end(True) == 0 and b.read("t", committed=True) == [b"a"]
 
 
 def test_the_mark_of_a_clean_stop_does_not_come_back() -> None:

@@ -144,6 +144,16 @@ def test_what_was_kept_goes_with_the_topic() -> None:
     assert not b.disk.exists(UNWRITTEN) and b.markers("t", 1) == []
 
 
+def test_what_was_kept_does_not_end_a_transaction_on_the_next_topic_of_the_name() -> None:
+    b, p = with_partition_off_line()
+    assert p.end(True) == 0
+    b.broker.deletion.delete_topic("t", b.now_ms)
+    b.topic("t", 2)
+    p.send("t", 1, b"of the next")
+    b.kill()
+    assert b.markers("t", 1) == [] and b.read("t", 1, committed=True) == []
+
+
 @pytest.mark.parametrize("left", [None, 0, 3, 4])
 def test_damage_of_what_was_kept_ends_the_start(left: int | None) -> None:
     """A changed byte, or a file of which so many bytes are left: the checksum of none is 0."""

@@ -414,6 +414,10 @@ def test_an_empty_group_goes_with_its_last_offset():
     assert host.delete_offsets("left", {"t": [0]}) == Code.GROUP_ID_NOT_FOUND
 
 
+def test_a_heartbeat_without_a_group_is_refused():
+    assert GroupHost().heartbeat("", 1, "m") == Code.INVALID_GROUP_ID
+
+
 def test_a_group_with_members_outlives_its_last_offset():
     host = GroupHost()
     host.commit("g", {"t": {0: 1}})

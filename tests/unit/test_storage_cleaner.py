@@ -514,6 +514,19 @@ def test_the_last_batch_of_a_producer_stays_empty(tmp_path: Path, stop: str) -> 
     assert put(log, b"k", b"d", pid=1, epoch=0, seq=2) == 4
 
 
+def test_a_segment_of_nothing_but_an_empty_batch_has_no_time(tmp_path: Path) -> None:
+    manager, log = compacted_log(tmp_path)
+    put(log, b"k", b"a", pid=1, epoch=0, seq=0)
+    put(log, b"k", b"b")
+    fill(log)
+    log.flush()
+    job = job_of(log)
+    assert job is not None
+    emptied = clean(manager.disk, job).segments[0]
+    assert (emptied.base_offset, emptied.replaces, emptied.size) == (0, (0,), 61)
+    assert emptied.max_timestamp == -1
+
+
 def test_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
     """After its expiration the empty batch goes.
 
@@ -811,6 +824,32 @@ def test_a_damaged_batch_stops_the_cleaning_and_leaves_the_log_as_it_is(
         clean(manager.disk, job)
     assert list(tmp_path.glob("t-0/*.cleaned")) == []
     assert path.read_bytes() == raw
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong"),
+    [
+        (0, (1).to_bytes(8)),  # the offset of the batch before it, which no checksum covers
+        (8, (10).to_bytes(4)),  # a length below that of a header
+    ],
+)
+def test_a_batch_that_cannot_follow_stops_the_cleaning(
+    tmp_path: Path, at: int, wrong: bytes
+) -> None:
+    manager, log = compacted_log(tmp_path, segment_bytes=500)
+    starts = []
+    for number in range(20):
+        starts.append(log.segments.active.size)
+        put(log, b"k%d" % number, b"v")
+    log.flush()
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    raw = bytearray(path.read_bytes())
+    raw[starts[2] + at : starts[2] + at + len(wrong)] = wrong
+    path.write_bytes(raw)
+    job = job_of(log)
+    assert job is not None
+    with pytest.raises(CorruptLog, match="compacted"):
+        clean(manager.disk, job)
 
 
 def test_an_aborted_index_that_the_markers_belie_stops_the_cleaning(tmp_path: Path) -> None:

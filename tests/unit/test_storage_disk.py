@@ -49,6 +49,45 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert disk.read(f"{tmp_path}/f") == b"two" and disk.list(str(tmp_path)) == ["f"]
 
 
+def test_what_is_to_last_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def note(name: str) -> None:
+        call = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *args: (calls.append(name), call(*args))[1])
+
+    for name in ("fdatasync", "replace", "fsync"):
+        note(name)
+    disk, path = OsDisk(), f"{tmp_path}/f"
+    disk.write_atomic(path, b"one")
+    assert calls == ["fdatasync", "replace", "fsync"]
+    calls.clear()
+    disk.write_atomic(path, b"two", sync=False)
+    assert calls == ["replace"]
+    calls.clear()
+    disk.open(path).fsync()
+    assert calls == ["fdatasync"]
+    calls.clear()
+    DirectorySync(disk, str(tmp_path)).fsync()
+    assert calls == ["fsync"]
+
+
+def test_what_finds_no_space_is_not_left_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    disk = OsDisk()
+    disk.write_atomic(f"{tmp_path}/f", b"one")
+    monkeypatch.setattr(os, "write", refuse)
+    with pytest.raises(OSError, match="no space"):
+        disk.write_atomic(f"{tmp_path}/f", b"two")
+    assert disk.list(str(tmp_path)) == ["f"] and disk.read(f"{tmp_path}/f") == b"one"
+
+
 def test_a_second_process_finds_the_lock_taken(tmp_path: Path) -> None:
     disk = OsDisk()
     lock = disk.lock(f"{tmp_path}/.lock")

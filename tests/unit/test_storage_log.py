@@ -131,6 +131,18 @@ def test_a_producer_that_is_not_known_may_begin_anywhere(tmp_path: Path) -> None
     assert send(log, pid=1, epoch=0, seq=8).first_offset == 1
 
 
+def test_a_batch_larger_than_a_segment_is_refused_and_one_as_large_is_not(tmp_path: Path) -> None:
+    """Kafka: UnifiedLog.append, RecordBatchTooLargeException."""
+    data = batch()
+    log = new_log(tmp_path / "as-large", segment_bytes=len(data))[1]
+    log.append(data, now_ms=NOW_MS)
+    log = new_log(tmp_path / "smaller", segment_bytes=len(data) - 1)[1]
+    with pytest.raises(KafkaError) as refused:
+        log.append(batch(), now_ms=NOW_MS)
+    assert refused.value.code is Code.RECORD_LIST_TOO_LARGE
+    assert log.log_end_offset == 0
+
+
 def test_epochs(tmp_path: Path) -> None:
     """A new epoch begins with sequence 0, and batches of the former one are refused.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from helpers.storage_kafka_log import TXN_BASES, TXN_END, kafka_log
-from helpers.storage_logs import NOW_MS, batch
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager, reopened
 
 from barnabas.storage.checkpoints import MANIFEST_NAME, Manifest
 from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
 
 
 def manifest_of(log: Log) -> Manifest:
@@ -60,3 +61,31 @@ def test_a_clean_stop_of_a_log_that_did_not_change_writes_nothing(tmp_path: Path
     assert log.begin_close() == []
     log.append(batch(), now_ms=NOW_MS)
     assert log.begin_close() != []
+
+
+def test_after_a_start_a_manifest_has_the_segments_that_there_are_and_no_others(
+    tmp_path: Path,
+) -> None:
+    """What is noted of closed segments is taken from the manifest before, one by one: those that
+    retention deleted, and the size that the active one had, are not.
+    """
+    size = len(batch())
+    config = LogConfig(segment_bytes=2 * size, retention_bytes=4 * size)
+    manager = open_manager(tmp_path, config)
+    log = manager.create("t", 0, TOPIC_ID, config, NOW_MS)
+    for _ in range(7):
+        log.append(batch(timestamp=NOW_MS), now_ms=NOW_MS)
+    manager, log = reopened(manager, config, clean=True)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 4, 6]
+    for _ in range(2):
+        log.append(batch(timestamp=NOW_MS), now_ms=NOW_MS)
+    assert log.delete_old_segments(NOW_MS) == 2
+    for _ in range(2):
+        log.checkpoint()
+        manifest = manifest_of(log)
+        assert {base: note.size for base, note in manifest.segments.items()} == {
+            4: 2 * size, 6: 2 * size, 8: size,
+        }  # fmt: skip
+        assert {name[:20] for name in manifest.files if name[:20].isdigit()} == {
+            f"{base:020d}" for base in (4, 6, 8)
+        }
