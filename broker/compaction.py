@@ -106,9 +106,9 @@ class Compaction:
         if result.unreadable and key not in self._told_unreadable:
             self._told_unreadable.add(key)
             logger.warning(
-                "%s-%d: the records of %d batches cannot be read, the first at offset %d; they "
+                "%s: the records of %d batches cannot be read, the first at offset %d; they "
                 "were written so, and stay as they are",
-                *key, len(result.unreadable), result.unreadable[0],
+                TopicPartition(*key), len(result.unreadable), result.unreadable[0],
             )  # fmt: skip
         self._result, self._rest = result, result.segments
         self._swap(now_ms)
@@ -217,7 +217,10 @@ class Compaction:
         wait_ms = min(FIRST_RETRY_MS << min(count - 1, 16), LAST_RETRY_MS)
         self._failures[key] = count, now_ms + wait_ms
         logger.error(
-            "%s-%d cannot be compacted; tried again in %d s: %s", *key, wait_ms // 1000, error
+            "%s cannot be compacted; tried again in %d s: %s",
+            TopicPartition(*key),
+            wait_ms // 1000,
+            error,
         )
 
     # --- the checkpoint --------------------------------------------------------------------------

@@ -353,6 +353,7 @@ _BROKER_ROWS = (
     _broker("authorizer.class.name", Kind.STRING, "", "None yet; a value is refused."),
     _broker("barnabas.brokers", Kind.INT, 1, "How many brokers this process is, for tests of clients: each has a port and a node.id of its own (the next ones after those set), all have one log directory, and what is written is there once. docs/TESTING.md.", lowest=1, highest=MOST_BROKERS),
     _broker("barnabas.features", Kind.LIST, (), "Levels of features that are to be finalised instead of the newest, each as NAME=LEVEL; transaction.version=0 keeps clients with the first version of transactions.", choices=LEVELS),
+    _broker("barnabas.log.format", Kind.STRING, "text", "How the log is written on standard error: text, a line for people, or json, a JSON object a line.", choices=("text", "json")),
     _broker("barnabas.metrics.port", Kind.INT, -1, "Where Prometheus scrapes: http://HOST:PORT/metrics; 0: a free port, which is logged; -1: nowhere. Needs `pip install 'barnabas[metrics]'`.", lowest=-1, highest=65535),
     _broker("barnabas.metrics.host", Kind.STRING, "127.0.0.1", "The address of barnabas.metrics.port. Whoever reaches it may read the names of topics, groups and errors."),
     _broker("barnabas.metrics.detail", Kind.STRING, "partitions", "Whether topics, and partitions, have metrics of their own; without them their number does not depend on that of topics and groups.", choices=("partitions", "topics", "none")),
@@ -572,6 +573,7 @@ class BrokerConfig:
     barnabas_disk_reserve_bytes = _Typed[int]()
     barnabas_features = _Typed[tuple[str, ...]]()
     barnabas_flush_journal_logs = _Typed[int]()
+    barnabas_log_format = _Typed[str]()
     barnabas_metrics_detail = _Typed[str]()
     barnabas_metrics_host = _Typed[str]()
     barnabas_metrics_port = _Typed[int]()

@@ -6,6 +6,7 @@ carried out. A decision on a transaction goes to transaction_end.py, which carri
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,24 @@ from barnabas.coordinator.result import Decision, Reply, Result
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.storage.log import Log
+
+
+logger = logging.getLogger("barnabas.transactions")
+
+
+def _trace_offsets(log: Log, result: Result, end_offset: int) -> None:
+    """Say at debug level that a transaction has offsets of a group."""
+    assert result.producer is not None
+    producer_id, producer_epoch = result.producer
+    logger.debug(
+        "%r: %d offsets of producer %d are pending until its transaction ends",
+        log, len(result.records), producer_id,
+        extra={
+            "producer_id": producer_id, "producer_epoch": producer_epoch,
+            "offset": end_offset - len(result.records),
+        },
+    )  # fmt: skip
 
 
 class CoordinatorRuntime:
@@ -35,6 +54,8 @@ class CoordinatorRuntime:
                     broker.groups.replay(result.partition, offset, key, value, result.producer)
                     offset += 1
                 broker.progress.on_appended([log], now_ms)
+                if result.producer is not None and logger.isEnabledFor(logging.DEBUG):
+                    _trace_offsets(log, result, offset)
             self._reply(result.replies)
             if not result.more:
                 return

@@ -44,14 +44,18 @@ class LogOutput(logging.Handler):
             return
         try:
             if self._dropped:
-                self._lines.put_nowait(
-                    b"%d lines of the log were dropped here, since nobody took them\n"
-                    % self._dropped
-                )
+                self._lines.put_nowait(self._lacking())
                 self._dropped = 0
             self._lines.put_nowait(line)
         except queue.Full:
             self._dropped += 1
+
+    def _lacking(self) -> bytes:
+        text = "%d lines of the log were dropped here, since nobody took them"
+        record = logging.LogRecord(
+            "barnabas.log", logging.WARNING, "", 0, text, (self._dropped,), None
+        )
+        return (self.format(record) + "\n").encode()
 
     def finish(self, timeout_s: float = PARTING_S) -> bool:
         """Wait until all lines are out; False where nobody takes them. Nothing is to be logged

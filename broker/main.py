@@ -32,6 +32,7 @@ logger = logging.getLogger("barnabas")
 
 DEFAULT_HOST = "127.0.0.1"
 Sockets = dict[str, socket.socket]
+PLAIN_LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 GC_THRESHOLDS = (50_000, 20, 50)
 OWN_ARGUMENTS = (["start"], ["settings"], ["--version"])
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -74,6 +75,7 @@ def parser() -> argparse.ArgumentParser:
         "before both. docs/CONFIGURATION.md lists all settings.",
     )
     _add_start_arguments(start)
+    _add_watching_arguments(start)
     _add_test_arguments(start)
     settings = commands.add_parser(
         "settings", help="list every setting with its default and what it does"
@@ -125,6 +127,11 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
         "(the next ones after --port), all over one data directory; docs/TESTING.md",
     )
     start.add_argument("--data-dir", metavar="DIR", help="where logs are kept (default ./data)")
+    start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
+
+
+def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
+    """What a broker shows of itself (docs/METRICS.md)."""
     start.add_argument(
         "--metrics-port",
         metavar="N",
@@ -139,7 +146,21 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
         help="serve a page on 127.0.0.1 that shows topics, transactions and groups live (0: a free "
         "port, which is printed); docs/CONSOLE.md",
     )
-    start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
+    start.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        help="how the log is written on standard error: a line for people (the default), or a JSON "
+        "object a line; docs/METRICS.md",
+    )
+    start.add_argument(
+        "--log-level",
+        metavar="[LOGGER=]LEVEL",
+        action="append",
+        default=[],
+        dest="log_levels",
+        help="TRACE, DEBUG, INFO, WARN, ERROR or FATAL, of all loggers or of one; may be given "
+        "many times. barnabas.transactions=DEBUG tells each step of each transaction",
+    )
 
 
 def _add_test_arguments(start: argparse.ArgumentParser) -> None:
@@ -186,15 +207,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     logging.basicConfig(
         level=logging.WARNING if getattr(options, "quiet", False) else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        format=PLAIN_LOG,
         stream=sys.stderr,
     )
+    is_json = getattr(options, "log_format", None) == "json"
     try:
         if options.command == "settings":
             return _print_settings(options.filter)
+        if is_json:
+            _log_as_json()
         return _start(options)
     except StartError as error:
-        print(f"barnabas: {error}", file=sys.stderr)
+        if is_json:
+            logger.critical("%s", error)
+        else:
+            print(f"barnabas: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -280,6 +307,8 @@ def _read_config(options: argparse.Namespace) -> Any:
             properties["log.dirs"] = options.data_dir
         if options.brokers is not None:
             properties["barnabas.brokers"] = str(options.brokers)
+        if options.log_format is not None:
+            properties["barnabas.log.format"] = options.log_format
         if options.metrics_port is not None:
             properties["barnabas.metrics.port"] = str(options.metrics_port)
         if options.console_port is not None:
@@ -380,6 +409,28 @@ def _listen_for_each(config: Any, ports: Sequence[int] | None) -> list[socket.so
     return [_listen(host, one) for one in ports]
 
 
+def _log_as_json() -> None:
+    from barnabas.broker.log_format import JsonFormatter
+
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonFormatter())
+
+
+def _set_log_levels(texts: Sequence[str]) -> None:
+    """Raises: StartError where there is no such level."""
+    if not texts:
+        return
+    from barnabas.broker.loggers import LEVELS
+
+    for text in texts:
+        name, _, level = text.rpartition("=")
+        if level.upper() not in LEVELS:
+            raise StartError(
+                f"--log-level {text}: it must be one of {', '.join(LEVELS)}, or LOGGER=LEVEL"
+            )
+        logging.getLogger(name or None).setLevel(LEVELS[level.upper()])
+
+
 def _check_metrics_library() -> None:
     try:
         import prometheus_client  # noqa: F401
@@ -412,7 +463,10 @@ def _start(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     if options.test_clock_ahead and options.test_control is None:
         raise StartError("--test-clock-ahead needs --test-control PORT")
+    _set_log_levels(options.log_levels)
     config = _read_config(options)
+    if config.barnabas_log_format == "json":
+        _log_as_json()
     if config.barnabas_metrics_port >= 0:
         _check_metrics_library()
     with contextlib.suppress(ValueError, OSError):  # every segment is an open file

@@ -572,7 +572,10 @@ class Server:
         if connection.closed:
             return
         if reason is not None:
-            logger.log(level, "closing the connection of %s: %s", connection.peer, reason)
+            logger.log(
+                level, "closing the connection of %s: %s", connection.peer, reason,
+                extra={"client": connection.peer},
+            )  # fmt: skip
         connection.close()
         del self._connections[connection.connection_id]
         self.broker.on_closed(connection.connection_id)

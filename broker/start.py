@@ -26,6 +26,7 @@ from barnabas.broker.take_over import take_over_topics
 from barnabas.broker.topics import internal_log_is_damaged
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.records import Record, decode_marker, records_of
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.checkpoints import NO_TOPIC_ID
 from barnabas.storage.segment import CorruptLog
 
@@ -73,7 +74,7 @@ def _delete_what_is_left(
         if id_of_log == topic_id or (
             id_of_log == NO_TOPIC_ID and topics.metadata.topic(name) is None
         ):
-            logger.info("%s-%d goes: the deletion of its topic was cut short", *key)
+            logger.info("%s goes: the deletion of its topic was cut short", TopicPartition(*key))
             logs.remove(*key, now_ms)
 
 
@@ -101,6 +102,7 @@ class Start:
         Takes: sync, which fsyncs many files.
         """
         self._replay()
+        self._transactions.is_loaded = True
         self._recovery.redo_decisions(self._logs.decisions, now_ms)
         self._producer_ids.skip_used(self._highest_producer_id() + 1)
         self._runtime.run_groups(self._groups.on_loaded(now_ms), now_ms)
@@ -199,6 +201,7 @@ class Start:
                 "group %s goes on at %d of %s-%d: it has committed %d, and the records from there "
                 "to that were lost",
                 row.group_id, row.offset, row.topic, row.partition, row.committed.offset,
+                extra={"group": row.group_id, "topic": row.topic, "partition": row.partition},
             )  # fmt: skip
         self._runtime.run_groups(self._groups.reset_offsets(rows), now_ms)
         for log in self._topics.logs_of(OFFSETS_TOPIC):

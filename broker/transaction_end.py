@@ -39,6 +39,7 @@ from barnabas.coordinator.transaction_coordinator import (
 )
 from barnabas.coordinator.transaction_state import Channel
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 
 if TYPE_CHECKING:
@@ -196,6 +197,21 @@ class Ending:
         self.held_back: list[Callable[[int], None]] = []
 
 
+def _trace_step(ending: Ending, before: Step, event: Event) -> None:
+    """Say at debug level what leads a transaction on to its end."""
+    of = ending.decision or ending.request
+    logger.debug(
+        "%s: %s leads from %s to %s",
+        ending.transactional_id, event.name, before.name, ending.step.name,
+        extra={
+            "transactional_id": ending.transactional_id,
+            "producer_id": None if of is None else of.producer_id,
+            "producer_epoch": None if of is None else of.producer_epoch,
+            "state": ending.step.name,
+        },
+    )  # fmt: skip
+
+
 class Marker(NamedTuple):
     """What a marker says of a producer's transaction.
 
@@ -314,7 +330,10 @@ class TransactionEnds:
 
     def _on(self, ending: Ending, event: Event, now_ms: int) -> None:
         """Lead it on, as the law has it."""
-        ending.step, actions = LAW[ending.step, event][ending.durability]
+        before = ending.step
+        ending.step, actions = LAW[before, event][ending.durability]
+        if logger.isEnabledFor(logging.DEBUG):
+            _trace_step(ending, before, event)
         for action in actions:
             self._actions[action](ending, now_ms)
         if ending.step is Step.COMPLETE and self._endings.get(ending.transactional_id) is ending:
@@ -496,10 +515,10 @@ class TransactionEnds:
         if log is None or self.commits_on(log, decision):
             return marker
         logger.warning(
-            "%s-%d: aborting a transaction of producer %d that a power loss left open",
-            topic,
-            index,
+            "%s: aborting a transaction of producer %d that a power loss left open",
+            TopicPartition(topic, index),
             decision.producer_id,
+            extra={"producer_id": decision.producer_id},
         )
         return marker._replace(commit=False)
 
@@ -514,10 +533,10 @@ class TransactionEnds:
                     UnwrittenMarker(name, index, topic_id, *decision[1:5], decision.decided_ms)
                 )
                 logger.warning(
-                    "%s-%d is off line: that a transaction of producer %d has ended is kept for it",
-                    name,
-                    index,
+                    "%s is off line: that a transaction of producer %d has ended is kept for it",
+                    TopicPartition(name, index),
                     decision.producer_id,
+                    extra={"producer_id": decision.producer_id},
                 )
         self.unwritten.add(markers)
 
@@ -586,8 +605,18 @@ class TransactionEnds:
                 producer_id,
                 producer_epoch,
                 error,
+                extra={"producer_id": producer_id, "producer_epoch": producer_epoch},
             )
             return None
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(
+                "%r: the marker %s of producer %d at offset %d",
+                log, "COMMIT" if commit else "ABORT", producer_id, info.first_offset,
+                extra={
+                    "producer_id": producer_id, "producer_epoch": producer_epoch,
+                    "offset": info.first_offset,
+                },
+            )  # fmt: skip
         if topic == OFFSETS_TOPIC:
             self._broker.groups.replay_marker(
                 index, info.first_offset, producer_id, producer_epoch, commit

@@ -189,11 +189,11 @@ class TransactionRecovery:
                 if producer_id in of_coordinator.get((topic, index), ()):
                     continue
                 logger.warning(
-                    "%s-%d: aborting the transaction of producer %d, which its coordinator does "
+                    "%r: aborting the transaction of producer %d, which its coordinator does "
                     "not know",
-                    topic,
-                    index,
+                    log,
                     producer_id,
+                    extra={"producer_id": producer_id},
                 )
                 marker = Marker(
                     producer_id,

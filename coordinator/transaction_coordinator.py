@@ -20,6 +20,7 @@ Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890, as Apache Kafka 3.9 and 4.3 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -114,13 +115,30 @@ class TxnSettings:
     transaction_version: int = 0
 
 
+logger = logging.getLogger("barnabas.transactions")
+
+
+def _trace(metadata: TransactionMetadata) -> None:
+    """Say at debug level what the last record of a transactional id says."""
+    logger.debug(
+        "%s is %s: producer %d, epoch %d; partitions: %s",
+        metadata.transactional_id, metadata.state.value, metadata.producer_id,
+        metadata.producer_epoch, ", ".join(map(str, metadata.partitions)) or "none",
+        extra={
+            "transactional_id": metadata.transactional_id, "producer_id": metadata.producer_id,
+            "producer_epoch": metadata.producer_epoch, "state": metadata.state.value,
+        },
+    )  # fmt: skip
+
+
 class TransactionCoordinator:
     """All transactional ids of this broker.
 
     Tracks one TransactionMetadata a transactional id, and one deadline: of the transaction while it
     is open, of the id while it is at rest, none while markers are written. Deadlines follow from
     the hard state, so replay sets them too. Beside it, as soft state, the latest connection over
-    which each producer added to its transaction.
+    which each producer added to its transaction. is_loaded: set when a start has fed it the log;
+    from then on each step is said at debug level.
     """
 
     def __init__(
@@ -154,6 +172,7 @@ class TransactionCoordinator:
         self._transactions: dict[str, TransactionMetadata] = {}
         self._timers: Timers[str] = Timers()
         self._is_decided = is_ending
+        self.is_loaded = False
         self._latest_connections: dict[
             str, dict[tuple[Channel, int], tuple[tuple[int, int], int]]
         ] = {}
@@ -185,6 +204,8 @@ class TransactionCoordinator:
         transactional_id = metadata.transactional_id
         before = self._transactions.get(transactional_id)
         self._transactions[transactional_id] = metadata
+        if self.is_loaded and logger.isEnabledFor(logging.DEBUG):
+            _trace(metadata)
         if metadata.state is TransactionState.ONGOING:
             if before is None or not _is_same_open_transaction(before, metadata):
                 began_ms = self._wall.since_ms(metadata.start_ms)

@@ -11,9 +11,9 @@ from barnabas.broker.metrics.table import METRICS, Detail, Metric
 
 TARGET = Path(__file__).resolve().parent / "METRICS.md"
 _BEFORE = """\
-# Metrics
+# Metrics and logs
 
-*Written by `make docs-pages` from `broker/metrics/table.py`.*
+*Written by `make docs-pages`; the tables are those of `broker/metrics/table.py`.*
 
     pip install 'barnabas[metrics]'
     barnabas start --metrics-port 9404
@@ -42,6 +42,37 @@ scrape_configs:
 """
 
 
+_LOGS = """\
+## Logs
+
+On standard error, a line each, for people:
+
+    2026-11-21 10:15:02,417 INFO barnabas.storage.log: orders-0: the segment at 0 is deleted
+
+or with `--log-format json` (the setting `barnabas.log.format`) as JSON, a line each:
+
+    {"time": "2026-11-21T10:15:02.417Z", "level": "INFO", "logger": "barnabas.storage.log",
+     "message": "orders-0: the segment at 0 is deleted", "topic": "orders", "partition": 0}
+
+`time` (UTC), `level`, `logger` and `message` are always there, `exception` where there is one.
+Where the broker knows them, fields of their own are: `topic`, `partition`, `transactional_id`,
+`producer_id`, `producer_epoch`, `group`, `client`, `client_id`, `offset`, `state`.
+
+The logger `barnabas.transactions` tells at DEBUG each step of each transaction, from
+InitProducerId to its last marker. Start with `--log-level barnabas.transactions=DEBUG`, or switch
+it on while the broker runs, as Kafka's tools do it:
+
+    kafka-configs.sh --bootstrap-server 127.0.0.1:9092 --alter --entity-type broker-loggers \\
+        --entity-name 0 --add-config barnabas.transactions=DEBUG
+
+Each line has the transactional id or the producer id, so one transaction is
+
+    grep -e '"transactional_id": "orders-1"' -e '"producer_id": 4001[,}]' log
+
+What the command itself prints, where it listens, goes to standard output and is no part of the log.
+"""
+
+
 def row(metric: Metric) -> str:
     """A line of a table."""
     labels = ", ".join(f"`{label}`" for label in metric.labels)
@@ -65,4 +96,5 @@ def text() -> str:
         "`process_start_time_seconds`, `process_virtual_memory_bytes`, `python_gc_*` and\n"
         "`python_info`.\n"
     )
+    parts.append(_LOGS)
     return "\n".join(parts)

@@ -65,6 +65,10 @@ def _missing_names(broker: Broker, request: MetadataRequest, context: RequestCon
     ]
 
 
+def _client_of(context: RequestContext) -> dict[str, str]:
+    return {"client_id": context.client_id or "", "client": context.client_host.removeprefix("/")}
+
+
 def _make_missing(
     broker: Broker, request: MetadataRequest, context: RequestContext, names: list[str]
 ) -> Slices:
@@ -81,6 +85,7 @@ def _make_missing(
             "once are the most",
             context.client_id or "a client", context.client_host, len(names),
             MOST_PARTITIONS_AT_ONCE,
+            extra=_client_of(context),
         )  # fmt: skip
     try:
         broker.topics.check_descriptors(len(names) * partition_count)
@@ -91,6 +96,7 @@ def _make_missing(
             context.client_id or "a client",
             context.client_host,
             error.message,
+            extra=_client_of(context),
         )
     for name in names:
         codes[name] = Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
@@ -31,11 +32,13 @@ from barnabas.storage.validate import (
     check_client_batch,
 )
 
+logger = logging.getLogger("barnabas.transactions")
+
 if TYPE_CHECKING:
     from barnabas.broker.cluster import NodeTopics
     from barnabas.broker.core import Broker
     from barnabas.broker.topics import TopicRegistry
-    from barnabas.storage.log import Log
+    from barnabas.storage.log import AppendInfo, Log
 
 ZSTD_SINCE = 7
 DISK_FULL = "the broker's disk is full: free some space, or let retention do it"
@@ -238,6 +241,19 @@ def _first_producer(request: ProduceRequest) -> tuple[int, int] | None:
     return None
 
 
+def _trace(log: Log, transactional_id: str, info: AppendInfo, records: Any) -> None:
+    """Say at debug level what a transaction has written."""
+    producer_id, producer_epoch, _ = producer_of(records)
+    logger.debug(
+        "%r: offsets %d to %d of %s",
+        log, info.first_offset, info.last_offset, transactional_id,
+        extra={
+            "transactional_id": transactional_id, "producer_id": producer_id,
+            "producer_epoch": producer_epoch, "offset": info.first_offset,
+        },
+    )  # fmt: skip
+
+
 def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
     pending, produce.pending = produce.pending, []
     now_ms = broker.wall.at(produce.context.now_ms)
@@ -420,6 +436,8 @@ def _append(
         ]
         return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message)
     produce.appended.append(log)
+    if transactional_id is not None and logger.isEnabledFor(logging.DEBUG):
+        _trace(log, transactional_id, info, records)
     config = log.config
     if log.log_end_offset - log.durability.durable_offset >= config.flush_messages:
         produce.unflushed.append(log)

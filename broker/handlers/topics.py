@@ -121,9 +121,7 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
                 row.num_partitions, row.replication_factor, row.configs = UNSET, UNSET, []
     if len(rows) <= CHECKED_AT_ONCE:
         return CreateTopicsResponse(topics=rows)
-    if broker.errors is not None:
-        broker.errors.count_rows(context.api_key, rows)
-    return (yield from _encoded_in_slices(rows, context))
+    return (yield from _encoded_in_slices(broker, rows, context))
 
 
 def _created(
@@ -152,12 +150,16 @@ def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
     )
 
 
-def _encoded_in_slices(rows: list[CreatableTopicResult], context: RequestContext) -> Slices:
+def _encoded_in_slices(
+    broker: Broker, rows: list[CreatableTopicResult], context: RequestContext
+) -> Slices:
     """A long answer: the settings of thousands of topics take seconds to encode.
 
     from version 2 on: int32 throttle_time_ms | int32 count, from version 5 on uvarint count + 1
     | rows | from version 5 on: uvarint 0
     """
+    if broker.errors is not None:
+        broker.errors.count_rows(context.api_key, rows)
     version = context.api_version
     is_flexible = version >= CREATION_IS_FLEXIBLE_SINCE
     start = 4 if version >= CREATION_IS_THROTTLED_SINCE else 0
