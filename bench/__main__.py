@@ -9,7 +9,9 @@ import importlib
 
 from bench.common import Row, print_table
 
-NAMES = ("start", "produce", "consume", "single_records", "transactions", "spark")
+NAMES = (
+    "start", "produce", "consume", "single_records", "transactions", "consumer_groups", "spark",
+)  # fmt: skip
 
 
 def main() -> None:

@@ -104,10 +104,11 @@ class ConsumerGroups:
         ):
             _require(text != "", f"{name} is empty: give one, or leave it out if it is optional.")
         for text in (request.group_id, request.member_id, request.subscribed_topic_regex):
-            _require(
-                len((text or "").encode()) <= LONGEST_NAME_BYTES,
-                f"an id or a pattern is longer than {LONGEST_NAME_BYTES} bytes: shorten it.",
-            )
+            if text and len(text) > LONGEST_NAME_BYTES // 4:  # of UTF-8 a letter has four bytes
+                _require(
+                    len(text.encode()) <= LONGEST_NAME_BYTES,
+                    f"an id or a pattern is longer than {LONGEST_NAME_BYTES} bytes: shorten it.",
+                )
         _require(epoch >= LEAVING_FOR_A_WHILE, f"MemberEpoch is {epoch}: it is -2 at the least.")
         if epoch != JOINING or api_version >= FIRST_VERSION_WITH_OWN_ID:
             _require(bool(request.member_id), "MemberId is empty: the client makes it.")
@@ -190,7 +191,9 @@ class ConsumerGroups:
             now_ms + overrides.get(SESSION_TIMEOUT, self._settings.session_timeout_ms),
         )
         result.records += change.records
-        is_told = _is_full(request) or _partitions(before.assigned) != _partitions(current.assigned)
+        is_told = _is_full(request) or (
+            current is not before and _partitions(before.assigned) != _partitions(current.assigned)
+        )
         return ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=current.member_epoch,

@@ -5,7 +5,12 @@
                                           assignments, in its generation as epoch; members that wait
                                           for an answer hear REBALANCE_IN_PROGRESS
     the last consumer leaves, and         the group becomes a classic one of these members, with
-    classic members remain                their target assignments, and rebalances
+    classic members remain                what they have, and rebalances
+
+What members have, and not what they are to have: if another consumer joins before they have heard
+of it, nothing of theirs is given away. The record of such a group has no leader, by which a start
+knows that the rebalance is still to come; with Apache Kafka a restart at this point may leave the
+partitions of those that left without an owner.
 
 `group.consumer.migration.policy` says which of the two may happen. An empty group has nothing to
 convert: it is replaced by one of the other kind.
@@ -21,7 +26,7 @@ from barnabas.coordinator import consumer_group_records as records
 from barnabas.coordinator import group_timers as timers_of
 from barnabas.coordinator.assignors import Assignment
 from barnabas.coordinator.classic_group import ClassicGroup, GroupSettings
-from barnabas.coordinator.consumer_group import ConsumerGroup, TopicDirectory
+from barnabas.coordinator.consumer_group import ConsumerGroup, TopicDirectory, held
 from barnabas.coordinator.consumer_group_records import (
     NO_HASH,
     ClassicMember,
@@ -54,6 +59,8 @@ if TYPE_CHECKING:
 
     from barnabas.coordinator.classic_group import Member
     from barnabas.coordinator.group import Group
+
+NO_LEADER = None
 
 
 class Upgrade(NamedTuple):
@@ -215,14 +222,21 @@ class GroupConversion:
                     subscription,
                     write_assignment(
                         0 if read is None else read.version,
-                        self.by_name(consumer.targets.get(member_id, {})),
+                        self.by_name(_held_by_topic(consumer.current(member_id))),
                     ),
                 )
             )
         return GroupMetadataValue(
-            CONSUMER_PROTOCOL_TYPE, consumer.epoch, protocol, remaining[0],
+            CONSUMER_PROTOCOL_TYPE, consumer.epoch, protocol, NO_LEADER,
             self._wall.at(now_ms), tuple(members),
         )  # fmt: skip
+
+
+def _held_by_topic(current: CurrentValue) -> dict[uuid.UUID, list[int]]:
+    by_topic: dict[uuid.UUID, list[int]] = {}
+    for topic_id, partition in held(current):
+        by_topic.setdefault(topic_id, []).append(partition)
+    return by_topic
 
 
 def _not_a_consumer_group(reason: str) -> KafkaError:

@@ -389,10 +389,13 @@ class GroupCoordinator:
             if group.is_consumer:
                 self._consumers.on_loaded(group, now_ms)
             elif group.metadata_value is not None:
-                group.classic = self._load_classic_group(
-                    group.group_id, decode_group(group.metadata_value), now_ms
-                )
-                group.classic.maybe_rebalance_oversized(results.of(group.partition), now_ms)
+                value = decode_group(group.metadata_value)
+                group.classic = self._load_classic_group(group.group_id, value, now_ms)
+                result = results.of(group.partition)
+                if value.members and value.leader_id is None:  # see group_conversion
+                    group.classic.rebalance(result, now_ms)
+                else:
+                    group.classic.maybe_rebalance_oversized(result, now_ms)
             self._timers.schedule(
                 (RETENTION, group.group_id, ""),
                 group.next_retention_check_ms(self._settings, now_ms),

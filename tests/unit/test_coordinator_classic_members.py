@@ -261,6 +261,7 @@ def test_the_last_consumer_leaves() -> None:
     host.consumer_heartbeat("m")
     old.join()
     mine = parts(old)
+    assert len(mine) == 2
     assert host.consumer_heartbeat("m", LEAVE).member_epoch == -1
     assert kind_and_state(host) == (CLASSIC, "PreparingRebalance")
     assert host.describe_consumer_group().error_code == Code.GROUP_ID_NOT_FOUND
@@ -282,7 +283,21 @@ def test_the_last_consumer_falls_silent() -> None:
         host.pass_time(5_000)
     assert kind_and_state(host) == (CLASSIC, "PreparingRebalance")
     host.restart()
+    assert kind_and_state(host) == (CLASSIC, "PreparingRebalance")
+    assert old.join().error_code == Code.NONE
+    old.sync({old.id: b"x"})
+    host.restart()
     assert kind_and_state(host) == (CLASSIC, "Stable")
+
+
+def test_a_consumer_that_comes_back_at_once_gets_nothing_that_is_still_owned() -> None:
+    """Were the group classic with its targets, the next one would get what `old` still owns."""
+    host = new_host()
+    old = classic_group(host, 0, 1, 2, 3)
+    host.consumer_heartbeat("m")
+    host.consumer_heartbeat("m", LEAVE)
+    assert host.assigned(host.consumer_heartbeat("n")) == {}
+    assert old.heartbeat() == Code.ILLEGAL_GENERATION  # the group has gone on without it
 
 
 @pytest.mark.parametrize("policy", ["upgrade", "too many"])

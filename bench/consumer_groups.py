@@ -1,0 +1,109 @@
+"""What does a large group of the consumer protocol (KIP-848) cost the broker?
+
+1,000 members join a topic of 1,000 partitions, one after the other; then each sends heartbeats that
+tell nothing new; then one more joins. Each figure is the broker's CPU for one request, with its
+frame read and its answer written. Apache Kafka was not measured here.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+from barnabas import LocalBroker
+from barnabas.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from bench.common import Row, cpu_seconds, create_topic
+
+MEMBERS = 1000
+API, VERSION = 68, 1
+GROUP, TOPIC = "large", "partitions-of-the-large-group"
+# every join is followed by an assignment, and no session ends while others join
+SETTINGS = {
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.session.timeout.ms": "600000",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+}
+
+
+class Connection:
+    """One socket on which all members speak."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._stream = self._socket.makefile("rb")
+
+    def heartbeat(self, member_id: str, epoch: int, **fields: Any) -> Any:
+        request = ConsumerGroupHeartbeatRequest(GROUP, member_id, epoch, **fields)
+        body = struct.pack(">hhih", API, VERSION, 1, 1) + b"c\0" + request.encode(VERSION)
+        self._socket.sendall(struct.pack(">i", len(body)) + body)
+        (size,) = struct.unpack(">i", self._stream.read(4))
+        answer = ConsumerGroupHeartbeatResponse.decode(self._stream.read(size)[5:], VERSION)
+        assert answer.error_code == 0, answer
+        return answer
+
+    def join(self, member_id: str) -> Any:
+        return self.heartbeat(
+            member_id,
+            0,
+            rebalance_timeout_ms=300_000,
+            subscribed_topic_names=[TOPIC],
+            topic_partitions=[],
+        )
+
+
+def run(scale: float = 1.0) -> list[Row]:
+    """The group is as large at every scale; fewer heartbeats are sent."""
+    with LocalBroker(settings=SETTINGS) as broker:
+        create_topic(broker, TOPIC, MEMBERS)
+        connection = Connection(broker.port)
+        names = [f"member-{number}" for number in range(MEMBERS)]
+        before = cpu_seconds(broker.pid)
+        for name in names:
+            connection.join(name)
+        joins_s = cpu_seconds(broker.pid) - before
+        epochs = _settle(connection, names)
+        rounds = max(1, round(10 * scale))
+        before = cpu_seconds(broker.pid)
+        for _ in range(rounds):
+            for name in names:
+                connection.heartbeat(name, epochs[name])
+        heartbeats_s = cpu_seconds(broker.pid) - before
+        further = max(1, round(20 * scale))
+        before = cpu_seconds(broker.pid)
+        for number in range(further):
+            connection.join(f"further-{number}")
+        further_s = cpu_seconds(broker.pid) - before
+    figures = (
+        ("members of a group of 1,000 join, one after the other", joins_s / MEMBERS),
+        ("heartbeat in a group of 1,000", heartbeats_s / (rounds * MEMBERS)),
+        ("one more joins 1,000 members on 1,000 partitions", further_s / further),
+    )
+    return [Row(work, _shown(seconds), "-", "-", "-") for work, seconds in figures]
+
+
+def _settle(connection: Connection, names: list[str]) -> dict[str, int]:
+    """Let all give up and take what they are told, until nothing changes."""
+    epochs = dict.fromkeys(names, 0)
+    first = True
+    while True:
+        has_changed = False
+        for name in names:
+            answer = connection.join(name) if first else connection.heartbeat(name, epochs[name])
+            if answer.assignment is not None and not first:
+                owned: list[Any] = answer.assignment.topic_partitions
+                answer = connection.heartbeat(name, answer.member_epoch, topic_partitions=owned)
+            has_changed |= answer.member_epoch != epochs[name]
+            epochs[name] = answer.member_epoch
+        if not first and not has_changed:
+            return epochs
+        first = False
+
+
+def _shown(seconds: float) -> str:
+    return f"{1000 * seconds:.1f} ms" if seconds > 0.001 else f"{1e6 * seconds:.0f} µs"

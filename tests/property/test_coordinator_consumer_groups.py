@@ -1,0 +1,339 @@
+"""Random members of both protocols in one group, with lost answers, restarts, topics that come and
+go, and conversions between the protocols: what must hold whatever they do.
+
+Checked after every step: a fresh coordinator fed the log has the same hard state (by the host); no
+partition is owned by two who are members; epochs of a member do not go back while it stays. In the
+end, when all send heartbeats in peace, each partition that a member wants has an owner who wants
+it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, NamedTuple
+
+from helpers.group_host import GroupHost, subscription
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.consumer_protocol import read_assignment, write_assignment
+from barnabas.coordinator.result import Result
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
+
+NAMES = ("a", "b", "c", "d", "e", "f")
+CLASSIC = ("d", "e", "f")
+STATIC = {"c": "i", "f": "j"}
+SUBSCRIPTIONS = (["t"], ["t", "u"], ["u"], [], ["t", "missing"])
+PATTERNS = ("", "t|u", "u", "t.*")
+PAUSES_MS = (1, 500, 1_000, 4_000, 11_000, 46_000)
+SESSION_MS, REBALANCE_MS = 10_000, 4_000
+INTERVAL_MS = 500
+GROUP = "g"
+
+Partition = tuple[uuid.UUID, int]
+
+
+class Step(NamedTuple):
+    kind: str
+    who: int
+    what: int
+
+
+KINDS = {
+    "beat": 12, "round": 6, "lose answer": 3, "subscribe": 2, "pattern": 1, "leave": 2,
+    "leave for a while": 1, "die": 1, "pause": 4, "grow": 1, "delete": 1, "create": 1,
+    "restart": 1, "power": 1, "assignor": 1,
+}  # fmt: skip
+STEPS = st.builds(
+    Step,
+    st.sampled_from([kind for kind, weight in KINDS.items() for _ in range(weight)]),
+    st.integers(0, len(NAMES) - 1),
+    st.integers(0, 5),
+)
+
+
+class Actor:
+    """A client that believes the last answer that it has had."""
+
+    def __init__(self, host: GroupHost, name: str) -> None:
+        self.host, self.name, self.incarnation = host, name, 0
+        self.instance = STATIC.get(name)
+        self.topics, self.pattern, self.assignor = ["t"], "", None
+        self.begin()
+
+    def begin(self) -> None:
+        """Start anew, as another process of the name."""
+        self.incarnation += 1
+        self.owned: set[Partition] = set()
+
+    def by_id(self, partitions: dict[str, list[int]]) -> set[Partition]:
+        return {
+            (topic[0], number)
+            for name, numbers in partitions.items()
+            if (topic := self.host.directory.topic(name)) is not None
+            for number in numbers
+        }
+
+    def wants(self) -> set[str]:
+        found = set(self.topics)
+        if self.pattern:
+            found |= {"t|u": {"t", "u"}, "u": {"u"}, "t.*": {"t"}}[self.pattern]
+        return found & set(self.host.topics)
+
+
+class Consumer(Actor):
+    """A member of the consumer protocol."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.id, self.epoch, self.has_missed = f"{self.name}{self.incarnation}", 0, False
+
+    def beat(self, *, hears: bool = True, **more: Any) -> None:
+        is_full = self.epoch == 0 or self.has_missed
+        if is_full or "subscribed_topic_names" in more:
+            more |= {"subscribed_topic_names": self.topics, "rebalance_timeout_ms": REBALANCE_MS}
+        if is_full or "subscribed_topic_regex" in more:
+            more["subscribed_topic_regex"] = self.pattern
+        if self.epoch == 0:
+            self.owned = set()
+        answer = self.host.consumer_heartbeat(
+            self.id,
+            self.epoch,
+            instance_id=self.instance,
+            server_assignor=self.assignor,
+            topic_partitions=[
+                TopicPartitions(topic_id, [number]) for topic_id, number in sorted(self.owned)
+            ],
+            **more,
+        )
+        self.has_missed = not hears
+        if not hears:
+            return
+        if answer.error_code in (Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH):
+            self.owned, self.epoch = set(), 0
+        elif answer.error_code == Code.FENCED_INSTANCE_ID:
+            self.begin()
+        elif answer.error_code == Code.NONE:
+            assert answer.member_epoch >= self.epoch, "an epoch goes back"
+            self.epoch = answer.member_epoch
+            if answer.assignment is not None:
+                self.owned = {
+                    (row.topic_id, number)
+                    for row in answer.assignment.topic_partitions
+                    for number in row.partitions
+                }
+        else:
+            assert answer.error_code in (
+                Code.GROUP_ID_NOT_FOUND, Code.UNRELEASED_INSTANCE_ID
+            ), answer  # fmt: skip
+            self.owned, self.epoch = set(), 0
+
+    def leave(self, epoch: int) -> None:
+        if epoch == -2 and self.instance is None:
+            epoch = -1
+        self.owned = set()
+        self.host.consumer_heartbeat(self.id, epoch, instance_id=self.instance)
+        self.begin()
+
+
+class Classic(Actor):
+    """A member of the classic protocol, which gives up all before it joins."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.id, self.generation = "", -1
+        self.ticket: int | None = None
+        self.next = "join"
+
+    def beat(self, *, hears: bool = True, **_: Any) -> None:
+        if self.ticket is not None and self.ticket not in self.host.requests:
+            self.ticket, self.next = None, "join"  # the broker was away
+        if self.ticket is not None:
+            pass
+        elif self.next == "join":
+            self.owned = set()
+            self.ticket = self.host.join_later(
+                GROUP, self.id, protocols={"range": subscription(*self.topics)},
+                instance=self.instance, session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS,
+            )  # fmt: skip
+        elif self.next == "sync":
+            self.ticket = self.host.sync_later(
+                GROUP, self.generation, self.id, self.plan, instance=self.instance
+            )
+        else:
+            code = self.host.heartbeat(GROUP, self.generation, self.id, self.instance)
+            if hears and code != Code.NONE:
+                self.owned, self.next = set(), "join"
+                if code != Code.REBALANCE_IN_PROGRESS:
+                    self.begin()
+        self.read(hears=hears)
+
+    def read(self, *, hears: bool) -> None:
+        """Take the answer that it waits for, if there is one."""
+        answer = None if self.ticket is None else self.host.answers.get(self.ticket)
+        if answer is not None:
+            self.ticket = None
+            if hears:
+                self.take(answer)
+
+    def take(self, answer: Any) -> None:
+        is_join = self.next == "join"
+        if answer.error_code == Code.MEMBER_ID_REQUIRED:
+            self.id = answer.member_id
+        elif answer.error_code in (Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID):
+            self.begin()
+        elif answer.error_code != Code.NONE:
+            self.owned, self.next = set(), "join"
+        elif is_join:
+            self.id, self.generation, self.next = answer.member_id, answer.generation_id, "sync"
+            self.plan: dict[str, bytes] = {}
+            ids = [member.member_id for member in answer.members]
+            for rank, member_id in enumerate(ids):
+                numbers = range(rank, self.host.topics.get("t", 0), len(ids))
+                self.plan[member_id] = write_assignment(0, {"t": list(numbers)})
+        else:
+            self.owned = self.by_id(read_assignment(answer.assignment) or {})
+            self.next = "heartbeat"
+
+    def leave(self, _: int) -> None:
+        self.owned = set()
+        if self.id and self.ticket is None:
+            self.host.leave(GROUP, (self.id, self.instance))
+        if self.ticket is None:
+            self.begin()
+
+
+class World:
+    """The host with its actors."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self.host = GroupHost(
+            topics={"t": 4, "u": 2},
+            partition_count=1,
+            consumer_settings=ConsumerGroupSettings(assignment_interval_ms=interval_ms),
+        )
+        self.actors: list[Consumer | Classic] = [
+            (Classic if name in CLASSIC else Consumer)(self.host, name) for name in NAMES
+        ]
+        self.is_active = dict.fromkeys(NAMES, False)
+
+    def take(self, step: Step) -> None:
+        host, actor, what = self.host, self.actors[step.who], step.what
+        match step.kind:
+            case "beat":
+                self.is_active[actor.name] = True
+                actor.beat()
+            case "round":
+                for other in self.actors:
+                    if self.is_active[other.name] and other is not actor:
+                        other.beat()
+            case "lose answer":
+                if isinstance(actor, Consumer):
+                    actor.beat(hears=False)
+            case "subscribe":
+                actor.topics = list(SUBSCRIPTIONS[what % len(SUBSCRIPTIONS)])
+                if isinstance(actor, Consumer):
+                    actor.beat(subscribed_topic_names=None)
+            case "pattern":
+                if isinstance(actor, Consumer):
+                    actor.pattern = PATTERNS[what % len(PATTERNS)]
+                    actor.beat(subscribed_topic_regex=None)
+            case "assignor":
+                actor.assignor = (None, "range", "uniform")[what % 3]
+            case "leave" | "leave for a while":
+                self.is_active[actor.name] = False
+                actor.leave(-1 if step.kind == "leave" else -2)
+            case "die":
+                self.is_active[actor.name] = False
+                if not (isinstance(actor, Classic) and actor.ticket is not None):
+                    actor.begin()
+            case "pause":
+                host.pass_time(PAUSES_MS[what])
+            case "grow":
+                if "t" in host.topics:
+                    host.topics["t"] += what % 2
+            case "delete":
+                if "u" in host.topics:
+                    host.delete_topics("u")
+            case "create":
+                host.topics.setdefault("u", 1 + what % 3)
+            case "restart":
+                host.restart()
+            case _:
+                host.lose_power({})
+
+    def members(self) -> dict[str, tuple[str, Any]]:
+        """(kind, member) by id, of the group as it is."""
+        described = self.host.describe_consumer_group()
+        if described.error_code == Code.NONE:
+            return {row.member_id: ("consumer", row) for row in described.members}
+        return {row.member_id: ("classic", row) for row in self.host.describe(GROUP).members}
+
+    def check(self) -> None:
+        members = self.members()
+        owners: dict[Partition, str] = {}
+        for actor in self.actors:
+            if actor.id not in members:
+                continue  # whatever it believes, it cannot commit
+            kind, row = members[actor.id]
+            if kind == "consumer" and row.member_epoch < 0:
+                continue
+            if isinstance(actor, Consumer) and kind == "classic":
+                continue
+            for partition in actor.owned:
+                assert partition not in owners, (
+                    f"{owners[partition]} and {actor.name} both own {partition}"
+                )
+                owners[partition] = actor.name
+
+    def settle(self) -> None:
+        """Heartbeats in peace until all has come to rest; then each wanted partition has an owner.
+
+        Members that nobody speaks for any more run into their sessions' ends.
+        """
+        for actor in self.actors:
+            self.is_active[actor.name] = True
+        self.host.checks = False  # each event reads the whole log again; once more at the end
+        for _ in range(160):
+            for actor in self.actors:
+                actor.beat()
+            self.check()
+            self.host.pass_time(300)
+        self.host.checks = True
+        self.host.handle(Result())
+        members = self.members()
+        assert {actor.id for actor in self.actors} == members.keys()
+        assert {kind for kind, _ in members.values()} == {"consumer"}
+        assert self.host.describe_consumer_group().group_state == "Stable"
+        owned = {partition: actor for actor in self.actors for partition in actor.owned}
+        wanted = {
+            partition
+            for actor in self.actors
+            for name in actor.wants()
+            for partition in actor.by_id({name: list(range(self.host.topics[name]))})
+        }
+        assert owned.keys() == wanted
+        for (topic_id, _), actor in owned.items():
+            assert self.host.directory.name(topic_id) in actor.wants()
+
+
+def run(steps: list[Step], interval_ms: int) -> None:
+    world = World(interval_ms)
+    for step in steps:
+        world.take(step)
+        world.check()
+    world.settle()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEPS, min_size=10, max_size=60))
+def test_groups_that_assign_at_each_change(steps: list[Step]) -> None:
+    run(steps, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEPS, min_size=10, max_size=60))
+def test_groups_that_assign_now_and_then(steps: list[Step]) -> None:
+    run(steps, INTERVAL_MS)

@@ -1,0 +1,58 @@
+"""Patterns of topics' names against RE2 itself (google-re2): the same are refused, and the same
+names match.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from barnabas.coordinator.topic_patterns import InvalidPatternError, TopicPattern
+
+re2 = pytest.importorskip("re2")
+OPTIONS = re2.Options()
+OPTIONS.log_errors = False
+
+PIECES = st.sampled_from(
+    ["a", "b", "A", "1", "-", "_", r"\.", ".", "[ab]", "[^a]", "[a-c]", r"[\d-]", "[]a]", r"\d",
+     r"\W", "[[:alpha:]]", "[[:^digit:]]", r"\pL", r"\PN", "^", "$", r"\A", r"\z", "(", "(?:",
+     "(?i:", ")", "|", "*", "+", "?", "*?", "{2}", "{1,2}", "{2,}", "{", r"\Qa.b\E", r"\x61",
+     r"\141", "(?P<n>", "(?=", r"\1", "[", "]", "\\"]
+)  # fmt: skip
+PATTERNS = st.lists(PIECES, max_size=7).map("".join)
+NAMES = st.text("abA1._-", max_size=5)
+
+
+def theirs(pattern: str):
+    try:
+        return re2.compile(pattern, OPTIONS)
+    except re2.error:
+        return None
+
+
+@given(PATTERNS, st.lists(NAMES, min_size=1, max_size=8))
+def test_they_are_re2s(pattern: str, names: list[str]) -> None:
+    compiled = theirs(pattern)
+    try:
+        ours = TopicPattern(pattern)
+    except InvalidPatternError:
+        assert compiled is None
+        return
+    assert compiled is not None
+    for name in names:
+        assert ours.matches(name) == bool(compiled.fullmatch(name)), name
+
+
+@given(st.text("ab|*+?()[]{}^$.\\-,12:PQE<>i", max_size=12))
+def test_whatever_is_sent_is_a_pattern_or_refused(pattern: str) -> None:
+    try:
+        TopicPattern(pattern).matches("ab-1")
+    except InvalidPatternError as error:
+        assert "letter" in str(error) or "pattern" in str(error)
+
+
+@given(st.text(max_size=6), NAMES)
+def test_quoted_text_is_itself(text: str, name: str) -> None:
+    assume("\\" not in text)
+    assert TopicPattern(rf"\Q{text}\E").matches(name) == (text == name)
