@@ -923,13 +923,23 @@ def test_a_record_whose_leader_is_no_member_lets_the_first_one_lead():
         MemberMetadata(name, None, "client", "/h", 60_000, 60_000, b"s", name.encode())
         for name in ("one", "two")
     )
-    for leader_id in (None, "gone"):
-        host = GroupHost(partition_count=1)
-        value = GroupMetadataValue("consumer", 5, "range", leader_id, 0, members)
-        host.handle(Result(partition=0, records=[group_record("g", value)]))
-        host.restart()
-        two = host.join("g", "two", protocols={"range": b"s"})
-        assert (two.generation_id, two.leader) == (5, "one")
+    host = GroupHost(partition_count=1)
+    value = GroupMetadataValue("consumer", 5, "range", "gone", 0, members)
+    host.handle(Result(partition=0, records=[group_record("g", value)]))
+    host.restart()
+    two = host.join("g", "two", protocols={"range": b"s"})
+    assert (two.generation_id, two.leader) == (5, "one")
+
+
+def test_a_record_without_a_leader_is_of_a_group_that_has_to_rebalance():
+    """It was a consumer group until its last consumer left (group_conversion.py)."""
+    member = MemberMetadata("one", None, "client", "/h", 60_000, 60_000, b"s", b"")
+    host = GroupHost(partition_count=1)
+    value = GroupMetadataValue("consumer", 5, "range", None, 0, (member,))
+    host.handle(Result(partition=0, records=[group_record("g", value)]))
+    host.restart()
+    assert host.heartbeat("g", 5, "one") == Code.REBALANCE_IN_PROGRESS
+    assert host.join("g", "one", protocols={"range": b"s"}).generation_id == 6
 
 
 def test_who_commits_in_a_transaction_is_checked_by_any_name_that_is_given():
