@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 import socket
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +19,6 @@ from barnabas.storage.checkpoints import CorruptCheckpoint, decode_properties
 
 CLIENT_ID = "barnabas-cli"
 CONNECT_TIMEOUT_S = 5.0
-COORDINATOR_RETRY_S = 0.2
 _DIRECT = {  # Kafka's name (or librdkafka's) -> kafka-python's
     "client.id": "client_id",
     "security.protocol": "security_protocol",
@@ -129,7 +127,10 @@ class Connection:
     @contextmanager
     def admin(self) -> Iterator[Any]:
         """An admin client."""
-        client = _patient_admin(self._prepare(), self.timeout_s)
+        settings = self._prepare()
+        from barnabas.cli.admin_client import AdminClient
+
+        client = AdminClient(self.timeout_s, **settings)
         try:
             yield client
         finally:
@@ -162,26 +163,3 @@ class Connection:
             yield producer
         finally:
             producer.close(timeout=self.timeout_s)
-
-
-def _patient_admin(settings: dict[str, Any], timeout_s: float) -> Any:
-    """An admin client that asks again while a coordinator is not there yet.
-
-    Apache Kafka makes the topic of groups or transactions when it is first asked for a coordinator,
-    and answers COORDINATOR_NOT_AVAILABLE meanwhile; kafka-python's admin client gives up then.
-    """
-    from kafka.admin import KafkaAdminClient
-    from kafka.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError
-
-    class PatientAdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
-        async def _find_coordinator_ids(self, *args: Any, **kwargs: Any) -> Any:
-            deadline = time.monotonic() + timeout_s
-            while True:
-                try:
-                    return await super()._find_coordinator_ids(*args, **kwargs)
-                except (CoordinatorLoadInProgressError, CoordinatorNotAvailableError):
-                    if time.monotonic() >= deadline:
-                        raise
-                    await self._net.sleep(COORDINATOR_RETRY_S)
-
-    return PatientAdminClient(**settings)

@@ -172,3 +172,24 @@ def test_a_coordinator_that_is_not_there_yet_is_asked_again(
         with broker.control.fault("error", **answer):
             late = barnabas("groups", "describe", "kitchen", "--timeout", "0.5")
             assert (late.code, "names no coordinator" in late.err) == (1, True)
+
+
+def test_a_group_of_the_consumer_protocol(barnabas: CommandLine, servers: str) -> None:
+    """DescribeGroups knows no such group, and kafka-python no other request for it."""
+    name, group = unique("modern"), unique("modern-group")
+    barnabas.ok("topics", "create", name, "-p", "2")
+    send_all(servers, name, [b"a", b"b"], partition=1)
+    member = consumer(servers, group, **{"group.protocol": "consumer", "client.id": "cook"})
+    try:
+        member.subscribe([name])
+        eventually(lambda: member.poll(0.2), what="a record")
+        (row,) = barnabas.ok("groups", "describe", group, "--json").data
+        assert (row["state"], row["protocol"], row["assignor"]) == ("Stable", "consumer", "uniform")
+        assert [one["partitions"] for one in row["members"]] == [[f"{name}-0", f"{name}-1"]]
+        assert {one["client_id"] for one in row["partitions"]} == {"cook"}
+        refused = barnabas("groups", "reset-offsets", group, "-t", name, "--to", "latest", "--yes")
+        assert (refused.code, "stop its consumers" in refused.err) == (1, True)
+    finally:
+        member.close()
+    (row,) = barnabas.ok("groups", "describe", group, "--json").data
+    assert (row["state"], row["members"]) == ("Empty", [])
