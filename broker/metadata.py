@@ -37,9 +37,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgpack
-from crc32c import crc32c
 
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.protocol.checksum import crc32c
 from barnabas.storage.disk import Disk, File
 from barnabas.storage.log_directory import LogDirectoryError
 

@@ -25,8 +25,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import msgpack
-from crc32c import crc32c
 
+from barnabas.protocol.checksum import crc32c
 from barnabas.storage.disk import Disk
 from barnabas.storage.log_directory import LogDirectoryError
 

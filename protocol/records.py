@@ -25,8 +25,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.compression import compress, decompress
 from barnabas.protocol.errors import Code, KafkaError
 

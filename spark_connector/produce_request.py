@@ -11,8 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.primitives import Buffer, write_string, write_uvarint
 from barnabas.protocol.records import (

@@ -42,7 +42,8 @@ from urllib.parse import quote, urlsplit
 import msgpack
 import pyarrow as pa
 import pyarrow.fs as arrow_fs
-from crc32c import crc32c
+
+from barnabas.protocol.checksum import crc32c
 
 VERSION = 1
 SUFFIX = ".batches"

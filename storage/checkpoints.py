@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from crc32c import crc32c
+from barnabas.protocol.checksum import crc32c
 
 MANIFEST_NAME = "segments.manifest"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"

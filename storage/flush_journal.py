@@ -56,8 +56,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgpack
-from crc32c import crc32c
 
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import base_offset_of
 from barnabas.storage.checkpoints import (
     PARTITION_METADATA_NAME,

@@ -19,8 +19,7 @@ import logging
 from bisect import bisect_right
 from itertools import pairwise
 
-from crc32c import crc32c
-
+from barnabas.protocol.checksum import crc32c
 from barnabas.storage.checkpoints import LEADER_EPOCH_NAME, decode_epochs, encode_epochs
 from barnabas.storage.disk import Disk
 

@@ -12,8 +12,7 @@ and after a power loss it is believed up to the recovery point, which is checked
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
+from barnabas.protocol.checksum import crc32c
 from barnabas.storage.checkpoints import (
     LEADER_EPOCH_NAME,
     MANIFEST_NAME,

@@ -28,8 +28,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE
 

@@ -23,8 +23,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import HEADER_SIZE, read_header
 from barnabas.storage.checkpoints import MANIFEST_NAME, CorruptCheckpoint, Manifest, SegmentNote
 from barnabas.storage.cleaner import CleanedSegment, cleaned_path, discard

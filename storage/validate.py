@@ -24,8 +24,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.compression import Levels, TooLargeError, compress, decompress_to_memory
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (

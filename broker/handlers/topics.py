@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.config import ConfigError, validate_topic_configs
@@ -111,17 +111,22 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
             rows.append(_not_created(topic_request.name, error))
     if wanted:
         lacking = set((yield from broker.topics.create_topics(wanted, now_ms)))
-        for row in rows:
-            if row.name in lacking:
-                row.topic_id, row.error_code, row.error_message = (
-                    NO_ID,
-                    int(Code.KAFKA_STORAGE_ERROR),
-                    NO_DISK_SPACE,
-                )
-                row.num_partitions, row.replication_factor, row.configs = UNSET, UNSET, []
+        _refuse_for_space(rows, lacking)
     if len(rows) <= CHECKED_AT_ONCE:
         return CreateTopicsResponse(topics=rows)
     return (yield from _encoded_in_slices(broker, rows, context))
+
+
+def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[str]) -> None:
+    """Make the answers for topics that the disk has no space for refusals."""
+    for row in rows:
+        if row.name in lacking:
+            row.topic_id, row.error_code, row.error_message = (
+                NO_ID,
+                int(Code.KAFKA_STORAGE_ERROR),
+                NO_DISK_SPACE,
+            )
+            row.num_partitions, row.replication_factor, row.configs = UNSET, UNSET, []
 
 
 def _created(

@@ -1,0 +1,44 @@
+"""The CRC-32C of record batches and of the broker's own files, by the package `crc32c`.
+
+That package asks for its own version when it is imported, which reads and parses its metadata with
+the standard library's mail parser: a sixth of all that a start of the broker executes. So its
+compiled module is loaded by itself, and the package where that one is not there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.machinery import PathFinder
+from types import ModuleType
+
+_NAME = "crc32c._crc32c"
+
+
+def _compiled_module() -> ModuleType | None:
+    """The package's compiled module, loaded without the package; None where it is not there."""
+    if _NAME in sys.modules:
+        return sys.modules[_NAME]
+    package = PathFinder.find_spec("crc32c")
+    if package is None or package.submodule_search_locations is None:
+        return None
+    spec = PathFinder.find_spec(_NAME, package.submodule_search_locations)
+    if spec is None or spec.loader is None:
+        return None
+    module = spec.loader.create_module(spec)
+    if module is None:
+        return None
+    spec.loader.exec_module(module)
+    sys.modules[_NAME] = module  # which the package takes if somebody imports it after all
+    return module
+
+
+def _load() -> Callable[..., int]:
+    compiled = _compiled_module() or import_module("crc32c")
+    checksum: Callable[..., int] = compiled.crc32c
+    return checksum
+
+
+crc32c = _load()
+"""crc32c(data, value=0): the CRC-32C of the data, or of what had the CRC `value` and the data."""

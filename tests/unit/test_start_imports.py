@@ -1,0 +1,67 @@
+"""What a start of the daemon loads: no more than it needs before the first request.
+
+A start is to take 0.25 s of CPU and 35 MB, which no test can measure on a machine that does other
+things as well. What it loads is nearly all of both, and is counted instead.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MOST_OF_OURS = 130  # modules of barnabas; a request's own come with the first request
+NOT_AT_START = (
+    # the standard library: each took a hundredth of the start or more, or comes with one that did
+    "email", "http", "importlib.metadata", "importlib.resources", "multiprocessing", "unittest",
+    "urllib", "xml", "zipfile",
+    # what some settings, commands or extras need
+    "anyio", "click", "cryptography", "kafka", "numba", "numpy", "pandas", "pyarrow", "pyspark",
+    "barnabas.admin", "barnabas.broker.control", "barnabas.broker.handlers",
+    "barnabas.broker.metrics", "barnabas.cli", "barnabas.control", "barnabas.local_broker",
+    "barnabas.spark_connector",
+)  # fmt: skip
+START = """
+import sys
+from barnabas.broker import main
+status = main.main(sys.argv[1:])
+print("LOADED", *sys.modules)
+sys.exit(status)
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """The modules that are loaded when the daemon has listened, and ended."""
+    directory = tmp_path_factory.mktemp("start")
+    done = subprocess.run(
+        [sys.executable, "-c", START, "start", "--port", "0", "--data-dir", str(directory / "data"),
+         "--stop-at-end-of-input"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )  # fmt: skip
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("LOADED ")]
+    assert "listens on" in done.stdout + done.stderr
+    return set(line.split()[1:])
+
+
+def test_a_start_loads_nothing_that_comes_later(loaded: set[str]) -> None:
+    early = {
+        name
+        for name in loaded
+        for later in NOT_AT_START
+        if name == later or name.startswith(f"{later}.")
+    }
+    assert early == set()
+
+
+def test_a_start_loads_few_modules_of_ours(loaded: set[str]) -> None:
+    ours = sorted(name for name in loaded if name.partition(".")[0] == "barnabas")
+    assert len(ours) <= MOST_OF_OURS, ours
+    assert len(ours) > 80, "the daemon loads its modules under this name"
