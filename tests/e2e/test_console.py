@@ -207,6 +207,34 @@ def test_a_group_waits_when_it_has_read_all_before(shop: Shop) -> None:
     consumer.close()
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_of_both_protocols_with_their_partitions(shop: Shop, protocol: str) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": shop.broker.bootstrap_servers,
+            "group.id": f"of-{protocol}",
+            "client.id": "cook",
+            "group.protocol": protocol,
+        }
+    )
+    consumer.subscribe(["orders"])
+    deadline = time.monotonic() + 30
+    while len(consumer.assignment()) < 2:
+        consumer.poll(0.2)
+        assert time.monotonic() < deadline
+    while True:
+        group = shop.ask(f"/api/group?group=of-{protocol}")[2]
+        (member,) = group.get("member_rows") or [{"assignment": []}]
+        if len(member["assignment"]) == 2:
+            break
+        assert time.monotonic() < deadline, group
+        time.sleep(0.1)
+    assert sorted(member["assignment"]) == [["orders", 0], ["orders", 1]]
+    assert (member["client_id"], member["client_host"]) == ("cook", "127.0.0.1")
+    assert (group["state"], group["members"]) == ("Stable", 1)
+    consumer.close()
+
+
 # --- the page -----------------------------------------------------------------------------------
 
 

@@ -187,7 +187,7 @@ function laneItems(strip, lane, row, at, spans, chosen) {
   const beganBefore = !first || transaction.first_offset < first.first;
   const from = beganBefore ? 2 : at.get(first);
   const isEnded = transaction.marker_offset >= 0;
-  const to = isEnded ? at.get(last) + 1 : spans.length + 2;
+  const to = isEnded ? at.get(last) : spans.length + 2;
   const isChosen = chosen && chosen.transaction && first && isOf(first, chosen);
   const name = producer(transaction);
   const fate = isOpen ? "open" : FATES[transaction.fate];
@@ -199,8 +199,11 @@ function laneItems(strip, lane, row, at, spans, chosen) {
     h("div", {
       key: `${key} line`,
       class: `lane-line ${transaction.fate}${beganBefore ? " began-before" : ""}${isEnded ? "" : " goes-on"}${isChosen ? " chosen" : ""}`,
-      style: { "grid-column": `${from} / ${to}`, "grid-row": `${row}` },
+      style: { "grid-column": `${from} / ${Math.max(to, from + 1)}`, "grid-row": `${row}` },
     }),
+    isEnded ? h("div", { // the rest of it, to the middle of the marker
+      key: `${key} end`, class: `lane-line ${transaction.fate} end`, style: { "grid-column": `${to}`, "grid-row": `${row}` },
+    }) : null,
     ...lane.spans.map((span) => h("i", {
       key: `${key} ${span.first}`,
       class: `lane-span span ${span.kind}${isChosen ? " chosen" : ""}`,
@@ -213,7 +216,7 @@ function laneItems(strip, lane, row, at, spans, chosen) {
       class: `lane-name${isLate ? " late" : isWide ? " inside" : ""}`,
       style: isWide ? { "grid-column": `${first ? from + 1 : 2} / -1`, "grid-row": `${row}` } : isLate
         ? { "grid-column": `1 / ${from}`, "grid-row": `${row}` }
-        : { "grid-column": `${Math.min(to, spans.length + 2)} / -1`, "grid-row": `${row}` },
+        : { "grid-column": `${Math.min(isEnded ? to + 1 : to, spans.length + 2)} / -1`, "grid-row": `${row}` },
     }, h("b", {}, name), " ", fate, isHolder ? h("em", {}, " holds the last stable offset") : null),
   ];
   return items;
