@@ -28,6 +28,7 @@ Kafka 3.9.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 from barnabas.coordinator.transaction_state import (
     NO_PRODUCER_EPOCH,
@@ -63,7 +64,9 @@ _UNTAGGED = tuple(TransactionMetadata._field_defaults.values())[
 ]
 
 
+@lru_cache(maxsize=256)
 def encode_key(transactional_id: str) -> bytes:
+    """The key of a transactional id's records. Each transaction writes a few of one key."""
     name = transactional_id.encode()
     return _INT16.pack(KEY_VERSION) + _INT16.pack(len(name)) + name
 
@@ -95,6 +98,8 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
     if metadata.state is TransactionState.EMPTY:
         assert not metadata.partitions, "an Empty transaction has partitions"
         out += b"\0" if compact else _INT32.pack(-1)
+    elif not metadata.partitions:
+        out += b"\1" if compact else _INT32.pack(0)
     else:
         _put_partitions(metadata, compact, out)
     out += _TIMES.pack(metadata.last_update_ms, metadata.start_ms)

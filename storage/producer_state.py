@@ -410,13 +410,12 @@ class ProducerStateManager:
             return None
         entry.txn_first_offset = NO_OFFSET
         del self.open_txns[producer_id]
-        still_open = self.first_open_offset()
         return CompletedTxn(
             producer_id,
             first_offset,
             offset,
             not commit,
-            offset + 1 if still_open is None else still_open,
+            next(iter(self.open_txns.values()), offset + 1),
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:

@@ -263,4 +263,4 @@ def test_a_walk_of_one_commit_is_short() -> None:
     print(f"{deciding.total()} calls in {len(deciding)} files of broker and coordinator")
     print(f"{everything.total()} calls in {len(everything)} files of all packages")
     assert deciding.total() < 100 and len(deciding) <= 10, deciding
-    assert everything.total() < 145 and len(everything) <= 22, everything
+    assert everything.total() < 150 and len(everything) <= 22, everything
