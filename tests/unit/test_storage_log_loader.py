@@ -194,6 +194,18 @@ def test_what_a_flush_journal_has_is_written_again(tmp_path: Path, last_run: Las
     assert (tmp_path / "txn-0" / ACTIVE).read_bytes() == whole
 
 
+def test_what_cannot_come_next_is_not_written_again(tmp_path: Path) -> None:
+    cut(tmp_path, LAST_BATCH + 70)
+    loader = loader_of(tmp_path, LastRun.POWER_LOST, copied=True)
+    last = bytearray((KAFKA / "txn-0" / ACTIVE).read_bytes()[LAST_BATCH:])
+    last[:8] = (60).to_bytes(8)
+    redo = Redo()
+    redo.add(JournalEntry(*loader.files.partition, 31, LAST_BATCH, bytes(last)))
+    loader.redo = redo
+    assert loader.load().end_offset == 48
+    assert (tmp_path / "txn-0" / ACTIVE).stat().st_size == LAST_BATCH
+
+
 def test_after_a_kill_no_journal_is_asked(tmp_path: Path) -> None:
     assert loader_of(tmp_path, LastRun.KILLED, redo=Redo()).redo is None
     assert loader_of(tmp_path / "other", LastRun.POWER_LOST, redo=Redo()).redo is not None

@@ -110,6 +110,33 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
     assert again.log_end_offset == 0
 
 
+def test_a_deletion_is_durable_and_out_of_the_checkpoints(tmp_path: Path) -> None:
+    synced: list[str] = []
+
+    class Watched(OsDisk):
+        def fsync_dir(self, path: str) -> None:
+            synced.append(path)
+            super().fsync_dir(path)
+
+    manager = open_manager(tmp_path, disk=Watched())
+    manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS).append(batch(), now_ms=NOW_MS)
+    manager.logs["t", 0].flush()
+    manager.write_checkpoints()
+    assert ("t", 0) in decode_offsets((tmp_path / RECOVERY_POINT_NAME).read_bytes())
+    synced.clear()
+    manager.delete("t", 0, NOW_MS)
+    assert str(tmp_path) in synced, "else a power loss brings the log back"
+    assert ("t", 0) not in decode_offsets((tmp_path / RECOVERY_POINT_NAME).read_bytes())
+
+
+def test_of_one_topic_several_lives_may_be_on_their_way_out(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    for _ in range(3):
+        manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS).append(batch(), now_ms=NOW_MS)
+        manager.delete("t", 0, NOW_MS)
+    assert len([path for path in tmp_path.iterdir() if path.name.endswith("-delete")]) == 3
+
+
 def test_a_directory_that_was_going_goes_after_a_kill(tmp_path: Path) -> None:
     manager, _ = new_log(tmp_path)
     manager.delete("t", 0, NOW_MS)

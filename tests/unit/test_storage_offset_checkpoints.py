@@ -30,6 +30,9 @@ def test_a_changed_offset_is_written(tmp_path: Path) -> None:
     checkpoints = OffsetCheckpoints(OsDisk(), str(tmp_path))
     checkpoints.write(NAME, {("t", 0): 1})
     checkpoints.write(NAME, {("t", 0): 2})
+    before = (tmp_path / NAME).stat().st_ino
+    checkpoints.write(NAME, {("t", 0): 2})
+    assert (tmp_path / NAME).stat().st_ino == before, "what was written itself is known as well"
     assert (tmp_path / NAME).read_bytes() == b"0\n1\nt 0 2\n"
 
 

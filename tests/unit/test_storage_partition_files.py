@@ -9,7 +9,9 @@ from helpers.storage_kafka_log import TXN_BASES, kafka_directory, kafka_log
 from helpers.storage_logs import NOW_MS
 
 from barnabas.storage.checkpoints import MANIFEST_NAME, decode_topic_id
+from barnabas.storage.disk import OsDisk
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_directory import LogDirectory
 from barnabas.storage.partition_files import PartitionFiles
 from barnabas.storage.segment import CorruptLog
 
@@ -33,6 +35,19 @@ def test_what_a_change_left_over_goes_and_indexes_without_a_log(tmp_path: Path) 
         (directory / name).write_bytes(b"")
     files_of(tmp_path)
     assert not any((directory / name).exists() for name in left)
+
+
+def test_a_swap_that_was_cut_short_is_completed_first(tmp_path: Path) -> None:
+    """What the cleaner made stands for the segment of its name, as with Apache Kafka."""
+    directory = Path(kafka_directory(tmp_path).partition_path("txn", 0))
+    cleaned = (directory / f"{28:020d}.log").read_bytes()
+    for suffix in ("index", "timeindex", "txnindex"):
+        (directory / f"{28:020d}.{suffix}.swap").write_bytes(b"")
+    (directory / f"{28:020d}.log").rename(directory / f"{28:020d}.log.swap")
+    files = PartitionFiles(LogDirectory(OsDisk(), str(tmp_path)), "txn", 0)
+    assert files.bases == TXN_BASES
+    assert (directory / f"{28:020d}.log").read_bytes() == cleaned
+    assert list(directory.glob("*.swap")) == []
 
 
 def test_segments_have_the_sizes_of_their_files_and_nothing_is_believed(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.storage_kafka_log import TXN_BASES, kafka_log
+from helpers.storage_logs import NOW_MS, batch, new_log
 
 from barnabas.storage.log import Log
 from barnabas.storage.producer_state import ProducerStateManager
@@ -41,6 +42,25 @@ def test_replay_gives_the_same_from_an_older_snapshot_or_from_none(
     assert rows(log.snapshots.state_at(31, log.segments)) == AT_31
     number = TXN_BASES.index(31)
     assert rows(log.snapshots.state_at_segment(list(log.segments), number, 0)) == AT_31
+
+
+def test_the_state_before_a_segment_ends_where_that_begins(tmp_path: Path) -> None:
+    """Also where compaction took the end of the one before it."""
+    log = new_log(tmp_path, segment_bytes=2 * len(batch()))[1]
+    for number in range(4):
+        log.append(batch(pid=1, epoch=0, seq=number), now_ms=NOW_MS)
+    first, second = log.segments
+    first.truncate(len(batch()))
+    state = log.snapshots.state_at_segment([first, second], 1, 0)
+    assert state.end_offset == second.base_offset == 2
+
+
+def test_batches_without_a_producer_leave_no_trace(tmp_path: Path) -> None:
+    log = new_log(tmp_path)[1]
+    log.append(batch(), now_ms=NOW_MS)
+    log.append(batch(pid=1, epoch=0, seq=0), now_ms=NOW_MS)
+    state = log.snapshots.state_at(2, log.segments)
+    assert list(state.producers) == [1] and state.end_offset == 2
 
 
 def test_replay_ends_within_a_segment(log: Log) -> None:
