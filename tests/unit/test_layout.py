@@ -66,7 +66,6 @@ TESTED_AS_A_PART = {
     "barnabas/spark.py": "unit/test_spark_query_lag.py",
     "barnabas/texts.py": "unit/test_cli_parsing.py",
     "barnabas/version.py": "e2e/test_distributions.py",
-    "broker/console/endpoint.py": "e2e/test_console.py",
     "broker/console/groups.py": "e2e/test_console.py",
     "broker/control/endpoint.py": "e2e/test_local_broker.py",
     "broker/control/observed.py": "e2e/test_local_broker.py",

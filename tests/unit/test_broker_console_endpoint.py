@@ -1,0 +1,168 @@
+"""What the console costs: looks that are shared, counting that ends, and a bound on who looks. What
+it answers is tested with a browser (e2e/test_console.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers.core_host import CoreHost
+
+from barnabas.broker.console import endpoint
+from barnabas.broker.console.endpoint import Console
+from barnabas.broker.error_counts import ErrorCounts
+
+METADATA_FRAME = memoryview(b"\0\3" + bytes(20))
+
+
+class Watched:
+    """A console whose server is the test: a loop in a thread, and a broker of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.host = CoreHost(directory)
+        self.host.create("orders", 3)
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        self.frames: list[int] = []
+        self.server: Any = SimpleNamespace(
+            broker=self.host.broker,
+            loop=self.loop,
+            on_frame=lambda connection_id, frame, now_ms: self.frames.append(connection_id),
+            now_ms=self.host.event_ms,
+            addresses=[("127.0.0.1", 9092)],
+        )
+        self.on_frame = self.server.on_frame
+        sock = socket.socket()
+        sock.bind(("127.0.0.1", 0))
+        sock.listen(16)
+        self.console = Console(self.server, sock)
+        self.port = int(self.console.url.rpartition(":")[2])
+
+    def ask(self, path: str = "/api/overview") -> tuple[int, Any]:
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        client.request("GET", path)
+        answer = client.getresponse()
+        body = json.loads(answer.read())
+        client.close()
+        return answer.status, body
+
+    def close(self) -> None:
+        self.console.close()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+        self.host.close()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    watched = Watched(tmp_path)
+    yield watched
+    watched.close()
+
+
+def until(is_so: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_many_who_look_share_one_look(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    real = endpoint.look_at_partitions
+
+    def counted(broker: Any) -> Any:
+        looks.append(threading.current_thread())
+        return real(broker)
+
+    monkeypatch.setattr(endpoint, "look_at_partitions", counted)
+    monkeypatch.setattr(endpoint, "FRESH_S", 60.0)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: watched.ask(), range(16)))
+    assert {status for status, _ in answers} == {200}
+    assert {len(body["topics"]["rows"][0]["strips"]) for _, body in answers} == {3}
+    assert looks == [watched.thread], "once, and in the loop's thread"
+
+
+def test_a_look_that_takes_long_is_made_seldom(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "FRESH_S", 0.0)
+    monkeypatch.setattr(endpoint, "SHARE_OF_TIME", 10_000)
+    first, second = watched.ask()[1], watched.ask()[1]
+    assert watched.console._look() is watched.console._look()
+    assert first["now_ms"] == second["now_ms"]
+    monkeypatch.setattr(endpoint, "SHARE_OF_TIME", 0)
+    watched.console._fresh_until = 0.0
+    assert watched.console._look() is not watched.console._look()
+
+
+def test_requests_are_counted_while_somebody_looks_and_no_longer(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "WATCHED_S", 0.3)
+    server = watched.server
+    assert server.broker.errors is None
+    watched.ask("/api/requests")
+    assert server.on_frame is not watched.on_frame
+    server.on_frame(7, METADATA_FRAME, 0)
+    server.broker.errors.count(3, 3)
+    body = watched.ask("/api/requests")[1]
+    assert (body["apis"], body["requests"]["requests"]) == ({"Metadata": 1}, 1)
+    assert body["errors"] == [
+        {"api": "Metadata", "error": "UNKNOWN_TOPIC_OR_PARTITION", "count": 1}
+    ]
+    until(lambda: server.on_frame is watched.on_frame)
+    assert server.broker.errors is None
+    assert watched.frames == [7], "it was handed on"
+
+
+def test_errors_that_somebody_else_counts_are_left_to_them(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "WATCHED_S", 0.1)
+    counts = watched.server.broker.errors = ErrorCounts()
+    counts.count(3, 3)
+    assert watched.ask()[1]["requests"]["errors"] == 1
+    until(lambda: watched.server.on_frame is watched.on_frame)
+    assert watched.server.broker.errors is counts
+
+
+def test_who_comes_while_too_many_look_is_told_so(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "BUSY_AFTER_S", 0.05)
+    with watched.console._turn:
+        status, body = watched.ask()
+    assert status == 503 and "Too many" in body["error"]
+    assert watched.ask()[0] == 200
+
+
+def test_a_damaged_index_of_a_partition_hides_that_partition_alone(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = endpoint.take_window
+
+    def damaged(log: Any, *arguments: Any) -> Any:
+        if log.partition == 1:
+            raise log.segments.active.corrupt(0, "no batch begins there")
+        return real(log, *arguments)
+
+    monkeypatch.setattr(endpoint, "take_window", damaged)
+    strips = watched.ask()[1]["topics"]["rows"][0]["strips"]
+    assert [strip["partition"] for strip in strips] == [0, 2]
+    status, body = watched.ask("/api/partition?topic=orders&partition=1")
+    assert (status, body["strip"]) == (200, None)
