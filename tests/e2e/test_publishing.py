@@ -299,24 +299,33 @@ def test_what_the_batches_raise_comes_through_after_an_abort(
     assert values_of(servers, topic) == [b"later", b"c"]
 
 
-@pytest.mark.parametrize(
-    "api_key",
-    [
-        INIT_PRODUCER_ID,
-        OFFSET_FETCH,
-        METADATA,
-        ADD_PARTITIONS_TO_TXN,
-        PRODUCE,
-        ADD_OFFSETS_TO_TXN,
-        TXN_OFFSET_COMMIT,
-        END_TXN,
-    ],
-)
-@pytest.mark.parametrize("when", ["lost", "worked on", "answer lost"])
+WHEN = pytest.mark.parametrize("when", ["lost", "worked on", "answer lost"])
+REQUESTS = [INIT_PRODUCER_ID, OFFSET_FETCH, METADATA, PRODUCE, TXN_OFFSET_COMMIT, END_TXN]
+
+
+@pytest.fixture(scope="module")
+def behind_at_level_1() -> Iterator[tuple[LocalBroker, KafkaProxy]]:
+    with broker_behind_proxy({"barnabas.features": "transaction.version=1"}) as pair:
+        yield pair
+
+
+@pytest.mark.parametrize("api_key", REQUESTS)
+@WHEN
 def test_a_connection_that_ends_at_any_request(
     proxied: tuple[LocalBroker, KafkaProxy], api_key: int, when: str
 ) -> None:
-    broker, proxy = proxied
+    end_a_connection(*proxied, api_key, when)
+
+
+@pytest.mark.parametrize("api_key", [*REQUESTS, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN])
+@WHEN
+def test_a_connection_that_ends_at_any_request_of_version_1(
+    behind_at_level_1: tuple[LocalBroker, KafkaProxy], api_key: int, when: str
+) -> None:
+    end_a_connection(*behind_at_level_1, api_key, when)
+
+
+def end_a_connection(broker: LocalBroker, proxy: KafkaProxy, api_key: int, when: str) -> None:
     topic, name = create_topic(broker.bootstrap_servers, "cut", 2), unique("query")
     publish_to(proxy.port, name, 0, encoded(topic, 0, b"a"))
     if when == "answer lost":
