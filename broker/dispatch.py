@@ -408,9 +408,12 @@ def _create_partitions(broker: Broker) -> Route:
 
 
 def _delete_groups(broker: Broker) -> Route:
+    from barnabas.broker.handlers.groups import on_delete_groups
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 
-    return route(DeleteGroupsRequest, to_groups(broker, broker.groups.on_delete_groups))
+    return route(
+        DeleteGroupsRequest, lambda request, context: on_delete_groups(broker, request, context)
+    )
 
 
 def _elect_leaders(broker: Broker) -> Route:

@@ -1,5 +1,5 @@
-"""Long work in slices: requests that make or delete thousands of logs, between which other clients
-are served.
+"""Long work in slices: requests for thousands of logs or groups, between which other clients are
+served.
 
 The work is a generator. It yields where others may have their turn, is sent the time when it goes
 on, and returns the answer. That of a request yields before its first slice, too. One request's work
@@ -25,6 +25,7 @@ MOST_PARTITIONS_AT_ONCE = (
 )
 LOGS_MADE_AT_ONCE = 16
 LOGS_DELETED_AT_ONCE = 64
+GROUPS_DELETED_AT_ONCE = 64
 
 
 class SlicedWork:
