@@ -32,6 +32,7 @@ const element = (id) => document.getElementById(id);
 
 function draw() {
   measure();
+  document.body.dataset.connection = state.connection;
   show(element("nav"), views.navigation(state.route));
   show(element("status"), views.status(state));
   if (state.data && state.data.view === state.route.view) {
