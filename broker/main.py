@@ -519,10 +519,11 @@ def _serve(
     options: argparse.Namespace,
 ) -> int:
     """Serve until a signal, the end of standard input or a failure. Gives the exit code."""
+    import anyio
+
     daemon = _Daemon(broker, socks, side_sockets, began, options)
     try:
-        with asyncio.Runner(loop_factory=daemon.loop_factory) as runner:
-            return runner.run(daemon.run())
+        return anyio.run(daemon.run, backend="asyncio", backend_options=daemon.loop_options())
     finally:
         # the interpreter takes its handlers away before it is gone
         for number in SIGNALS:
@@ -573,10 +574,9 @@ class _Daemon:
         log_output.finish()
         return 1 if server.failed else 0
 
-    @property
-    def loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop] | None:
-        """What the loop is made with; None for asyncio's own."""
-        return None if self._metrics is None else self._metrics.new_loop
+    def loop_options(self) -> dict[str, Any]:
+        """What the loop is made with, for anyio."""
+        return {} if self._metrics is None else {"loop_factory": self._metrics.new_loop}
 
     def _server(self, loop: asyncio.AbstractEventLoop) -> Any:
         """The server, with what is served beside it."""
@@ -615,12 +615,21 @@ class _Daemon:
 
 async def _until_either(asked_to_end: asyncio.Event, failure: asyncio.Future[Exception]) -> None:
     """Until the broker is asked to end, or has failed."""
-    ended = asyncio.ensure_future(asked_to_end.wait())
-    events: list[asyncio.Future[Any]] = [ended, failure]
-    try:
-        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        ended.cancel()
+    import anyio
+
+    async with anyio.create_task_group() as group:
+
+        async def wait_for_end() -> None:
+            await asked_to_end.wait()
+            group.cancel_scope.cancel()
+
+        async def wait_for_failure() -> None:
+            # bare, its cancelling at a signal would cancel the future: a failure to `close`
+            await asyncio.shield(failure)
+            group.cancel_scope.cancel()
+
+        group.start_soon(wait_for_end)
+        group.start_soon(wait_for_failure)
 
 
 def _forgetful_disk(data_dir: str) -> Any:

@@ -18,7 +18,7 @@ NOT_AT_START = (
     "email", "http", "importlib.metadata", "importlib.resources", "multiprocessing", "unittest",
     "urllib", "xml", "zipfile",
     # what some settings, commands or extras need
-    "anyio", "click", "cryptography", "kafka", "numba", "numpy", "pandas", "pyarrow", "pyspark",
+    "click", "cryptography", "kafka", "numba", "numpy", "pandas", "pyarrow", "pyspark",
     "barnabas.admin", "barnabas.broker.control", "barnabas.broker.handlers",
     "barnabas.broker.metrics", "barnabas.cli", "barnabas.control", "barnabas.local_broker",
     "barnabas.spark_connector",
