@@ -74,11 +74,12 @@ def test_both_have_the_license_and_nothing_but_our_own_names(distributions: Path
         "barnabas",
         "pyspark_barnabas.py",
     }
-    assert "barnabas/py.typed" in names
+    page = "barnabas/broker/console/static/index.html"
+    assert {"barnabas/py.typed", page, page.replace("index.html", "main.js")} <= set(names)
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     with tarfile.open(sdist) as archive:
         members = {member.split("/", 1)[-1] for member in archive.getnames()}
-    assert {"LICENSE", "README.md", "pyproject.toml", "barnabas/storage/log.py"} <= members
+    assert {"LICENSE", "README.md", "pyproject.toml", "barnabas/storage/log.py", page} <= members
 
 
 @pytest.mark.parametrize("version", VERSIONS)
