@@ -1,5 +1,6 @@
-"""The one list of what is spoken: each request's key, name and versions. `broker/dispatch.py` says
-who answers it.
+"""The one list of what is spoken: each request's key, name and versions.
+
+`broker/dispatch.py` says who answers it.
 
 `min_version`/`max_version` are what ApiVersions tells and what is accepted, within what Apache
 Kafka 4.3 offers. Produce is told of from version 0 although 3 is the first that is understood:

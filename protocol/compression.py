@@ -51,8 +51,9 @@ class Codec(IntEnum):
 
 
 class Levels(NamedTuple):
-    """How hard each codec tries, by Kafka's settings `compression.<codec>.level` and their
-    defaults; snappy has no levels.
+    """How hard each codec tries: Kafka's settings `compression.<codec>.level`.
+
+    snappy has no levels.
 
     gzip: 1 to 9, -1 for the library's own (6). lz4: 1 to 17, where 9 stands for the fast
     compressor. zstd: -131072 to 22.
@@ -67,8 +68,9 @@ DEFAULT_LEVELS = Levels()
 
 
 class DecompressionError(KafkaError):
-    """The compressed records cannot be read. Apache Kafka answers such a batch with
-    UNKNOWN_SERVER_ERROR.
+    """The compressed records cannot be read.
+
+    Apache Kafka answers such a batch with UNKNOWN_SERVER_ERROR.
     """
 
     def __init__(self, codec: int, why: str) -> None:
@@ -79,8 +81,9 @@ class DecompressionError(KafkaError):
 
 
 class TooLargeError(KafkaError):
-    """The records decompress to more than may be. MESSAGE_TOO_LARGE: Java's producer then divides
-    the batch, the others give it up.
+    """The records decompress to more than may be.
+
+    MESSAGE_TOO_LARGE: Java's producer then divides the batch, the others give it up.
     """
 
     def __init__(self, limit: int) -> None:
@@ -97,8 +100,9 @@ def decompress(codec: int, data: bytes | memoryview, limit: int = MOST_DECOMPRES
 def decompress_to_memory(
     codec: int, data: bytes | memoryview, limit: int = MOST_DECOMPRESSED_BYTES
 ) -> bytes | bytearray:
-    """The records of a batch, decompressed, in the memory that the codec wrote: what is large is
-    not copied, which would hold up all threads.
+    """The records of a batch, decompressed, in the memory that the codec wrote.
+
+    What is large is not copied, which would hold up all threads.
 
     Takes:  codec, the number from the batch's attributes; data, what follows the 61-byte header;
             limit, the most bytes that may come of it.
@@ -163,8 +167,9 @@ def _decompress_gzip(data: bytes | memoryview, limit: int) -> bytearray:
 
 
 def compress(codec: int, data: bytes, levels: Levels = DEFAULT_LEVELS) -> bytes:
-    """The records of a batch in the form that every Kafka client reads (xerial framing for snappy,
-    independent lz4 blocks).
+    """The records of a batch in the form that every Kafka client reads.
+
+    That is xerial framing for snappy, and independent blocks for lz4.
     """
     if codec == Codec.NONE:
         return data
@@ -196,8 +201,10 @@ def _decompress_snappy(data: bytes, limit: int) -> bytes | bytearray:
 
 
 def _snappy_block(data: bytes, limit: int, before: int = 0) -> bytearray:
-    """One block. It says first how long it becomes, which is believed only as far as so few bytes
-    can say so much.
+    """One block of snappy, decompressed.
+
+    It says first how long it becomes, which is believed only as far as so few bytes can say so
+    much.
     """
     size = cramjam.snappy.decompress_raw_len(data)
     if size > _MOST_SNAPPY_RATIO * len(data):
@@ -229,8 +236,9 @@ def _check_lz4(data: bytes | memoryview) -> None:
 
 
 def _compress_lz4(data: bytes) -> bytes:
-    """A frame of independent blocks: magic, flags 0x60 (version 1, independent), 64 KB blocks
-    (0x40), header checksum 0x82.
+    """A frame of independent blocks.
+
+    Magic, flags 0x60 (version 1, independent), 64 KB blocks (0x40), header checksum 0x82.
     """
     parts = [LZ4_MAGIC + b"\x60\x40\x82"]
     for start in range(0, len(data), LZ4_BLOCK_SIZE):

@@ -116,8 +116,9 @@ class Code(IntEnum):
 
 
 class KafkaError(Exception):
-    """An expected refusal: `code` goes into the response field of the topic, partition or group
-    that it concerns.
+    """An expected refusal.
+
+    `code` goes into the response field of the topic, partition or group that it concerns.
     """
 
     def __init__(self, code: Code, message: str = "") -> None:
@@ -127,8 +128,9 @@ class KafkaError(Exception):
 
 
 class ProtocolViolation(Exception):
-    """The peer broke the protocol (frame, header or body): its connection ends, with this message
-    in the broker's log.
+    """The peer broke the protocol, in a frame, a header or a body.
+
+    Its connection ends, with this message in the broker's log.
     """
 
 

@@ -36,8 +36,9 @@ KEPT_BYTES, KEPT_BUFFERS, KEPT_FACTOR = 4 * 1024 * 1024, 2, 8
 
 
 class RequestHeader(NamedTuple):
-    """What stands before a request's body, and where the body begins. `api` is None when the
-    request is not spoken in that version.
+    """What stands before a request's body, and where the body begins.
+
+    `api` is None when the request is not spoken in that version.
     """
 
     api: Api | None
@@ -75,8 +76,9 @@ class ReceiveMemory:
 
     @property
     def is_full_of_work(self) -> bool:
-        """Whether whole requests alone are half of what may be held: nobody goes on, and some of it
-        will soon be done.
+        """Whether whole requests alone are half of what may be held.
+
+        Then nobody goes on, and some of it will soon be done.
         """
         return 0 <= self.max_bytes <= 2 * self.worked_bytes and self.worked_bytes > 0
 
@@ -151,8 +153,9 @@ class FrameBuffer:
 
     @property
     def holds_much(self) -> bool:
-        """Whether what is held is a part of a frame that is large, or of a size that is not known
-        yet and a buffer that is.
+        """Whether what is held is a part of a large frame.
+
+        Or of one whose size is not known yet, in a large buffer.
         """
         return self._own is not None and (
             len(self._own) > SMALL_BYTES or self._wanted_bytes() > SMALL_BYTES
@@ -192,8 +195,9 @@ class FrameBuffer:
             )
 
     def keep_rest(self) -> bool:
-        """What is left over goes into a buffer of its own; one that is empty is given back. Gives
-        whether one was.
+        """What is left over goes into a buffer of its own; one that is empty is given back.
+
+        Gives whether one was.
         """
         if self._start == self._end:
             self._start = self._end = 0
@@ -282,8 +286,9 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 
 
 def skip_tagged_fields(frame: memoryview, position: int) -> int:
-    """Where the body begins behind a header's tagged fields. uvarint count | [ uvarint tag, uvarint
-    size, bytes ]. Raises ProtocolViolation.
+    """Where the body begins behind a header's tagged fields.
+
+    uvarint count | [ uvarint tag, uvarint size, bytes ]. Raises ProtocolViolation.
     """
     count, position = _uvarint(frame, position)
     for _ in range(count):

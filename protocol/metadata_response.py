@@ -54,8 +54,10 @@ class LedPartition(NamedTuple):
 
 
 class MetadataTopic(NamedTuple):
-    """One topic's part of the answer. leader_epochs: one for each partition. offline: those of its
-    partitions that have no log. led: of several brokers, each partition; offline is empty then.
+    """One topic's part of the answer.
+
+    leader_epochs: one for each partition. offline: those of its partitions that have no log. led:
+    of several brokers, each partition; offline is empty then.
     """
 
     error_code: int

@@ -407,7 +407,7 @@ def encode_batch(
     control: bool = False,
     log_append_time: bool = False,
 ) -> bytearray:
-    """One batch of `records`, in order, with offset deltas 0, 1, 2 …
+    """One batch of `records`, in order, with the offset deltas 0, 1, 2, 3 and so on.
 
     It has as many parameters as the header has fields that a caller chooses.
     """

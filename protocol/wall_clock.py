@@ -36,8 +36,9 @@ class WallClock:
         return now_ms + self._ahead_ms
 
     def since_ms(self, timestamp_ms: int) -> int:
-        """The steady time of a timestamp; of one that is yet to come, as the clock stands, it is
-        now.
+        """The steady time of a timestamp.
+
+        Of one that is yet to come, as the clock stands, it is now.
 
         So what has been recorded before a start has run for as long as the wall clock says, but not
         for less than nothing: a clock that was set back prolongs no deadline beyond its whole

@@ -87,9 +87,9 @@ class _Shape(NamedTuple):
 
 
 def highest_time_delta(body: Body, position: int, count: int) -> int:
-    """Check that `count` records, with the offset deltas 0, 1, 2 …, fill `body` from `position` to
-    its end.
+    """Check that `count` records fill `body` from `position` to its end.
 
+    Takes:  count, of records with the offset deltas 0, 1, 2 …
     Gives:  the largest of their timestamp deltas.
     Raises: KafkaError INVALID_RECORD.
     """
@@ -335,9 +335,7 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
 
 
 def _next_width(delta: int) -> int:
-    """The first offset delta after this one at which the columns of the deltas change their width
-    or their last byte.
-    """
+    """The next offset delta at which the columns of the deltas change their width or last byte."""
     return 64 if delta < 64 else (delta | 8191) + 1
 
 
@@ -576,10 +574,10 @@ def _unzigzag(code: int) -> int:
 
 
 def _lanes(columns: list[bytes]) -> int | None:
-    """Varints of one or two bytes, each in 16 bits of one number, so that all of them are reckoned
-    with at once.
+    """Varints of one or two bytes, each in 16 bits of one number.
 
-    None where they are not all as wide as there are columns, or wider than two bytes.
+    So all of them are reckoned with at once. None where they are not all as wide as there are
+    columns, or wider than two bytes.
     """
     if len(columns) > 2 or not columns[-1].isascii():
         return None
@@ -610,8 +608,9 @@ def _gather(
     shape: _Shape,
     highest: int,
 ) -> tuple[int, int] | None:
-    """Check `count` records that are of the shape, which is that of the record at `before`, but for
-    the sizes of their keys and values.
+    """Check `count` records of one shape, but for the sizes of their keys and values.
+
+    The shape is that of the record at `before`.
 
     Gives:  the position after them, and the highest timestamp delta so far; None where they are
             not.

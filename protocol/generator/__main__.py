@@ -1,5 +1,6 @@
-"""`python -m barnabas.protocol.generator`: write protocol/messages/ anew; with --check, say what
-differs.
+"""`python -m barnabas.protocol.generator`: write protocol/messages/ anew.
+
+With --check, say what differs.
 """
 
 from __future__ import annotations
