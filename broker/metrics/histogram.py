@@ -19,13 +19,17 @@ class Buckets(NamedTuple):
 
 
 class Histogram:
-    """How many durations were how long. One thread writes; any may read."""
+    """How many durations were how long. One thread writes; any may read.
 
-    __slots__ = ("_counts", "_sum_ns")
+    It remembers how it was at a mark, so that those since then can stand for others like them.
+    """
+
+    __slots__ = ("_counts", "_marked_counts", "_marked_sum_ns", "_sum_ns")
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS_NS) + 1)
         self._sum_ns = 0
+        self.mark()
 
     def observe(self, duration_ns: int) -> None:
         """Count one."""
@@ -42,6 +46,28 @@ class Histogram:
             before = up_to
         self._counts[-1] += len(durations_ns) - before
         self._sum_ns += sum(durations_ns)
+
+    def mark(self) -> None:
+        """Begin anew with the latest."""
+        self._marked_counts, self._marked_sum_ns = list(self._counts), self._sum_ns
+
+    @property
+    def latest(self) -> int:
+        """How many there were since the mark."""
+        return sum(self._counts) - sum(self._marked_counts)
+
+    def repeat_latest(self, count: int) -> None:
+        """Count so many that nobody measured as if they were spread like those since the mark."""
+        latest = [now - then for now, then in zip(self._counts, self._marked_counts, strict=True)]
+        total = sum(latest)
+        if not (count and total):
+            return
+        self._sum_ns += (self._sum_ns - self._marked_sum_ns) * count // total
+        before = 0
+        for number, up_to in enumerate(accumulate(latest)):
+            share = (up_to * count + total // 2) // total
+            self._counts[number] += share - before
+            before = share
 
     def buckets(self, *, zeros: int = 0) -> Buckets:
         """What it holds. zeros: how many durations of nothing are to be added."""

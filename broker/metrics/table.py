@@ -78,7 +78,7 @@ LEFT_OUT = Metric("barnabas_scrape_left_out", _G, "Partitions and offsets of gro
 
 TOPIC_PARTITIONS = Metric("barnabas_topic_partitions", _G, "Partitions of the topic that are on line.", _TOPIC, _T)
 TOPIC_SIZE = Metric("barnabas_topic_size_bytes", _G, "The size of the topic's logs.", _TOPIC, _T)
-TOPIC_END = Metric("barnabas_topic_log_end_offset_sum", _G, "The log end offsets of its partitions added up: its rate is that of records, control records with them.", _TOPIC, _T)
+TOPIC_END = Metric("barnabas_topic_log_end_offset", _G, "The log end offsets of its partitions added up: its rate is that of records, control records with them.", _TOPIC, _T)
 TOPIC_STABLE_LAG = Metric("barnabas_topic_last_stable_offset_lag_max", _G, "By how many offsets the last stable offset is behind, of the topic's partition where it is farthest.", _TOPIC, _T)
 GROUP_MEMBERS = Metric("barnabas_group_members", _G, "Members of the group.", ("group",), _T)
 GROUP_LAG = Metric("barnabas_group_lag", _G, "How many offsets the group's commits are behind the high watermarks, over the topic's partitions that it has committed.", _GROUP_TOPIC, _T)

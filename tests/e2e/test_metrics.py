@@ -185,8 +185,23 @@ def test_what_clients_did_shows(used: LocalBroker) -> None:
     assert of("barnabas_partition_last_stable_offset_lag", **where) == 1
     assert of("barnabas_partition_open_transactions", **where) == 1
     assert of("barnabas_partition_producer_ids", **where) == 2
-    assert of("barnabas_topic_log_end_offset_sum", topic="t") == 9
+    assert of("barnabas_topic_log_end_offset", topic="t") == 9
     assert of("process_resident_memory_bytes") > 1_000_000
+
+
+def test_of_many_requests_a_sample_is_timed_and_all_are_counted() -> None:
+    count = 2000
+    settings = {"barnabas.metrics.port": 0}
+    with LocalBroker(settings=settings, topics=["t"]) as broker, Wire(broker.port) as client:
+        batch = encode_batch([NewRecord(None, b"v", 0)])
+        for _ in range(count):
+            produce(client, batch)
+        seen = scrape(broker)
+        assert seen.of("barnabas_request_seconds_count", api="Produce") == count
+        for phase in ("queue", "work", "wait", "disk"):
+            of_phase = {"api": "Produce", "phase": phase}
+            assert seen.of("barnabas_request_phase_seconds_count", **of_phase) == count
+        assert seen.of("barnabas_partition_log_end_offset", topic="t", partition="0") == count
 
 
 def test_the_table_is_what_the_endpoint_shows(used: LocalBroker) -> None:

@@ -16,7 +16,7 @@ from barnabas.broker import main as command
 from barnabas.broker.metrics import measured
 from barnabas.broker.metrics.exposition import Exposition, label_text
 from barnabas.broker.metrics.histogram import BOUNDS_NS, Histogram
-from barnabas.broker.metrics.measured import TimedSelector
+from barnabas.broker.metrics.measured import Instruments, TimedSelector
 from barnabas.broker.metrics.table import METRICS, Detail, Kind, Metric
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -36,6 +36,55 @@ def test_a_histogram_counts_what_is_up_to_each_bound(
     assert shown.counts == [sum(d <= bound for d in everything) for bound in BOUNDS_NS]
     assert (shown.total, shown.sum_ns) == (len(everything), sum(everything))
     assert histogram.total == len(one_by_one) + len(together)
+
+
+@given(before=DURATIONS, latest=DURATIONS.filter(bool), count=st.integers(0, 10_000))
+def test_those_that_were_measured_stand_for_the_others(
+    before: list[int], latest: list[int], count: int
+) -> None:
+    """Each bucket gets its share of `count`, to one; nothing that was counted is lost."""
+    histogram = Histogram()
+    histogram.observe_all(list(before))
+    histogram.mark()
+    histogram.observe_all(list(latest))
+    earlier = histogram.buckets()
+    histogram.repeat_latest(count)
+    shown = histogram.buckets()
+    assert shown.total == len(before) + len(latest) + count
+    assert shown.sum_ns - earlier.sum_ns == sum(latest) * count // len(latest)
+    for was, now, bound in zip(earlier.counts, shown.counts, BOUNDS_NS, strict=True):
+        share = count * sum(d <= bound for d in latest) / len(latest)
+        assert abs(now - was - share) <= 0.5
+    only_earlier = Histogram()
+    only_earlier.observe_all(list(before))
+    only_earlier.mark()
+    only_earlier.repeat_latest(count)
+    assert only_earlier.total == len(before)
+
+
+def test_requests_that_were_not_measured_are_counted() -> None:
+    instruments = Instruments()
+    times = instruments.requests[1]
+    for _ in range(measured.MEASURED):
+        times.latest.append((0, 20_000, 50_000))
+    times.latest.pop()  # of which one was parked
+    times.queue.observe(20_000)
+    times.work.observe(30_000)
+    instruments.left[1] = -950
+    instruments.fold()
+    assert (times.queue.total, times.work.total, times.whole.total) == (1000, 1000, 999)
+    assert instruments.left[1] == measured.MEASURED
+    assert times.queue.buckets().sum_ns == 1000 * 20_000
+    times.wait.observe(10**6)
+    times.whole.observe(10**6 + 50_000)
+    instruments.left[1] = -100  # and none that was measured: they wait for one that is
+    instruments.fold()
+    assert (times.queue.total, times.unmeasured) == (1000, 100)
+    times.latest.append((0, 20_000, 50_000))
+    instruments.left[1] = measured.MEASURED - 1
+    instruments.fold()
+    assert (times.queue.total, times.whole.total, times.unmeasured) == (1101, 1101, 0)
+    assert times.wait.total == 1 + 50, "every second that was answered had waited"
 
 
 LABELS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"))
@@ -74,7 +123,7 @@ def test_names_and_units_are_prometheus_conventions() -> None:
     for metric in METRICS:
         assert re.fullmatch(r"barnabas_[a-z][a-z_]*[a-z]", metric.name)
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
-        assert not metric.name.endswith(("_ms", "_ns", "_count", "_sum_total")), metric.name
+        assert not metric.name.endswith(("_ms", "_ns", "_count", "_sum", "_bucket")), metric.name
         assert metric.doc.endswith("."), metric.name
         if metric.kind is Kind.HISTOGRAM:
             assert metric.name.endswith("_seconds")
