@@ -11,6 +11,7 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ pytest.importorskip("pyarrow")
 from helpers.e2e_clients import (
     PATIENCE_S,
     committed_offset,
+    create_named_topic,
     create_topic,
     eventually,
     producer,
@@ -60,6 +62,7 @@ from barnabas.spark_connector.publishing import (
     PublishSettings,
 )
 from barnabas.spark_connector.spool import EncodedRecordBatch
+from barnabas.spark_connector.transactional_producer import TransactionalProducer
 
 pytestmark = pytest.mark.e2e
 
@@ -297,6 +300,33 @@ def test_what_the_batches_raise_comes_through_after_an_abort(
         )
     assert not again.was_committed
     assert values_of(servers, topic) == [b"later", b"c"]
+
+
+def test_versions_change_between_batches_and_kills(tmp_path: Path) -> None:
+    """A broker that is killed amid a batch comes back at another level of transaction.version."""
+    name, topic = "query", "changing"
+    for number, level in enumerate((1, 2, 1, 0, 2, 2)):
+        features = {"barnabas.features": f"transaction.version={level}"}
+        with LocalBroker(tmp_path / "data", settings=features) as broker:
+            if not number:
+                create_named_topic(broker.bootstrap_servers, topic, 2)
+            wait_until_ready(broker.bootstrap_servers)
+            value = b"%d" % number
+            batches = encoded(topic, 0, value), encoded(topic, 1, value)
+            publish_to(broker.port, name, number, *batches)
+            cut_off = TransactionalProducer(options_of(broker.port), SETTINGS, name, name)
+            cut_off.begin()
+            for batch in (encoded(topic, 0, b"cut off"), encoded(topic, 1, b"cut off")):
+                cut_off.send(batch)
+            if number % 2:
+                cut_off.abort()
+            broker.kill()
+            cut_off.forget_connections()
+            broker.restart()
+            wait_until_ready(broker.bootstrap_servers)
+            assert publish_to(broker.port, name, number, *batches).was_committed
+            seen = values_of(broker.bootstrap_servers, topic)
+            assert seen == 2 * [b"%d" % done for done in range(number + 1)]
 
 
 WHEN = pytest.mark.parametrize("when", ["lost", "worked on", "answer lost"])
