@@ -39,6 +39,8 @@ KINDS = {
     "skipped": "a reader passed by a record without seeing it",
     "watermark": "the last stable offset or high watermark went back, or a log's are out of order",
     "offsets": "consumed offsets and produced records do not agree",
+    "misled": "a broker answered what only another could, which led by then",
+    "epoch": "a partition has another leader in the leader epoch of the one before",
     "stuck": "something did not come to its end although nothing was in its way",
     "deleted": "what was deleted, a topic's records or a log's first ones, is shown again",
     "member": "a member that its group has replaced, left behind or let go was let on",

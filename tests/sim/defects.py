@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from barnabas.broker import compaction
+from barnabas.broker.cluster import NodeTopics
+from barnabas.broker.coordinator_edge import _Edge
 from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.core import Broker
 from barnabas.broker.flush_queue import FlushQueue
@@ -1914,4 +1916,41 @@ def unanswered_batches_cost_the_connection() -> Iterator[None]:
         hang_up(broker, produce)
 
     with changed(produce_handler, "_hang_up_if_failed", hang_up_always):
+        yield
+
+
+# --- several brokers ----------------------------------------------------------------------------
+
+
+def _with_brokers(scenario: Scenario) -> None:
+    """Leaders that move all the time."""
+    scenario.spread_over_brokers(20)
+
+
+@defect("a broker goes on answering for a partition that it leads no more", "misled",
+        tweak=_with_brokers)  # fmt: skip
+def answer_as_a_former_leader() -> Iterator[None]:
+    def partition(self: NodeTopics, topic: str, index: int) -> Any:
+        return self._topics.partition(topic, index)
+
+    with changed(NodeTopics, "partition", partition):
+        yield
+
+
+@defect("a broker goes on coordinating what is another's by now", "misled", tweak=_with_brokers)
+def answer_as_a_former_coordinator() -> Iterator[None]:
+    def is_own(self: _Edge, topic: str, key: str, context: Any) -> bool:
+        return True
+
+    with changed(_Edge, "_is_own", is_own):
+        yield
+
+
+@defect("another leader leads in the leader epoch of the one before", "epoch", tweak=_with_brokers)
+def move_leaders_in_one_epoch() -> Iterator[None]:
+    def begin_leader_epoch(self: TopicRegistry, partitions: Any) -> list[Log]:
+        logs = [self.partition(name, index) for name, index in partitions]
+        return [log for log in logs if log is not None]
+
+    with changed(TopicRegistry, "begin_leader_epoch", begin_leader_epoch):
         yield

@@ -224,6 +224,8 @@ class Worker(TransactionalProducer):
         heard_ms, self.heard_ms = self.heard_ms, -1
         if code != Code.UNKNOWN_MEMBER_ID or heard_ms < 0 or self.heard_after != world.fences:
             return
+        if world.scenario.moves:
+            return  # while it looked for its coordinator a rebalance may have ended without it
         if (
             self.instance_id is not None
             and world.departures.get((self.group, self.instance_id), -1) >= heard_ms

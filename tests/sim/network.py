@@ -67,8 +67,8 @@ class Link:
     lost.
     """
 
-    def __init__(self, world: World, link_id: int) -> None:
-        self.world, self.link_id = world, link_id
+    def __init__(self, world: World, link_id: int, node_id: int | None = None) -> None:
+        self.world, self.link_id, self.node_id = world, link_id, node_id
         self.generation = world.node.generation
         self.is_open, self.forgives = True, Forgiving.NEVER
         self.last_arrival_ms = 0
@@ -130,6 +130,11 @@ class Link:
         if self.is_open or self._drains:
             self.last_arrival_ms = self.world.loop.now_ms
             self.world.node.on_frame(self.link_id, self.generation, frame)
+
+    def call_of(self, correlation_id: int) -> wire.Call | None:
+        """A request that waits for its answer."""
+        waiting = self._waiting.get(correlation_id)
+        return None if waiting is None else waiting[1]
 
     def _time_out(self, correlation_id: int) -> None:
         if correlation_id in self._waiting:

@@ -338,7 +338,7 @@ class Node:
         if self._is_held(self.generation, self.connect, link):
             return
         self._sessions[link.link_id] = _Session(link)
-        self.broker.on_connected(link.link_id, "10.0.0.7", "10.0.0.1", 9092)
+        self.broker.on_connected(link.link_id, "10.0.0.7", "10.0.0.1", 9092, link.node_id)
 
     def on_frame(self, link_id: int, generation: int, frame: bytes) -> None:
         if self._is_held(generation, self.on_frame, link_id, generation, frame):
@@ -374,9 +374,16 @@ class Node:
                 session.in_flight = True
                 session.api_key = int.from_bytes(frame[:2])
                 session.since_ms = self.world.loop.now_ms
+                if session.link is not None and session.link.node_id is not None:
+                    self.world.unled.on_heard(session.link, frame)
                 self._guarded(broker.on_frame, link_id, memoryview(bytearray(frame)), self.now_ms())
         finally:
             self._pumping.discard(link_id)
+
+    def change(self, call: Any, *arguments: Any) -> None:
+        """An input that changes who leads among several brokers."""
+        if self.broker is not None:
+            self._guarded(call, *arguments, self.now_ms())
 
     def _on_timer(self, generation: int, when_ms: int) -> None:
         if generation == self.generation and self._timer_ms == when_ms and self.broker is not None:
@@ -422,7 +429,10 @@ class Node:
                         self._judge_wait(session)
                         session.in_flight = False
                         if pieces and session.link is not None:
-                            session.link.deliver(_joined(pieces))
+                            answer = _joined(pieces)
+                            if session.link.node_id is not None:
+                                self.world.unled.on_answered(session.link, answer)
+                            session.link.deliver(answer)
                         if session.frames:
                             woken.append(connection_id)
                 closes, outbox.closes = outbox.closes, []
@@ -471,7 +481,8 @@ class Node:
         session = self._sessions.pop(connection_id, None)
         if session is None or self.broker is None:
             return
-        if session.link is None or session.link.forgives is not Forgiving.ALWAYS:
+        is_away = "is taken away" in str(reason)
+        if not is_away and (session.link is None or session.link.forgives is not Forgiving.ALWAYS):
             self.world.on_broker_closes(reason, session.link)
         self.broker.on_closed(connection_id)
         if session.link is not None:

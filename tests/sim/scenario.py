@@ -85,7 +85,8 @@ class Scenario:
     is done with an Apache Kafka whose epochs are higher by so much, and the broker takes over its
     directory; kafka_was_killed: not stopped. reuses_sequences: what a transactional producer gives
     up when it aborts has no epoch of its own: its sequences are those of what comes next.
-    version_2: the chance that a transaction is of version 2 (KIP-890).
+    version_2: the chance that a transaction is of version 2 (KIP-890). brokers: how many there are;
+    moves: how often leaders move among them, or one goes and comes.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -145,6 +146,8 @@ class Scenario:
     kafka_was_killed: bool = False
     reuses_sequences: bool = False
     version_2: float = 0.0
+    brokers: int = 1
+    moves: int = 0
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
@@ -217,6 +220,7 @@ class Scenario:
             scenario._draw_wider(random.Random(more.getrandbits(64)))
             scenario._draw_beginning(random.Random(more.getrandbits(64)))
             scenario._draw_protocols(random.Random(more.getrandbits(64)))
+            scenario._draw_brokers(random.Random(more.getrandbits(64)))
         return scenario
 
     def _draw_more(self, rng: random.Random) -> None:
@@ -351,6 +355,18 @@ class Scenario:
         if not self.version_2:
             level = rng.choice((0, 1, 2))
             self.properties["barnabas.features"] = f"transaction.version={level}"
+
+    def _draw_brokers(self, rng: random.Random) -> None:
+        """Several brokers, whose leaders move; nobody who asks by hand and expects one."""
+        is_for_one = self.meddlers or self.is_audited or self.kafka_epochs
+        if rng.random() < 0.18 and not is_for_one:
+            self.spread_over_brokers(rng.randint(2, 8))
+
+    def spread_over_brokers(self, moves: int) -> None:
+        """Three brokers, and so many moves of leaders."""
+        self.brokers, self.moves = 3, moves
+        self.meddlers, self.is_audited, self.kafka_epochs = 0, False, 0
+        self.properties["barnabas.brokers"] = "3"
 
     def _draw_rolls_and_partitions(self, rng: random.Random) -> None:
         """More settings that decide to which file a write goes, and when one is rolled."""

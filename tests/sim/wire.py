@@ -47,7 +47,8 @@ Decode = Callable[[bytes], Any]
 
 class Call(NamedTuple):
     """One request ready to go: its API and version, its body, how its answer is read, and whether
-    there is one.
+    there is one. about: its message, or (of the hot two) the partitions that it names; by it a
+    client of several brokers finds the one to ask.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Call(NamedTuple):
     body: bytes
     decode: Decode
     is_answered: bool = True
+    about: Any = None
 
 
 def frame(call: Call, correlation_id: int) -> bytes:
@@ -79,7 +81,7 @@ def request(message: Message, version: int) -> Call:
         assert end == len(data), f"{api.name} v{version}: {len(data) - end} bytes are left over"
         return answer
 
-    return Call(api.name, api.key, version, message.encode(version), decode)
+    return Call(api.name, api.key, version, message.encode(version), decode, about=message)
 
 
 class Produced(NamedTuple):
@@ -114,7 +116,8 @@ def produce(
             batch,
         )
     )
-    return Call("Produce", PRODUCE, PRODUCE_VERSION, body, _decode_produce)
+    about = [(topic, partition)]
+    return Call("Produce", PRODUCE, PRODUCE_VERSION, body, _decode_produce, about=about)
 
 
 def produce_and_add(
@@ -210,7 +213,8 @@ def fetch(
         name = topic.encode()
         parts.append(_H.pack(len(name)) + name + struct.pack(">ii", 1, partition))
     parts.append(_H.pack(0))
-    return Call("Fetch", FETCH, FETCH_VERSION, b"".join(parts), _decode_fetch)
+    about = [target[:2] for target in targets]
+    return Call("Fetch", FETCH, FETCH_VERSION, b"".join(parts), _decode_fetch, about=about)
 
 
 def _decode_fetch(data: bytes) -> FetchAnswer:

@@ -10,7 +10,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Source, check
 
@@ -19,6 +19,7 @@ from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
 from sim.administrator import Administrator
 from sim.auditor import Auditor
+from sim.brokers import Bundle, Unled, move_leaders
 from sim.clients import Asking, Fenced, Refused
 from sim.consumers import Consumer
 from sim.disk import Crash
@@ -92,6 +93,8 @@ class World:
         self.flushed_topics = frozenset(self.scenario.flushed_topics)
         self.node = Node(self, self.scenario.properties)
         self.opener = Opener()
+        self.routing = random.Random(f"{seed} brokers")
+        self.unled = Unled(self)
         self.operations = 0
         self.restarts = 0
         self.producers: dict[str, tuple[int, int]] = {}
@@ -140,7 +143,14 @@ class World:
     def try_connect(self) -> Link | None:
         if not self.node.is_up:
             return None
-        link = Link(self, self._next_link)
+        if self.scenario.brokers > 1:
+            # to a client the two are one
+            return cast(Link, Bundle(self))
+        return self.connect_to(None)
+
+    def connect_to(self, node_id: int | None) -> Link:
+        """A connection to a broker, which is up; None: to the only one."""
+        link = Link(self, self._next_link, node_id)
         self._next_link += 1
         self.node.connect(link)
         return link
@@ -211,7 +221,7 @@ class World:
 
     def on_broker_closes(self, reason: CloseReason, link: Link | None) -> None:
         """The broker ended a connection: a finding, but where a request came too late over it, or a
-        batch with acks=0 can have been refused.
+        batch with acks=0 can have been refused, as by a broker that leads no more.
         """
         scenario = self.scenario
         may_refuse = (
@@ -221,7 +231,8 @@ class World:
             or self.node.disk.is_without_room
         )
         is_refusal = link is not None and link.forgives is Forgiving.REFUSED_BATCHES and may_refuse
-        if not isinstance(reason, DelayedRequest) and not is_refusal:
+        is_moved = scenario.brokers > 1 and "failed: NOT_LEADER_OR_FOLLOWER" in str(reason)
+        if not isinstance(reason, DelayedRequest) and not is_refusal and not is_moved:
             self.history.incident("refused", f"the broker closed a connection: {reason}")
 
     def on_crash(self) -> None:
@@ -495,6 +506,8 @@ class World:
             self.loop.spawn(self.take_off_line())
         if self.scenario.stops_ms:
             self.loop.spawn(self.stop_the_process())
+        if scenario.moves:
+            self.loop.spawn(move_leaders(self))
         self.loop.run_until(START_MS + scenario.chaos_ms)
         self._make_peace()
         self._await_settled()
@@ -566,7 +579,7 @@ class World:
                 f"r{number}" + ("c" if committed_only else "u"),
                 partitions,
                 committed_only=committed_only,
-                uses_session=rng.random() < 0.5,
+                uses_session=rng.random() < 0.5 and scenario.brokers == 1,
                 max_bytes=rng.choice((1, 300, 1 << 20)),
                 follows_epochs=len(scenario.readers) - number <= scenario.epoch_followers,
             )
@@ -717,6 +730,10 @@ class World:
     def _make_peace(self) -> None:
         self.trace("peace", 0, "", 0, b"")
         self.is_draining = True
+        if self.node.broker is not None:
+            for node in self.node.broker.cluster.nodes:
+                if not self.node.broker.cluster.is_one:
+                    self.node.change(self.node.broker.failover.give_back, node)
         self.weather = Weather()
         self.node.disk.crash_in(-1)
         self.node.disk.refuse(None)
