@@ -16,6 +16,7 @@ order of answers within a partition.
 from __future__ import annotations
 
 import functools
+import types
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -194,6 +195,12 @@ class GroupCoordinator:
     # of the broker's start.
 
     @functools.cached_property
+    def _consumer_records(self) -> types.ModuleType:
+        from barnabas.coordinator import consumer_group_records
+
+        return consumer_group_records
+
+    @functools.cached_property
     def _consumer_context(self) -> ConsumerGroupsContext:
         from barnabas.coordinator.consumer_groups import ConsumerGroupsContext
 
@@ -305,10 +312,7 @@ class GroupCoordinator:
     def _replay_consumer_group(
         self, partition: int, encoded_key: bytes, value: bytes | None
     ) -> None:
-        from barnabas.coordinator.consumer_group import ConsumerGroup
-        from barnabas.coordinator.consumer_group_records import GROUP_VERSION, decode_consumer_key
-
-        key = decode_consumer_key(encoded_key)
+        key = self._consumer_records.decode_consumer_key(encoded_key)
         if key is None:  # of a share group, or a streams group
             return
         group = self._groups.get(key.group_id)
@@ -317,9 +321,11 @@ class GroupCoordinator:
         if group is None:
             group = self._get_or_create_group(partition, key.group_id)
         if group.consumer is None:
+            from barnabas.coordinator.consumer_group import ConsumerGroup
+
             group.consumer = ConsumerGroup()
         group.consumer.replay(key, value)
-        if value is None and key.version == GROUP_VERSION:
+        if value is None and key.version == self._consumer_records.GROUP_VERSION:
             group.consumer = None
             if not group.classic.pending_join_members:  # else it is about to become a classic one
                 self._maybe_forget(group)

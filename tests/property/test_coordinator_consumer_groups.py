@@ -4,19 +4,24 @@ go, and conversions between the protocols: what must hold whatever they do.
 Checked after every step: a fresh coordinator fed the log has the same hard state (by the host); no
 partition is owned by two who are members; epochs of a member do not go back while it stays. In the
 end, when all send heartbeats in peace, each partition that a member wants has an owner who wants
-it.
+it. Defects that are planted are found by it.
 """
 
 from __future__ import annotations
 
+import random
 import uuid
 from typing import Any, NamedTuple
 
+import pytest
 from helpers.group_host import GroupHost, subscription
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.coordinator import reconciliation
+from barnabas.coordinator.consumer_group_change import GroupChange
 from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.consumer_groups import ConsumerGroups
 from barnabas.coordinator.consumer_protocol import read_assignment, write_assignment
 from barnabas.coordinator.result import Result
 from barnabas.protocol.errors import Code
@@ -296,11 +301,12 @@ class World:
         for actor in self.actors:
             self.is_active[actor.name] = True
         self.host.checks = False  # each event reads the whole log again; once more at the end
-        for _ in range(160):
+        for rank in range(70):
             for actor in self.actors:
                 actor.beat()
-            self.check()
-            self.host.pass_time(300)
+            if rank % 7 == 0:
+                self.check()
+            self.host.pass_time(700)
         self.host.checks = True
         self.host.handle(Result())
         members = self.members()
@@ -327,13 +333,43 @@ def run(steps: list[Step], interval_ms: int) -> None:
     world.settle()
 
 
-@settings(max_examples=60, deadline=None)
+DEFECTS = {
+    "a partition is given out while another has it": (
+        GroupChange, "_is_free", lambda change, member_id, topic_id, partition: True,
+    ),
+    "a member is believed to have given up what it was only told to": (
+        reconciliation, "_owns_any", lambda owned, partitions: False,
+    ),
+    "a silent member is not removed": (
+        ConsumerGroups, "on_timers", lambda groups, group, due, result, now_ms: None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("defect", sorted(DEFECTS))
+def test_a_planted_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, broken = DEFECTS[defect]
+    monkeypatch.setattr(owner, name, broken)
+    kinds = [kind for kind, weight in KINDS.items() for _ in range(weight)]
+    for seed in range(150):
+        rng = random.Random(seed)
+        steps = [
+            Step(rng.choice(kinds), rng.randrange(len(NAMES)), rng.randrange(6)) for _ in range(40)
+        ]
+        try:
+            run(steps, 0)
+        except AssertionError:
+            return
+    raise LookupError(f"nothing found of it: {defect}")
+
+
+@settings(max_examples=25, deadline=None)
 @given(st.lists(STEPS, min_size=10, max_size=60))
 def test_groups_that_assign_at_each_change(steps: list[Step]) -> None:
     run(steps, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(STEPS, min_size=10, max_size=60))
 def test_groups_that_assign_now_and_then(steps: list[Step]) -> None:
     run(steps, INTERVAL_MS)
