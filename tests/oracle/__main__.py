@@ -67,6 +67,13 @@ RUNS = (
     Run("Apache Kafka 3.9", FAMILIES, {"barnabas.features": "transaction.version=0"}),
     Run("Apache Kafka 4.3", FAMILIES, golden="golden-4.3"),
     Run("Apache Kafka 4.3, what is new", ("transactions_v2",), folder="more"),
+    Run("Apache Kafka 4.3, consumer groups", ("consumer_groups",), golden="golden-4.3"),
+    Run(
+        "Apache Kafka 4.3, what is new in groups",
+        ("consumer_groups_4",),
+        {"group.consumer.assignment.interval.ms": "0"},
+        folder="more",
+    ),
     Run("Apache Kafka 3.9, who clients are", ("authentication",), SASL, folder="more"),
 )
 
