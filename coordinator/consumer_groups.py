@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.request_context import RequestContext
 
-JOINING, LEAVING, LEAVING_FOR_A_WHILE = 0, -1, -2  # member epochs of requests
+JOINING, LEAVING_FOR_A_WHILE = 0, -2  # member epochs of requests; any other below 0 leaves for good
 NO_REBALANCE_TIMEOUT = -1
 FIRST_VERSION_WITH_OWN_ID = 1
 PATTERNS_INTERVAL_MS = 1_000  # between two times that a group's patterns are looked up

@@ -6,21 +6,32 @@ from the class of the message: `kafka_messages.FetchRequest.FetchTopic`.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import types
 from collections.abc import Callable
 from typing import Any
 
+from kafka.protocol.api_message import ApiMessage
+
 Decoder = Callable[[Any, int], tuple[Any, int]]
 FAMILIES = ("metadata", "producer", "consumer", "admin", "sasl")
+OWN_SCHEMAS = "barnabas.protocol.generator.schemas"  # of messages that kafka-python does not have
 
 
+@functools.cache
 def message_class(name: str) -> Any:
-    """The class of that name, whichever of kafka-python's modules has it."""
+    """The class of that name, whichever of kafka-python's modules has it; made by kafka-python of
+    our schema where none does.
+    """
     for family in FAMILIES:
         module = importlib.import_module(f"kafka.protocol.{family}")
         if hasattr(module, name):
             return getattr(module, name)
-    raise AttributeError(f"kafka-python has no message {name}")
+    try:
+        return types.new_class(name, (ApiMessage,), {"load_json": OWN_SCHEMAS})
+    except FileNotFoundError:
+        raise AttributeError(f"kafka-python has no message {name}") from None
 
 
 def __getattr__(name: str) -> Any:
