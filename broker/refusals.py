@@ -23,6 +23,7 @@ from barnabas.protocol.messages import (
     delete_topics,
     describe_groups,
     describe_transactions,
+    elect_leaders,
     fetch,
     find_coordinator,
     list_offsets,
@@ -344,6 +345,22 @@ def _describe_transactions(
     )
 
 
+def _elect_leaders(request: elect_leaders.ElectLeadersRequest, version: int, code: Code) -> Message:
+    return elect_leaders.ElectLeadersResponse(
+        error_code=code if version > 0 else Code.NONE,
+        replica_election_results=[
+            elect_leaders.ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    elect_leaders.PartitionResult(partition_id=index, error_code=code)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or []
+        ],
+    )
+
+
 _BY_PARTITION: dict[str, Refuse] = {
     "Produce": _produce,
     "Fetch": _fetch,
@@ -361,5 +378,6 @@ _BY_PARTITION: dict[str, Refuse] = {
     "ConsumerGroupDescribe": _describe_consumer_groups,
     "DeleteGroups": _delete_groups,
     "DescribeTransactions": _describe_transactions,
+    "ElectLeaders": _elect_leaders,
     "OffsetForLeaderEpoch": _offset_for_leader_epoch,
 }

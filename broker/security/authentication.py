@@ -145,7 +145,7 @@ class Authenticator:
         settings: AuthenticationSettings,
         users: Users,
         new_nonce: Callable[[], str],
-        refusal: Callable[[RequestHeader, Code], Message],
+        refusal: Callable[[RequestHeader, memoryview, Code], Message],
     ) -> None:
         self.settings, self._users, self._new_nonce = settings, users, new_nonce
         self._refusal = refusal
@@ -170,13 +170,13 @@ class Authenticator:
                 return self._on_token(state, frame, header, now_ms)
             if header.api is None:
                 return Verdict(close=SASL_STATE_ERROR)
-            return Verdict(self._refusal(header, Code.ILLEGAL_SASL_STATE), SASL_STATE_ERROR)
+            return Verdict(self._refusal(header, frame, Code.ILLEGAL_SASL_STATE), SASL_STATE_ERROR)
         if header.api_key == SASL_HANDSHAKE and header.api is not None:
             return self._on_handshake(state, frame, header, now_ms)
         if state.stage is Stage.AUTHENTICATED:
             if header.api is None:
                 return SERVE  # refused as any request in a version that is not spoken
-            return Verdict(self._refusal(header, Code.ILLEGAL_SASL_STATE))
+            return Verdict(self._refusal(header, frame, Code.ILLEGAL_SASL_STATE))
         if header.api_key == API_VERSIONS and state.stage is Stage.GREETING:
             return self._on_versions(state, frame, header)
         return Verdict(close="the client has to authenticate first (SASL)")

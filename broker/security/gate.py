@@ -4,13 +4,11 @@ carried out here.
 
 from __future__ import annotations
 
-import importlib
 import logging
-import re
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.security.authentication import (
     SERVE,
@@ -129,13 +127,20 @@ class SaslGate:
                 self._carry_out(refusal)
 
 
-def _refusal(header: RequestHeader, code: Code) -> Message:
-    """An answer of the request's own kind, empty but for the error if it has a place for one."""
-    assert header.api is not None
-    name = header.api.name
-    module_name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    module = importlib.import_module(f"barnabas.protocol.messages.{module_name}")
-    answer: Message = getattr(module, f"{name}Response")()
-    if hasattr(answer, "error_code"):
-        answer.error_code = code
-    return answer
+def _refusal(header: RequestHeader, frame: memoryview, code: Code) -> Message:
+    """An answer of the request's own kind, with the error where it has a place for one.
+
+    Raises: MalformedMessageError, IndexError or struct.error where the request cannot be read.
+    """
+    from barnabas.broker.refusals import can_refuse, message_class, refusal
+
+    api = header.api
+    assert api is not None
+    if not can_refuse(api.name):
+        answer: Message = message_class(api, "Response")()
+        if hasattr(answer, "error_code"):
+            answer.error_code = code
+        return answer
+    request: Any = message_class(api, "Request")
+    body = request.read(frame, header.body_start, header.api_version)[0]
+    return refusal(api, header.api_version, body, code)

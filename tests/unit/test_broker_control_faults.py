@@ -204,6 +204,7 @@ def fill(message: Any, version: int) -> None:
         "partition_data": ("PartitionProduceData",), "groups": ("Group",),
         "v3_and_below_topics": ("AddPartitionsToTxnTopic",),
         "transactions": ("AddPartitionsToTxnTransaction",),
+        "topic_partitions": ("TopicPartitions",),
     }  # fmt: skip
     module = sys.modules[type(message).__module__]
     for name in message.__slots__:

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 from helpers.core_host import CoreHost
+from helpers.our_messages import request_class
 from helpers.sasl import PASSWORD, USER, plain_token, sasl_host
 
+from barnabas.protocol.api_table import BY_KEY, Api
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
@@ -65,6 +68,32 @@ def test_a_request_that_cannot_be_read_ends_the_connection(host: CoreHost, body:
     host.broker.on_frame(1, memoryview(bytearray(header + body)), host.event_ms())
     host.carry_out()
     assert "cannot be read" in host.closed[1]
+
+
+@pytest.mark.parametrize("api", BY_KEY.values(), ids=lambda api: api.name)
+def test_any_request_amid_the_exchange_is_refused_in_its_own_shape(
+    host: CoreHost, api: Api
+) -> None:
+    if api.name == "SaslAuthenticate":
+        return  # it is what belongs there
+    for version in range(api.min_version, api.max_version + 1):
+        host.connect(version)
+        host.call(version, SaslHandshakeRequest("PLAIN"), 1)
+        request = request_class(api.name)()
+        host.ask(version, request, version)  # what cannot be written raises
+        assert len(host.answers[version]) == 2
+        assert "does not belong here" in host.closed[version]
+
+
+def test_the_error_stands_where_a_request_of_several_keys_has_it(host: CoreHost) -> None:
+    host.connect(1)
+    host.call(1, SaslHandshakeRequest("PLAIN"), 1)
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"])
+    answer = host.call(1, request, 4)
+    assert [(row.key, row.error_code) for row in answer.coordinators] == [
+        ("a", Code.ILLEGAL_SASL_STATE),
+        ("b", Code.ILLEGAL_SASL_STATE),
+    ]
 
 
 def test_without_sasl_its_requests_are_out_of_place(tmp_path: Path) -> None:
