@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.log_lines import LineFormatter
 from barnabas.version import __version__
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ logger = logging.getLogger("barnabas")
 
 DEFAULT_HOST = "127.0.0.1"
 Sockets = dict[str, socket.socket]
-PLAIN_LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 GC_THRESHOLDS = (50_000, 20, 50)
 OWN_ARGUMENTS = (["start"], ["settings"], ["--version"])
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -205,10 +205,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments[:1] not in OWN_ARGUMENTS:
         return _run_other_command(arguments)
     options = parser().parse_args(arguments)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
     logging.basicConfig(
         level=logging.WARNING if getattr(options, "quiet", False) else logging.INFO,
-        format=PLAIN_LOG,
-        stream=sys.stderr,
+        handlers=[handler],
     )
     is_json = getattr(options, "log_format", None) == "json"
     try:

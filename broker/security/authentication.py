@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 
 from barnabas.broker.handlers.api_versions import names_software
 from barnabas.broker.security.plain import PlainServer
-from barnabas.broker.security.scram import MECHANISMS, AuthenticationError, ScramServer
+from barnabas.broker.security.scram import MECHANISMS, AuthenticationError, ScramServer, shown
 from barnabas.broker.security.users import Users
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import RequestHeader, read_request_header
@@ -200,7 +200,7 @@ class Authenticator:
             return Verdict(SaslHandshakeResponse(Code.ILLEGAL_SASL_STATE, []))
         enabled = list(self.settings.mechanisms)
         if name not in enabled:
-            close = f"the mechanism '{name[:100]}' is not enabled: {', '.join(enabled)} are"
+            close = f"the mechanism '{shown(name)}' is not enabled: {', '.join(enabled)} are"
             if is_renewal:
                 return Verdict(close=close)
             return Verdict(

@@ -87,7 +87,7 @@ class SaslGate:
             self._broker.outbox.admitted.append(connection.connection_id)
             logger.info(
                 "%s is user '%s', by %s",
-                connection.client_host,
+                connection.client_host.removeprefix("/"),
                 authentication.user,
                 authentication.mechanism,
             )

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-from barnabas.broker.security.scram import AuthenticationError
+from barnabas.broker.security.scram import AuthenticationError, shown
 
 
 class PlainServer:
@@ -31,7 +31,8 @@ class PlainServer:
         # there is such a user
         is_right = hmac.compare_digest(_digest(password), _digest(expected or ""))
         if expected is None or not is_right:
-            raise AuthenticationError(f"no such user, or a wrong password, for '{self.user[:100]}'")
+            name = shown(self.user)
+            raise AuthenticationError(f"no such user, or a wrong password, for '{name}'")
         if authorization not in ("", self.user):
             raise AuthenticationError(f"user '{self.user}' may not act for another user")
         self.is_complete = True

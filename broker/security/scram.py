@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from barnabas.broker.metadata import ScramCredential
 
+MOST_SHOWN = 100
 FEWEST_ITERATIONS, MOST_ITERATIONS = 4096, 16384
 _NAME = r"(?:[^=,\0]|=2C|=3D)+"
 _VALUE = r"[^,\0]+"
@@ -37,6 +38,11 @@ _FINAL = re.compile(
 
 class AuthenticationError(Exception):
     """The client did not show who it is; the text is for the broker's log, and names no secret."""
+
+
+def shown(name: str) -> str:
+    """A name that a client says, in the log: its beginning, for it may have half a mebibyte."""
+    return name if len(name) <= MOST_SHOWN else f"{name[:MOST_SHOWN]}..."
 
 
 class Mechanism(NamedTuple):
@@ -110,10 +116,11 @@ class ScramServer:
             raise AuthenticationError("the client's first message is malformed")
         self.user = match["user"].replace("=2C", ",").replace("=3D", "=")
         if match["authorization"] not in (None, match["user"]):
-            raise AuthenticationError(f"user '{self.user}' may not act for another user")
+            raise AuthenticationError(f"user '{shown(self.user)}' may not act for another user")
         self._credential = self._credential_of_user(self.user)
         if self._credential is None:
-            raise AuthenticationError(f"there is no {self._mechanism.name} user '{self.user}'")
+            name = shown(self.user)
+            raise AuthenticationError(f"there is no {self._mechanism.name} user '{name}'")
         self._gs2 = match["gs2"]
         self._nonce = match["nonce"] + self._own_nonce
         salt = base64.b64encode(self._credential.salt).decode()

@@ -56,6 +56,13 @@ def test_a_first_message_that_is_refused(first: str) -> None:
         server().evaluate(first.encode())
 
 
+@pytest.mark.parametrize("first", ["n,,n={0},r=x", "n,a=other,n={0},r=x"])
+def test_a_long_name_is_cut_in_what_is_told(first: str) -> None:
+    with pytest.raises(AuthenticationError, match=r"'b{100}[.]{3}'") as caught:
+        server().evaluate(first.format("b" * 300_000).encode())
+    assert len(str(caught.value)) < 200
+
+
 @pytest.mark.parametrize(
     "first", ["n,a=user,n=user,r=x", "n,,m=more,n=user,r=x", "n,,n=user,r=x,what=this,a=b"]
 )
