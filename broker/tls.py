@@ -164,7 +164,7 @@ def make_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     if context.verify_mode is not ssl.CERT_NONE:
         try:
             context.load_verify_locations(cadata=_trust_store(settings))
-        except (ssl.SSLError, ValueError) as error:
+        except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: its texts are not ASCII
             raise TlsError(
                 f"{_named(settings, 'truststore')}: no certificate can be read ({error})"
             ) from error
@@ -239,8 +239,19 @@ def _store(settings: Mapping[str, str], store: str) -> str:
     except OSError as error:
         raise TlsError(f"ssl.{store}.location={path}: {error.strerror}") from error
     if kind == "PEM":
-        return data.decode("ascii", "replace")
+        return _pem_text(data, store, path)
     return _pem_of_pkcs12(data, settings.get(f"ssl.{store}.password", ""), path)
+
+
+def _pem_text(data: bytes, store: str, path: str) -> str:
+    """What a file of type PEM says; what stands around the parts may be in any encoding."""
+    if b"-----BEGIN" not in data:
+        raise TlsError(
+            f"ssl.{store}.location={path} is not PEM: no part of it begins with -----BEGIN. Of a "
+            f"PKCS#12 file say ssl.{store}.type=PKCS12; a certificate in DER becomes PEM by "
+            f"openssl x509 -inform der -in {path} -out {store}.pem"
+        )
+    return data.decode("ascii", "replace").replace("\ufffd", "?")
 
 
 def _kind_of(path: str) -> str:

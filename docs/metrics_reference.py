@@ -51,7 +51,8 @@ On standard error, a line each, for people:
 
     2026-11-21 10:15:02,417 INFO barnabas.storage.log: orders-0: the segment at 0 is deleted
 
-(names by clients stay within their line: what cannot be printed is escaped), or with `--log-format json` (the setting `barnabas.log.format`) as JSON, a line each:
+(what clients say stays within its line: what cannot be printed is escaped), or with
+`--log-format json` (the setting `barnabas.log.format`) as JSON, a line each:
 
     {"time": "2026-11-21T10:15:02.417Z", "level": "INFO", "logger": "barnabas.storage.log",
      "message": "orders-0: the segment at 0 is deleted", "topic": "orders", "partition": 0}

@@ -135,6 +135,50 @@ def test_settings_that_make_no_context(certs: Path, settings: dict[str, str], wo
         make_context(filled)
 
 
+def in_der(certs: Path, target: Path) -> str:
+    authority = x509.load_pem_x509_certificate((certs / "ca.pem").read_bytes())
+    target.write_bytes(authority.public_bytes(serialization.Encoding.DER))
+    return str(target)
+
+
+@pytest.mark.parametrize("store", ["keystore", "truststore"])
+def test_a_store_that_is_no_pem_is_refused_with_what_to_do(
+    certs: Path, tmp_path: Path, store: str
+) -> None:
+    settings = {
+        "ssl.keystore.location": str(certs / "broker.pem"),
+        "ssl.truststore.location": str(certs / "ca.pem"),
+        "ssl.client.auth": "required",
+    }
+    settings[f"ssl.{store}.location"] = in_der(certs, tmp_path / "store.crt")
+    with pytest.raises(TlsError, match="openssl x509 -inform der"):
+        make_context(settings)
+
+
+def test_around_the_parts_of_a_store_any_text_may_stand(certs: Path, tmp_path: Path) -> None:
+    for store in ("broker", "ca"):
+        text = "# Főtanúsítvány\n".encode() + (certs / f"{store}.pem").read_bytes() + b"\xff\n"
+        (tmp_path / f"{store}.pem").write_bytes(text)
+    context = make_context(
+        {
+            "ssl.keystore.location": str(tmp_path / "broker.pem"),
+            "ssl.truststore.location": str(tmp_path / "ca.pem"),
+            "ssl.client.auth": "required",
+        }
+    )
+    assert context.cert_store_stats()["x509_ca"] == 1
+
+
+def test_a_text_of_the_settings_that_is_no_certificate(certs: Path) -> None:
+    settings = {
+        "ssl.keystore.location": str(certs / "broker.pem"),
+        "ssl.truststore.certificates": "Főtanúsítvány",
+        "ssl.client.auth": "required",
+    }
+    with pytest.raises(TlsError, match="no certificate can be read"):
+        make_context(settings)
+
+
 def test_a_wrong_password_of_a_store_is_not_shown(certs: Path, tmp_path: Path) -> None:
     store = in_pkcs12(certs, tmp_path / "broker.p12", with_key=True)
     with pytest.raises(TlsError) as error:
@@ -260,6 +304,25 @@ def serial_number(listener: TlsListener, certs: Path) -> int:
     assert certificate is not None
     peers.close()
     return x509.load_der_x509_certificate(certificate).serial_number
+
+
+def test_a_trust_store_that_is_replaced_by_bytes_leaves_the_former_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_certificates(tmp_path)
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes((tmp_path / "ca.pem").read_bytes())
+    listener = TlsListener(
+        {
+            "ssl.keystore.location": str(tmp_path / "broker.pem"),
+            "ssl.truststore.location": str(trusted),
+            "ssl.client.auth": "requested",
+        }
+    )
+    first = serial_number(listener, tmp_path)
+    in_der(tmp_path, trusted)
+    assert serial_number(listener, tmp_path) == first
+    assert "the former ones hold" in caplog.text
 
 
 def test_certificates_that_change_are_taken_up(
