@@ -10,10 +10,12 @@ looked at.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,11 +28,12 @@ T = TypeVar("T")
 
 OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LOOPBACK = ("127.0.0.1", "::1")
-LONGEST_BODY_BYTES = 1 << 20
+LONGEST_BODY_BYTES, LONGEST_NUMBER = 1 << 20, 20
 MOST_CONNECTIONS = 64
 IDLE_S = 60.0  # without a request, or with half a one
 ANSWER_WITHIN_S = 60.0
 JSON = "application/json"
+COMPLAINT_INTERVAL_S = 60.0
 _CLOSED_CHECK_S = 1.0
 
 
@@ -146,7 +149,7 @@ class HttpServer:
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in headers:
             handler.close_connection = True  # where its body ends cannot be said
             return error_response(400, "a body needs its Content-Length, and no Transfer-Encoding")
-        size = int(length[:20])
+        size = int(length) if len(length) <= LONGEST_NUMBER else LONGEST_BODY_BYTES + 1
         if not self._may_ask(headers.get("Host"), headers.get("Origin")):
             handler.close_connection = True  # its body is not read
             return error_response(403, "a page of another host may not ask here")
@@ -155,8 +158,16 @@ class HttpServer:
             return error_response(413, "a body may have a mebibyte at most")
         try:
             body = handler.rfile.read(size)
+        except OSError:  # it broke off, or was hung up on
+            handler.close_connection = True
+            return error_response(400, "the body did not come")
+        self._http.is_being_answered(handler.connection)
+        try:
             url = urlsplit(handler.path)
             query = dict(parse_qsl(url.query, keep_blank_values=True))
+        except ValueError as error:
+            return error_response(400, f"the target of the request is none: {error}")
+        try:
             method = str(handler.command)
             return self._answer(
                 Request("GET" if method == "HEAD" else method, url.path, query, headers, body)
@@ -164,6 +175,15 @@ class HttpServer:
         except Exception as error:
             logger.exception("%s %s", handler.command, handler.path)
             return error_response(500, repr(error))
+
+    def send(self, handler: BaseHTTPRequestHandler, response: Response) -> None:
+        """Send an answer. While its client takes no more of it, others may have its place."""
+        if isinstance(response.body, bytes):
+            self._http.waits(handler.connection)
+        try:
+            _send(handler, response)
+        finally:
+            self._http.waits(handler.connection)
 
     def _may_ask(self, host: str | None, origin: str | None) -> bool:
         name = _name_of(host)
@@ -182,7 +202,12 @@ def _name_of(authority: str | None) -> str:
 
 
 class _Listener(ThreadingHTTPServer):
-    """Of `http.server`, on a socket that listens already, and with a bound on connections."""
+    """Of `http.server`, on a socket that listens already, and with a bound on connections.
+
+    _waiting: the connections that wait for their clients, to ask or to take the answer, those first
+    that have done so for longest. Where there are too many connections the first of them ends, so
+    that clients who say nothing, or little at a time, keep nobody else out.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -196,23 +221,58 @@ class _Listener(ThreadingHTTPServer):
         self.server_address = sock.getsockname()
         self._name = name
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._waiting: dict[socket.socket, None] = {}
+        self._complain_at_s = 0.0
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread, or hang up where there are too many."""
+        """Serve a connection in a thread; where there are too many, in the place of another."""
         if not self._free.acquire(blocking=False):
-            logger.warning(
-                "%s: more than %d connections; one is closed", self._name, MOST_CONNECTIONS
-            )
-            self.shutdown_request(request)
-            return
+            self._complain()
+            if not self._make_room():
+                self.shutdown_request(request)
+                return
+        self.waits(request)
         threading.Thread(
             target=self._serve, args=(request, client_address), name=self._name, daemon=True
         ).start()
+
+    def _complain(self) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._complain_at_s:
+            self._complain_at_s = now_s + COMPLAINT_INTERVAL_S
+            logger.warning(
+                "%s: more than %d connections; those end that have waited for longest",
+                self._name, MOST_CONNECTIONS,
+            )  # fmt: skip
+
+    def _make_room(self) -> bool:
+        """Hang up on the connection that has waited for longest; False where none waits."""
+        with self._lock:
+            longest = next(iter(self._waiting), None)
+            if longest is None:
+                return False
+            del self._waiting[longest]
+            with contextlib.suppress(OSError):
+                longest.shutdown(socket.SHUT_RDWR)
+        return self._free.acquire(timeout=_CLOSED_CHECK_S)
+
+    def waits(self, connection: socket.socket) -> None:
+        """From now on the connection waits for its client."""
+        with self._lock:
+            self._waiting.pop(connection, None)
+            self._waiting[connection] = None
+
+    def is_being_answered(self, connection: socket.socket) -> None:
+        """The client waits now: its connection stays."""
+        with self._lock:
+            self._waiting.pop(connection, None)
 
     def _serve(self, request: Any, client_address: Any) -> None:
         try:
             self.process_request_thread(request, client_address)
         finally:
+            self.is_being_answered(request)
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -237,7 +297,7 @@ def _handler_of(server: HttpServer) -> type[BaseHTTPRequestHandler]:
         timeout = IDLE_S
 
         def do_GET(self) -> None:
-            _send(self, server.respond(self))
+            server.send(self, server.respond(self))
 
         do_POST = do_PUT = do_DELETE = do_HEAD = do_GET
 

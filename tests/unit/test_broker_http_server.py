@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import socket
@@ -13,6 +14,7 @@ import pytest
 
 from barnabas.broker.http_server import (
     LONGEST_BODY_BYTES,
+    MOST_CONNECTIONS,
     HttpServer,
     Request,
     Response,
@@ -20,11 +22,13 @@ from barnabas.broker.http_server import (
     json_response,
 )
 
+LARGE = bytes(16 << 20)  # more than the socket's buffers take
+
 
 def listening(host: str = "127.0.0.1") -> socket.socket:
     sock = socket.socket()
     sock.bind((host, 0))
-    sock.listen(16)
+    sock.listen(256)
     sock.setblocking(False)
     return sock
 
@@ -39,6 +43,8 @@ class Asked:
     def answer(self, request: Request) -> Response:
         if request.path == "/stream":
             return Response(200, self.pieces(), "text/event-stream")
+        if request.path == "/large":
+            return Response(200, LARGE)
         if request.path == "/fail":
             raise RuntimeError("out of order")
         return json_response([request.method, request.path, request.query, request.body.decode()])
@@ -115,6 +121,61 @@ def test_a_body_has_a_bound_and_an_error_is_told(asked: Asked) -> None:
     status, text = asked.ask("GET", "/fail")
     assert status == 500
     assert "out of order" in json.loads(text)["error"]
+
+
+def test_a_target_that_is_none_is_refused(asked: Asked, caplog: pytest.LogCaptureFixture) -> None:
+    for head, status in (
+        (b"GET http://[ HTTP/1.0\r\nHost: localhost\r\n\r\n", b"400"),
+        (
+            b"GET / HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0000000000000000000009\r\n\r\n",
+            b"413",
+        ),
+    ):
+        with socket.create_connection(asked.server.address, 10) as sock:
+            sock.sendall(head)
+            assert sock.makefile("rb").readline().split()[1] == status
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HT", b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+                                  b"Content-Length: 9\r\n\r\nhalf"])  # fmt: skip
+def test_who_asks_nothing_or_half_of_it_keeps_nobody_out(
+    asked: Asked, said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent = []
+    for _ in range(2 * MOST_CONNECTIONS):
+        silent.append(socket.create_connection(asked.server.address, 10))
+        silent[-1].sendall(said)
+    for _ in range(3):
+        assert asked.ask("GET", "/")[0] == 200
+    assert caplog.text.count("more than 64 connections") == 1
+    silent[0].settimeout(10)
+    with contextlib.suppress(ConnectionResetError):
+        assert silent[0].recv(1) == b"", "the one that waited for longest is still there"
+    for sock in silent:
+        sock.close()
+
+
+def test_who_takes_no_answer_keeps_nobody_out(asked: Asked) -> None:
+    silent = []
+    for _ in range(MOST_CONNECTIONS):
+        silent.append(socket.create_connection(asked.server.address, 10))
+        silent[-1].sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert asked.ask("GET", "/")[0] == 200
+    for sock in silent:
+        sock.close()
+
+
+def test_who_is_being_answered_stays(asked: Asked) -> None:
+    clients = [asked.connect() for _ in range(MOST_CONNECTIONS)]
+    for client in clients:
+        client.request("GET", "/stream")
+        assert client.getresponse().readline() == b"first\n"
+    with pytest.raises((ConnectionError, http.client.HTTPException)):
+        asked.ask("GET", "/")
+    asked.release.set()
+    for client in clients:
+        client.close()
 
 
 def test_an_answer_in_pieces_ends_when_the_client_has_gone(asked: Asked) -> None:
