@@ -28,9 +28,11 @@ from typing import NamedTuple
 
 LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
 MAX_REPEAT = 1000
+MOST_DIGITS = 100  # of a count: Python refuses to read thousands
 MAX_STATES = 20_000
 MAX_DEPTH = 200
-MAX_CACHED_STATES = 2_000
+MAX_CACHED_STATES = 50_000  # of the automaton, over all sets of them that are kept
+MAX_KEPT_STATES = 100_000  # of all patterns that are remembered
 
 _CLASSES = {
     "d": frozenset(string.digits),
@@ -96,6 +98,7 @@ class _End(NamedTuple):
 
 
 _Node = _One | _Sequence | _Choice | _Repeat | _Start | _End
+_NOTHING = _Sequence([])
 
 
 class _Parser:
@@ -139,19 +142,25 @@ class _Parser:
         return options[0] if len(options) == 1 else _Choice(options)
 
     def _sequence(self) -> _Node:
+        """Parts without those that match nothing: each part makes a state, so `MAX_STATES` bounds
+        the work on all of them, repeated as they may be.
+        """
         parts: list[_Node] = []
+        atom: _Node | None
         while self._at < len(self._text) and self._text[self._at] not in "|)":
             if self._take("\\Q"):
                 literal, _, rest = self._text[self._at :].partition("\\E")
                 self._at = len(self._text) - len(rest)
                 parts += [self._literal(letter) for letter in literal]
-                if literal:
-                    parts[-1] = self._repeated(parts[-1])
-                continue
-            atom = self._atom()
-            if atom is not None:
-                parts.append(self._repeated(atom))
-        return _Sequence(parts)
+                if not literal:
+                    continue
+                atom = parts.pop()
+            else:
+                atom = self._atom()
+            part = _NOTHING if atom is None else self._repeated(atom)
+            if part != _NOTHING:
+                parts.append(part)
+        return parts[0] if len(parts) == 1 else _Sequence(parts)
 
     # --- repetition ------------------------------------------------------------------------------
 
@@ -166,6 +175,8 @@ class _Parser:
         if self._bounds() is not None:
             self._at = start
             self._refuse("a repetition is repeated")
+        if node == _NOTHING or bounds == (0, 0):
+            return _NOTHING
         return _Repeat(node, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
@@ -186,8 +197,10 @@ class _Parser:
         lowest, comma, highest = self._text[self._at + 1 : end].partition(",")
         if not _is_number(lowest) or (highest and not _is_number(highest)):
             return None
-        first = int(lowest)
-        last = int(highest) if highest else None if comma else first
+        first, last = MAX_REPEAT + 1, None
+        if max(len(lowest), len(highest)) <= MOST_DIGITS:
+            first = int(lowest)
+            last = int(highest) if highest else None if comma else first
         if max(first, last or 0) > MAX_REPEAT or (last is not None and last < first):
             self._refuse(f"a repetition has wrong bounds: 0 to {MAX_REPEAT}, the lowest first")
         self._at = end + 1
@@ -490,12 +503,17 @@ class TopicPattern:
         start = self._automaton.closure((self._first,), is_start=True, is_end=False)
         self._steps: dict[_States, dict[str, _States]] = {start: {}}
         self._accepts: dict[_States, bool] = {}
+        self._states = {start: start}
         self._start = start
+        self._cached_count = len(start)
+
+    @property
+    def state_count(self) -> int:
+        """How large the pattern is."""
+        return len(self._automaton.letters)
 
     def matches(self, name: str) -> bool:
         """Whether the whole name matches. O(length), once its states have been met."""
-        if len(self._steps) > MAX_CACHED_STATES:
-            self._forget()
         if not name:
             states = self._automaton.closure((self._first,), is_start=True, is_end=True)
             return _ACCEPT in states
@@ -505,6 +523,8 @@ class TopicPattern:
             following = steps.get(letter)
             if following is None:
                 following = steps[letter] = self._step(states, letter)
+                if self._cached_count > MAX_CACHED_STATES:
+                    self._forget()
             states = following
             if not states:
                 return False
@@ -522,18 +542,26 @@ class TopicPattern:
             if (letters := automaton.letters[state]) is not None and letter in letters
             for following in automaton.following[state]
         ]
-        return automaton.closure(tuple(reached), is_start=False, is_end=False)
+        following = automaton.closure(tuple(reached), is_start=False, is_end=False)
+        known = self._states.get(following)
+        self._cached_count += 1 if known is not None else len(following) + 1
+        return self._states.setdefault(following, following)
 
 
 def pattern_reader() -> Callable[[str], TopicPattern]:
-    """A function that makes patterns, and remembers the last hundred."""
+    """A function that makes patterns, and remembers the last hundred; of large ones fewer."""
     made: dict[str, TopicPattern] = {}
+    kept = 0
 
     def read(text: str) -> TopicPattern:
-        pattern = made.pop(text, None) or TopicPattern(text)
+        nonlocal kept
+        pattern = made.pop(text, None)
+        if pattern is None:
+            pattern = TopicPattern(text)
+            kept += pattern.state_count
         made[text] = pattern
-        if len(made) > 100:
-            del made[next(iter(made))]
+        while len(made) > 100 or kept > MAX_KEPT_STATES:
+            kept -= made.pop(next(iter(made))).state_count
         return pattern
 
     return read

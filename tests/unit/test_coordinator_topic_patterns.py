@@ -10,7 +10,8 @@ import time
 import pytest
 
 from barnabas.coordinator.topic_patterns import (
-    MAX_STATES,
+    MAX_CACHED_STATES,
+    MAX_KEPT_STATES,
     InvalidPatternError,
     TopicPattern,
     pattern_reader,
@@ -42,6 +43,7 @@ from barnabas.coordinator.topic_patterns import (
         ("a{,3}", [], ["a", "aaa"]),  # braces that are no count stand for themselves
         ("a*?b+?", ["b", "aab", "bb"], ["a"]),
         ("(a*)*", ["", "aaa"], ["b"]),
+        ("(a{0}|b)(?:)*()c{0,0}", ["", "b"], ["a", "bc"]),
     ],
 )
 def test_what_matches(pattern: str, matching: list[str], others: list[str]) -> None:
@@ -62,6 +64,7 @@ def test_what_matches(pattern: str, matching: list[str], others: list[str]) -> N
         ("a{2}{3}", "repeated"),
         ("a{1001}", "bounds"),
         ("a{3,2}", "bounds"),
+        ("a{" + "1" * 5000 + "}", "bounds"),  # more digits than Python reads
         ("a(?=b)", "looks around"),
         ("a(?!b)", "looks around"),
         ("(?<=a)b", "looks around"),
@@ -93,11 +96,30 @@ def test_what_a_backtracking_matcher_never_ends_with_takes_no_time() -> None:
     assert time.process_time() - began < 2
 
 
-def test_states_met_are_bounded() -> None:
-    pattern = TopicPattern("(a|b)*a(a|b){12}")  # a deterministic automaton has 8,192 states
+def test_what_matches_nothing_is_not_repeated_a_billion_times() -> None:
+    empty = "(" * 9 + ")" + "{1000})" * 8 + "{1000}"
+    began = time.process_time()
+    for pattern in (empty, "(" + "()" * 10_000 + "){0,1000}", f"a{empty}|(x{{0}}{empty}){{1000}}"):
+        assert TopicPattern(pattern).matches("a" if pattern.startswith("a") else "")
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "matching"), [("(a|b)*a(a|b){12}", 1 << 13), ("(.?){1000}(a|b)*", 1 << 14)]
+)
+def test_states_met_are_bounded(text: str, matching: int) -> None:
+    """A deterministic automaton of the first has 8,192 states, each of the second is large."""
+    pattern = TopicPattern(text)
     names = [f"{number:014b}".replace("0", "a").replace("1", "b") for number in range(1 << 14)]
-    assert sum(map(pattern.matches, names)) == 1 << 13
-    assert len(pattern._steps) < MAX_STATES
+    assert sum(map(pattern.matches, names)) == matching
+    assert sum(map(len, pattern._states)) <= MAX_CACHED_STATES
+
+
+def test_states_of_a_large_pattern_are_bounded() -> None:
+    """A name of 249 letters meets 249 sets of up to 9,000 states each."""
+    pattern = TopicPattern("(.*[ab].{0,999}){9}")
+    assert pattern.matches("aabab" * 49 + "aabb")
+    assert sum(map(len, pattern._states)) <= MAX_CACHED_STATES
 
 
 def test_a_reader_keeps_the_last_patterns() -> None:
@@ -107,3 +129,12 @@ def test_a_reader_keeps_the_last_patterns() -> None:
     for number in range(100):
         read(f"b{number}")
     assert read("a") is not first
+
+
+def test_a_reader_keeps_fewer_patterns_where_they_are_large() -> None:
+    read = pattern_reader()
+    large = [read(f"a{number}" + ".{1000}" * 15) for number in range(10)]
+    is_kept = [read(pattern.text) is pattern for pattern in reversed(large)]
+    assert is_kept[0]
+    assert not is_kept[-1]
+    assert len(large) * large[0].state_count > MAX_KEPT_STATES
