@@ -54,6 +54,7 @@ BACKLOG = 1024
 SENDFILE_CHUNK_BYTES = 1 << 20
 TLS_CHUNK_BYTES = 64 * 1024
 GATHERED_BYTES = 64 * 1024
+GREETING_PART = 8  # of queued.max.request.bytes, beside it
 IDLE_SWEEPS = 20  # in the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
 HANG_UPS_PER_EVENT = 100  # thousands may become idle together, and others have requests
@@ -75,7 +76,7 @@ class Connection:
     __slots__ = (
         "_buffer", "_gathered", "_gathered_bytes", "_is_active", "_loop", "_out", "_pumping",
         "_quiet_sweeps", "_reading", "_server",
-        "_socket", "_writing", "closed", "connection_id", "in_flight", "peer",
+        "_socket", "_turns", "_writing", "closed", "connection_id", "in_flight", "peer",
     )  # fmt: skip
 
     def __init__(
@@ -83,8 +84,11 @@ class Connection:
     ) -> None:
         self._server, self._socket, self._loop = server, sock, server.loop
         self.connection_id, self.peer = connection_id, peer
+        self._turns, memory = server.turns, server.memory
+        if server.greeting_bytes:
+            self._turns, memory = server.greeting_turns, server.greeting_memory
         self._buffer = FrameBuffer(
-            server.greeting_bytes or server.max_frame_bytes, server.memory, server.max_other_bytes
+            server.greeting_bytes or server.max_frame_bytes, memory, server.max_other_bytes
         )
         self._out: deque[Any] = deque()
         self._gathered: list[Any] = []
@@ -123,7 +127,7 @@ class Connection:
                 # the client sends more before it has its answer: it waits in the kernel's buffer
                 self._pause_reading()
                 return
-            if self._buffer.holds_much and not self._server.turns.may_receive(self):
+            if self._buffer.holds_much and not self._turns.may_receive(self):
                 self._pause_reading()
                 return
             view = self._buffer.writable()
@@ -171,9 +175,9 @@ class Connection:
         finally:
             self._pumping = False
             if self._buffer.keep_rest() or (
-                server.turns.holder is self and (self.in_flight or self._out)
+                self._turns.holder is self and (self.in_flight or self._out)
             ):
-                server.turns.on_released(self)
+                self._turns.on_released(self)
             if self._gathered and not self.closed:
                 self._write(self._take_gathered())
 
@@ -190,7 +194,12 @@ class Connection:
 
     def admit(self) -> None:
         """The client has shown who it is: its requests may be as large as any."""
-        self._buffer.max_frame_bytes = self._server.max_frame_bytes
+        server = self._server
+        self._buffer.max_frame_bytes = server.max_frame_bytes
+        if self._turns is not server.turns:
+            self._buffer.move_to(server.memory)
+            self._turns.on_released(self)
+            self._turns = server.turns
 
     def hang_up(self, reason: str) -> None:
         self._server.disconnect(self, reason)
@@ -331,7 +340,7 @@ class Connection:
         self._out.clear()
         self._socket.close()
         self._buffer.drop()
-        self._server.turns.on_released(self)
+        self._turns.on_released(self)
 
 
 def _with_small_slices_read(pieces: Sequence[Any]) -> list[Any]:
@@ -416,6 +425,13 @@ class Server:
         self._tls = broker.config.tls
         self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
         self.turns = ReceiveTurns(self.memory, loop)
+        # clients that have not shown who they are share a part of their own: half requests of
+        # theirs keep nobody else's out
+        most = self.memory.max_bytes
+        self.greeting_memory = ReceiveMemory(
+            most // GREETING_PART if most >= 0 else -1, self.memory.shared
+        )
+        self.greeting_turns = ReceiveTurns(self.greeting_memory, loop)
         self._accepts = True
         socks = [sock] if isinstance(sock, socket.socket) else sock
         self.listeners = {
@@ -453,6 +469,12 @@ class Server:
     def connections(self) -> list[Connection]:
         """Those that are open now."""
         return list(self._connections.values())
+
+    @property
+    def request_memory_bytes(self) -> int:
+        """What requests hold that have not come whole, or wait for a thread."""
+        memory = self.memory
+        return memory.held_bytes + memory.worked_bytes + self.greeting_memory.held_bytes
 
     def _flusher_of(self) -> Flusher:
         return Flusher(self._flushed_in_thread)
@@ -770,6 +792,7 @@ class Server:
         for node_id in self.listeners:
             self.close_listener(node_id)
         self.turns.close()
+        self.greeting_turns.close()
         for timer in (self._timer, self._sweep_timer, self._accept_timer):
             if timer is not None:
                 timer.cancel()

@@ -63,9 +63,10 @@ class ReceiveMemory:
 
     __slots__ = ("_kept", "held_bytes", "max_bytes", "shared", "worked_bytes")
 
-    def __init__(self, max_bytes: int = -1) -> None:
+    def __init__(self, max_bytes: int = -1, shared: memoryview | None = None) -> None:
+        """shared: the buffer of another memory of the same loop; None: one of its own."""
         self.max_bytes = max_bytes
-        self.shared = memoryview(bytearray(SHARED_BYTES))
+        self.shared = memoryview(bytearray(SHARED_BYTES)) if shared is None else shared
         self.held_bytes = self.worked_bytes = 0
         self._kept: list[bytearray] = []
 
@@ -205,6 +206,14 @@ class FrameBuffer:
         if self._own is None:
             self._move_to_own()
         return False
+
+    def move_to(self, memory: ReceiveMemory) -> None:
+        """Have another memory count what is held. Both share one buffer."""
+        assert memory.shared is self._memory.shared
+        if self._own is not None:
+            self._memory.held_bytes -= len(self._own)
+            memory.held_bytes += len(self._own)
+        self._memory = memory
 
     def drop(self) -> None:
         """Forget what is held."""

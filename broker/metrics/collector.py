@@ -119,7 +119,7 @@ class Collector:
             connection_count,
             server.connections_opened,
             broker.purgatory.waiting_count,
-            server.memory.held_bytes + server.memory.worked_bytes,
+            server.request_memory_bytes,
             server.selector.longest_stall_ns(),
             len(broker.metadata.topics),
             len(broker.logs.offline),

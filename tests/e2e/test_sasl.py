@@ -5,6 +5,8 @@ come and go.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +129,24 @@ def test_a_scram_user_made_by_a_client_outlives_a_kill(tmp_path: Path) -> None:
         assert "secret" not in log
         mode = (tmp_path / "data" / "barnabas-users").stat().st_mode
         assert stat.S_IMODE(mode) == 0o600
+
+
+def test_half_requests_of_strangers_keep_no_user_out() -> None:
+    settings = {"queued.max.request.bytes": str(4 << 20)}
+    with (
+        contextlib.ExitStack() as strangers,
+        LocalBroker(users={USER: PASSWORD}, topics=["t"], settings=settings) as broker,
+    ):
+        host, port = broker.bootstrap_servers.split(":")
+        for _ in range(20):
+            stranger = strangers.enter_context(socket.create_connection((host, int(port)), 10))
+            stranger.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                stranger.send((500 << 10).to_bytes(4, "big") + bytes(400 << 10))
+        producer = Producer(confluent(broker, "PLAIN", USER, PASSWORD))
+        for _ in range(3):
+            producer.produce("t", bytes(900_000))
+            assert producer.flush(8) == 0, "it waits for who sent half a request and no more"
 
 
 def test_a_client_without_sasl_is_not_served(broker: LocalBroker) -> None:

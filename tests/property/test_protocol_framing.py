@@ -132,6 +132,20 @@ def test_only_a_produce_may_be_larger_than_other_requests() -> None:
         next_of(999, 1001)
 
 
+@pytest.mark.parametrize("received", [5, 100_000])
+def test_a_buffer_that_moves_is_counted_by_the_other_memory_alone(received: int) -> None:
+    first = ReceiveMemory()
+    second = ReceiveMemory(shared=first.shared)
+    buffer = new_buffer(memory=first)
+    data = framed([bytes(200_000)])
+    feed(buffer, data[:received], received)
+    held = first.held_bytes
+    buffer.move_to(second)
+    assert (first.held_bytes, second.held_bytes) == (0, held)
+    assert feed(buffer, data[received:], 50_000) == [bytes(200_000)]
+    assert (first.held_bytes, second.held_bytes) == (0, 0)
+
+
 def test_a_connection_without_a_part_of_a_request_holds_nothing() -> None:
     memory = ReceiveMemory()
     buffers = [new_buffer(memory=memory) for _ in range(1000)]
