@@ -169,9 +169,7 @@ class Start:
 
     def _fence_after_power_loss(self, now_ms: int) -> None:
         """Fence every transactional producer once: what it believes acknowledged may be gone."""
-        forgets_epochs = not self._recovery.flushes_commits
-        result = self._transactions.on_power_loss(now_ms, forgets_epochs=forgets_epochs)
-        self._runtime.run_transactions(result, now_ms)
+        self._runtime.run_transactions(self._transactions.on_power_loss(now_ms), now_ms)
         for log in self._topics.logs_of(TRANSACTIONS_TOPIC):
             log.flush()
         self._runtime.run_groups(self._groups.on_power_loss(now_ms), now_ms)

@@ -59,11 +59,6 @@ class TransactionRecovery:
         self._ends = broker.transaction_ends
         self._journaled: dict[tuple[str, int], JournaledDecision] = {}
 
-    @property
-    def flushes_commits(self) -> bool:
-        """As `TransactionEnds.flushes_commits`."""
-        return self._ends.flushes_commits
-
     def redo_decisions(self, decisions: Sequence[JournalDecision], now_ms: int) -> None:
         """Append the decisions of the flush journals that their log lacks.
 

@@ -230,20 +230,18 @@ class TransactionCoordinator:
             if transaction.state in PREPARED
         ]
 
-    def on_power_loss(self, now_ms: int, *, forgets_epochs: bool = False) -> Result:
-        """A new epoch for every transactional id, at a start after a power loss.
+    def on_power_loss(self, now_ms: int) -> Result:
+        """Another producer id for every transactional id, at a start after a power loss.
 
         A producer on another machine goes on with its session, of which the broker may have lost
         what was not yet on the disk: a batch that was acknowledged, the record that a partition is
         in the transaction, an abort. So nobody goes on: open transactions are aborted, and every
         producer is fenced once. One that asks for its next epoch (KIP-360) gets it.
 
-        Takes:  forgets_epochs, whether epochs may have been given out that are not in the
-                log: then every transactional id gets another producer id, since its next epoch
-                may be somebody's already. In version 2 it is always so: aborts give epochs, and
-                are not flushed.
+        Each gets another producer id, since the next epoch of its own may be somebody's already:
+        an abort of version 2 gives one, and is not flushed. Such aborts may have come at whatever
+        level of transaction.version, and the broker may have been at another one then.
         """
-        forgets_epochs = forgets_epochs or self.settings.transaction_version >= VERSION_2
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
         for transaction in self._transactions.values():
@@ -253,10 +251,10 @@ class TransactionCoordinator:
                 if transaction.is_epoch_given_out
                 else transaction.last_producer
             )
-            session = WaitingInit(NO_TICKET, goes_on, transaction.timeout_ms, forgets_epochs)
+            session = WaitingInit(NO_TICKET, goes_on, transaction.timeout_ms, takes_new_id=True)
             if is_open:
                 fence = transaction.fenced(goes_on, self._wall.at(now_ms))
-                effects.append(self._decision(fence, session if forgets_epochs else None))
+                effects.append(self._decision(fence, session))
             elif transaction.state in PREPARED:
                 effects.append(SessionAtEnd(transaction.transactional_id, session))
             else:

@@ -168,6 +168,10 @@ class DiskBroker:
         self.broker.on_connected(READER, "192.0.2.9", "192.0.2.1", 9092)
         self._carry_out()
 
+    def set_property(self, name: str, value: str) -> None:
+        """Change a setting, from the next start on."""
+        self._properties[name] = value
+
     def kill(self) -> None:
         """SIGKILL, and a new start."""
         self.disk.kill()

@@ -173,6 +173,26 @@ def test_after_a_power_loss_nobody_goes_on(b: DiskBroker) -> None:
     assert b.end_offset("t", committed=True) == b.end_offset("t")
 
 
+@pytest.mark.parametrize(("level", "next_level"), [(2, 1), (2, 0), (1, 1), (0, 0), (0, 2)])
+def test_after_a_power_loss_nobody_goes_on_at_another_level(level: int, next_level: int) -> None:
+    """An abort of version 2 gives an epoch at each level, and is as little on the disk."""
+    b = DiskBroker(barnabas_features=f"transaction.version={level}")
+    b.topic("t", 2)
+    p = Producer2(b, "txn")
+    p.write("t", 0, b"1")
+    assert p.finish(True) == 0
+    b.sync("/__transaction_state")
+    p.write("t", 0, b"2")
+    assert p.finish(False) == 0
+    assert p.write("t", 0, b"lost") == 0
+    b.set_property("barnabas.features", f"transaction.version={next_level}")
+    b.lose_power()
+    p.reconnect()
+    assert p.write("t", 1, b"3") != 0
+    assert p.finish(True) in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING)
+    assert b.read("t", 1, committed=True) == []
+
+
 def test_a_write_right_after_an_end_waits_for_its_markers(b: DiskBroker) -> None:
     """It is never answered CONCURRENT_TRANSACTIONS, however long the disk takes."""
     p = Producer2(b, "txn")
