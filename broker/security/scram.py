@@ -22,6 +22,7 @@ from typing import NamedTuple
 from barnabas.broker.metadata import ScramCredential
 
 MOST_SHOWN = 100
+LONGEST_MESSAGE = 4096
 FEWEST_ITERATIONS, MOST_ITERATIONS = 4096, 16384
 _NAME = r"(?:[^=,\0]|=2C|=3D)+"
 _VALUE = r"[^,\0]+"
@@ -41,7 +42,7 @@ class AuthenticationError(Exception):
 
 
 def shown(name: str) -> str:
-    """A name that a client says, in the log: its beginning, for it may have half a mebibyte."""
+    """A name that a client says, in the log: its beginning, for it may be long."""
     return name if len(name) <= MOST_SHOWN else f"{name[:MOST_SHOWN]}..."
 
 
@@ -104,6 +105,8 @@ class ScramServer:
         """The answer to the client's next message. Raises: AuthenticationError."""
         if self.is_complete:
             raise AuthenticationError("a message after the last one of the exchange")
+        if len(token) > LONGEST_MESSAGE:  # the first one is kept, of clients that nobody knows yet
+            raise AuthenticationError(f"a message of more than {LONGEST_MESSAGE} bytes")
         try:
             text = token.decode()
         except UnicodeDecodeError as error:

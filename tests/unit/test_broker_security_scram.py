@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.broker.metadata import ScramCredential
 from barnabas.broker.security.scram import (
+    LONGEST_MESSAGE,
     SCRAM_SHA_256,
     SCRAM_SHA_512,
     AuthenticationError,
@@ -59,8 +60,15 @@ def test_a_first_message_that_is_refused(first: str) -> None:
 @pytest.mark.parametrize("first", ["n,,n={0},r=x", "n,a=other,n={0},r=x"])
 def test_a_long_name_is_cut_in_what_is_told(first: str) -> None:
     with pytest.raises(AuthenticationError, match=r"'b{100}[.]{3}'") as caught:
-        server().evaluate(first.format("b" * 300_000).encode())
+        server().evaluate(first.format("b" * 4000).encode())
     assert len(str(caught.value)) < 200
+
+
+def test_a_message_is_kept_of_a_bounded_length_only() -> None:
+    begin = b"n,,n=user,r="
+    with pytest.raises(AuthenticationError, match="more than 4096 bytes"):
+        server().evaluate(begin + b"x" * (LONGEST_MESSAGE + 1 - len(begin)))
+    assert server().evaluate(begin + b"x" * (LONGEST_MESSAGE - len(begin)))
 
 
 @pytest.mark.parametrize(
