@@ -263,7 +263,8 @@ class ConsumerGroups:
         self, group_id: str, member_id: str, value: MemberValue, current: CurrentValue, now_ms: int
     ) -> None:
         key = (timers_of.REBALANCE, group_id, member_id)
-        if current.state is MemberState.UNREVOKED_PARTITIONS:
+        has_to_revoke = current.pending_revocation  # not so one that has left for a while
+        if current.state is MemberState.UNREVOKED_PARTITIONS and has_to_revoke:
             self._timers.schedule(key, now_ms + value.rebalance_timeout_ms)
         else:
             self._timers.cancel(key)

@@ -469,6 +469,27 @@ def test_a_static_member_goes_for_a_while_and_comes_back() -> None:
     assert state(host) == ("Empty", 3, 2)
 
 
+def test_a_static_member_that_went_while_it_gave_partitions_up_keeps_its_session() -> None:
+    """Through a restart, too: what it was to give up is free, and nobody waits for it."""
+    host = new_host()
+    one = Consumer(host, "one", "t", instance_id="i")
+    one.beat()
+    one.take()
+    other = Consumer(host, "other", "t")
+    other.beat()
+    one.beat()
+    assert one.count() == 2
+    one.leave(LEAVE_FOR_A_WHILE)
+    host.restart()
+    host.pass_time(REBALANCE_MS + 1)
+    other.beat()
+    back = Consumer(host, "back", "t", instance_id="i")
+    assert back.beat().error_code == 0
+    assert back.count() == 2
+    other.take()
+    assert other.count() == 2
+
+
 def test_a_static_member_that_does_not_come_back_is_removed_after_its_session() -> None:
     host = new_host()
     first, other = Consumer(host, "first", instance_id="i"), Consumer(host, "other")
