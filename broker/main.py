@@ -788,6 +788,14 @@ def _explain(error: Exception, broker: Any) -> str:
     )
 
 
+def _what_clients_need(config: BrokerConfig) -> str:
+    """What clients have to say on a listener that is not plain; empty where they need nothing."""
+    if config.tls is None and not config.has_sasl:
+        return ""
+    name = ("SASL_" if config.has_sasl else "") + ("PLAINTEXT" if config.tls is None else "SSL")
+    return f"client.properties needs security.protocol={name}, and what docs/SECURITY.md says of it"
+
+
 def _announce(server: Any, broker: Any, began: float, console: Any, *, quiet: bool) -> None:
     where = ",".join(f"{host}:{port}" for host, port in server.addresses)
     if quiet:
@@ -797,12 +805,15 @@ def _announce(server: Any, broker: Any, began: float, console: Any, *, quiet: bo
         return
     took_ms = (time.perf_counter() - began) * 1000
     address = _shown(server.addresses)
+    needs = _what_clients_need(broker.config)
+    kcat = "kcat -F client.properties" if needs else "kcat"
     text = (
         f"barnabas {__version__} listens on {where} "
         f"(ready after {took_ms:.0f} ms, process {os.getpid()})\n"
         f"  data:     {os.path.abspath(broker.config.data_dir)}\n"
-        f"  produce:  echo hello | kcat -b {address} -t greetings -P\n"
-        f"  consume:  kcat -b {address} -t greetings -C -e\n"
+        + (f"  security: {needs}\n" if needs else "")
+        + f"  produce:  echo hello | {kcat} -b {address} -t greetings -P\n"
+        f"  consume:  {kcat} -b {address} -t greetings -C -e\n"
         + (f"  console:  {console.url}\n" if console is not None else "")
         + "  stop:     Ctrl-C"
     )

@@ -1,0 +1,44 @@
+"""What a start prints: commands that work as they stand, or what they need besides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.main import _announce
+from barnabas.certificates import make_certificates
+
+
+@pytest.mark.parametrize(
+    ("protocol", "shown"),
+    [
+        ("PLAINTEXT", None),
+        ("SSL", "security.protocol=SSL,"),
+        ("SASL_PLAINTEXT", "security.protocol=SASL_PLAINTEXT,"),
+        ("SASL_SSL", "security.protocol=SASL_SSL,"),
+    ],
+)
+def test_clients_of_a_protected_listener_are_told_what_they_need(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], protocol: str, shown: str | None
+) -> None:
+    make_certificates(tmp_path)
+    settings = {
+        "listeners": f"{protocol}://127.0.0.1:9092",
+        "log.dirs": str(tmp_path / "data"),
+    }
+    if protocol.endswith("SSL"):
+        settings["ssl.keystore.location"] = str(tmp_path / "broker.pem")
+    config = BrokerConfig.from_properties(settings)
+    config.tls = object() if protocol.endswith("SSL") else None  # type: ignore[assignment]
+    server = SimpleNamespace(addresses=[("127.0.0.1", 9092)])
+    _announce(server, SimpleNamespace(config=config), 0.0, None, quiet=False)
+    text = capsys.readouterr().out
+    if shown is None:
+        assert "kcat -b 127.0.0.1:9092 -t greetings -C" in text
+        assert "security" not in text
+    else:
+        assert shown in text
+        assert "kcat -F client.properties -b 127.0.0.1:9092 -t greetings -C" in text
