@@ -14,7 +14,7 @@ epoch 1 on. The exceptions are three times of day, which only bound how often so
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from barnabas.coordinator import consumer_group_records as records
@@ -59,6 +59,7 @@ class ConsumerGroup:
     epoch: 0 for a group that is not there. owners: who has a partition, be it that it was told to
     give it up. assigned_ms, patterns_ms: when the target assignment was computed, and when patterns
     were looked up; topics_version: of the topics when those of the group were last looked at.
+    lookup: of patterns, while it is under way.
     """
 
     def __init__(self) -> None:
@@ -73,6 +74,7 @@ class ConsumerGroup:
         self.assigned_ms: int | None = None
         self.patterns_ms: int | None = None
         self.patterns_version = NO_TOPICS_VERSION
+        self.lookup: Generator[None, None, dict[str, tuple[str, ...]]] | None = None
         self.topics_version = NO_TOPICS_VERSION
         self._subscribed: frozenset[str] | None = None
 

@@ -13,8 +13,8 @@ Timers, keyed (kind, group, member):
     SYNC       of a classic member that has joined: it is removed
     PATTERNS   the patterns of a group are looked up (without a member)
 
-Patterns are looked up after the answer, in an event of their own, so that no heartbeat waits for
-it; a member gets the topics by a later heartbeat, as with Apache Kafka.
+Patterns are looked up after the answer, in events of their own, a bounded part in each, so that no
+heartbeat waits for it; a member gets the topics by a later heartbeat, as with Apache Kafka.
 
 Source: KIP-848; KIP-1082 (members name themselves); Apache Kafka 4.3's answers where these are
 silent.
@@ -23,7 +23,7 @@ silent.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.coordinator import group_timers as timers_of
@@ -61,6 +61,7 @@ JOINING, LEAVING_FOR_A_WHILE = 0, -2  # member epochs of requests; any other bel
 NO_REBALANCE_TIMEOUT = -1
 FIRST_VERSION_WITH_OWN_ID = 1
 PATTERNS_INTERVAL_MS = 1_000  # between two times that a group's patterns are looked up
+LOOKUP_PAUSE_MS = 40  # so that it takes a fifth of the broker's time at most
 LONGEST_NAME_BYTES = (1 << 15) - 1  # what the key of a record can tell
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1  # KIP-1099
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
@@ -396,35 +397,49 @@ class ConsumerGroups:
             self._timers.schedule(key, max(now_ms, not_before_ms))
 
     def _look_up_patterns(self, group: Group, result: Result, now_ms: int) -> None:
-        consumer = group.require_consumer()
-        consumer.patterns_ms, consumer.patterns_version = now_ms, self._topics.version
+        """Look the group's patterns up, or go on with that; what comes of it holds at its end."""
+        consumer, key = group.require_consumer(), (timers_of.PATTERNS, group.group_id, "")
+        if consumer.lookup is None:
+            consumer.patterns_ms, consumer.patterns_version = now_ms, self._topics.version
+            consumer.lookup = self._matching(_regexes(consumer))
+        try:
+            next(consumer.lookup)
+        except StopIteration as end:
+            found: dict[str, tuple[str, ...]] = end.value
+        else:
+            self._timers.schedule(key, now_ms + LOOKUP_PAUSE_MS)
+            return
+        consumer.lookup = None
         change = GroupChange(group.group_id, consumer, self._topics)
-        names = sorted(self._topics.names())
         has_changed = False
-        regexes = dict.fromkeys(
-            member.subscribed_topic_regex for member in consumer.members.values()
-        )
-        for regex in regexes:
-            if not regex:
+        for regex in _regexes(consumer):
+            topics = found.get(regex)
+            if topics is None:  # it came while the others were looked up
+                self._timers.schedule(key, now_ms + PATTERNS_INTERVAL_MS)
                 continue
-            topics = self._matching(regex, names)
             former = consumer.patterns.get(regex)
             if former is None or former.topics != topics:
                 has_changed = has_changed or topics != (() if former is None else former.topics)
                 change.set_pattern(
                     regex,
-                    PatternValue(topics, self._topics.version, self._context.wall.at(now_ms)),
+                    PatternValue(topics, consumer.patterns_version, self._context.wall.at(now_ms)),
                 )
         if change.records:
             change.raise_epoch_if(has_changed)
         result.records += change.records
 
-    def _matching(self, regex: str, names: Iterable[str]) -> tuple[str, ...]:
-        try:
-            pattern = self._pattern(regex)
-        except InvalidPatternError:  # of a log of Apache Kafka's, which knows more of RE2's syntax
-            return ()
-        return tuple([name for name in names if pattern.matches(name)])
+    def _matching(
+        self, regexes: Iterable[str]
+    ) -> Generator[None, None, dict[str, tuple[str, ...]]]:
+        """The topics that match each pattern."""
+        names = sorted(self._topics.names())
+        found: dict[str, tuple[str, ...]] = {}
+        for regex in regexes:
+            try:
+                found[regex] = yield from self._pattern(regex).matching(names)
+            except InvalidPatternError:
+                found[regex] = ()  # of a log of Apache Kafka's, which knows more of RE2's syntax
+        return found
 
     # --- looking in ------------------------------------------------------------------------------
 
@@ -464,6 +479,12 @@ class ConsumerGroups:
                 if (name := self._topics.name(topic_id)) is not None
             ]
         )
+
+
+def _regexes(consumer: ConsumerGroup) -> list[str]:
+    """The patterns that members of the group have."""
+    regexes = dict.fromkeys(member.subscribed_topic_regex for member in consumer.members.values())
+    return [regex for regex in regexes if regex]
 
 
 def heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import string
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ MAX_STATES = 20_000
 MAX_DEPTH = 200
 MAX_CACHED_STATES = 50_000  # of the automaton, over all sets of them that are kept
 MAX_KEPT_STATES = 100_000  # of all patterns that are remembered
+WORK_BETWEEN_PAUSES = 20_000  # in states that are visited: some 10 ms
 
 _CLASSES = {
     "d": frozenset(string.digits),
@@ -408,6 +409,7 @@ def _is_number(text: str) -> bool:
 
 _ACCEPT = 0
 _States = frozenset[int]
+_NO_STEPS: Mapping[str, _States] = {}
 
 
 @dataclass(slots=True)
@@ -493,6 +495,7 @@ class TopicPattern:
     def __init__(self, text: str) -> None:
         self.text = text
         self._automaton = _Automaton()
+        self._work = 0
         try:
             self._first = self._automaton.build(_Parser(text).parse(), _ACCEPT)
         except RecursionError as error:
@@ -519,20 +522,49 @@ class TopicPattern:
             return _ACCEPT in states
         states = self._start
         for letter in name:
-            steps = self._steps.setdefault(states, {})
-            following = steps.get(letter)
-            if following is None:
-                following = steps[letter] = self._step(states, letter)
-                if self._cached_count > MAX_CACHED_STATES:
-                    self._forget()
-            states = following
+            following = self._steps.get(states, _NO_STEPS).get(letter)
+            states = self._next(states, letter) if following is None else following
             if not states:
                 return False
+        return self._is_accepted(states)
+
+    def matching(self, names: Iterable[str]) -> Generator[None, None, tuple[str, ...]]:
+        """Look up which names match, and pause after each `WORK_BETWEEN_PAUSES`.
+
+        A letter of a name costs as many steps as the pattern has states, where they are new.
+        """
+        found = []
+        for name in names:
+            states = self._start
+            self._work += len(name) // 4
+            for letter in name:
+                following = self._steps.get(states, _NO_STEPS).get(letter)
+                states = self._next(states, letter) if following is None else following
+                if self._work >= WORK_BETWEEN_PAUSES:
+                    self._work = 0
+                    yield
+                if not states:
+                    break
+            if states and self._is_accepted(states):
+                found.append(name)
+        return tuple(found)
+
+    def _is_accepted(self, states: _States) -> bool:
+        """Whether a name that led to these states may end there."""
         accepts = self._accepts.get(states)
         if accepts is None:
             end = self._automaton.closure(tuple(states), is_start=False, is_end=True)
             accepts = self._accepts[states] = _ACCEPT in end
         return accepts
+
+    def _next(self, states: _States, letter: str) -> _States:
+        """The states after a letter, which are remembered."""
+        following = self._step(states, letter)
+        self._steps.setdefault(states, {})[letter] = following
+        self._work += len(states) + len(following)
+        if self._cached_count > MAX_CACHED_STATES:
+            self._forget()
+        return following
 
     def _step(self, states: _States, letter: str) -> _States:
         automaton = self._automaton

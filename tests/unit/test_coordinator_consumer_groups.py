@@ -440,6 +440,24 @@ def test_patterns_are_looked_up_after_a_restart() -> None:
     assert m.given == {"orders.b": [0, 1], "u": [0, 1]}
 
 
+def test_patterns_are_looked_up_bit_by_bit() -> None:
+    """A tick does a part of it, and a pattern that comes meanwhile has its turn after it."""
+    host = new_host()
+    heavy = "([a-z.]?[a-z._]?){500}" * 4
+    m = Consumer(host, "m", "u", subscribed_topic_regex=heavy)
+    m.beat()
+    host.pass_time(0)
+    other = Consumer(host, "other", "u", subscribed_topic_regex="orders.b")
+    other.beat()
+    assert host.coordinator.group("g").consumer.patterns == {}
+    host.pass_time(500)
+    assert set(host.coordinator.group("g").consumer.patterns) == {heavy}
+    host.pass_time(2_000)
+    patterns = host.coordinator.group("g").consumer.patterns
+    assert patterns[heavy].topics == ("orders.a", "orders.b", "t", "u")
+    assert patterns["orders.b"].topics == ("orders.b",)
+
+
 def living_keys(host: GroupHost) -> set[bytes]:
     """The keys that compaction would keep."""
     values = {key: value for _, key, value, _ in host.log if key is not None}
