@@ -10,6 +10,7 @@ Source: KIP-651 (PEM), Apache Kafka's `ssl.*` reference.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -86,8 +87,8 @@ class TlsSocket:
             return self._socket.send(data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
             raise BlockingIOError from error
-        except ssl.SSLZeroReturnError as error:
-            raise ConnectionResetError("the client has hung up") from error
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError) as error:
+            raise ConnectionResetError(errno.ECONNRESET, "the client has hung up") from error
 
     def close(self) -> None:
         """Say goodbye if that takes no waiting, and close."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import os
 import select
@@ -284,6 +286,18 @@ def test_a_client_that_hangs_up(peers: Peers) -> None:
     peers.shake_hands()
     peers.client.close()
     assert peers.receive() == 0
+
+
+def test_a_client_that_hangs_up_amid_an_answer_is_one_that_has_gone(peers: Peers) -> None:
+    """By its number the rim knows that this is no line of the log."""
+    peers.shake_hands()
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            peers.server.send(bytes(1 << 16))
+    peers.client.close()
+    with pytest.raises(OSError) as caught:  # noqa: PT011 (its number is what counts)
+        peers.server.send(bytes(1 << 16))
+    assert caught.value.errno in (errno.EPIPE, errno.ECONNRESET)
 
 
 def test_a_client_without_tls(certs: Path) -> None:
