@@ -28,7 +28,7 @@ from barnabas.coordinator.classic_group import ClassicGroup, State
 from barnabas.coordinator.group import Group as CoordinatorGroup
 from barnabas.coordinator.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.offsets import GroupOffsets
+from barnabas.coordinator.offsets import CommitCheck, GroupOffsets
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.result import Decision, Result
 from barnabas.coordinator.transaction_coordinator import TransactionCoordinator
@@ -968,8 +968,8 @@ def zombies_may_write() -> Iterator[None]:
     tweak=focuses.with_group,
 )
 def group_does_not_fence() -> Iterator[None]:
-    def check(self: GroupCoordinator, *args: Any, **kwargs: Any) -> Code:
-        return Code.NONE
+    def check(self: GroupCoordinator, *args: Any, **kwargs: Any) -> CommitCheck:
+        return CommitCheck(Code.NONE)
 
     with changed(GroupCoordinator, "_check_commit", check):
         yield
@@ -1034,6 +1034,7 @@ def departures_are_put_off() -> Iterator[None]:
     "lost",
     "torn",
     "order",
+    "crashed",
     tweak=focuses.with_new_producers,
 )
 def producer_ids_are_given_twice() -> Iterator[None]:
