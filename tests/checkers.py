@@ -259,6 +259,32 @@ class Access(NamedTuple):
 
 
 @dataclass(slots=True)
+class Holding:
+    """A member has a partition of its own: from when it was told, until it began to give it up, or
+    until its session may be over. after: how many losses of power, or what was taken for one, came
+    before.
+    """
+
+    group: str
+    member: str
+    partition: Partition
+    from_ms: int
+    until_ms: int
+    after: int = 0
+
+
+class TakenCommit(NamedTuple):
+    """A group took a member's offset of a partition. after: as of a `Holding`, when it did."""
+
+    group: str
+    member: str
+    partition: Partition
+    sent_ms: int
+    answered_ms: int
+    after: int = 0
+
+
+@dataclass(slots=True)
 class FinalLog:
     """A log at the very end: what fresh readers of both kinds find.
 
@@ -308,6 +334,9 @@ class History:
     lives: dict[str, list[Life]] = field(default_factory=dict)
     deletions: list[Deletion] = field(default_factory=list)
     accesses: list[Access] = field(default_factory=list)
+    groups_of_consumer_protocol: set[str] = field(default_factory=set)
+    holdings: list[Holding] = field(default_factory=list)
+    taken_commits: list[TakenCommit] = field(default_factory=list)
     consumed: set[tuple[str, Partition, int, bytes]] = field(default_factory=set)
     commits: list[Commit] = field(default_factory=list)
     commits_asked: set[tuple[str, Partition, int]] = field(default_factory=set)
@@ -992,9 +1021,17 @@ def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def may_have_expired(history: History, group: str, from_ms: int, to_ms: int) -> bool:
-    """Whether a group may have been without members for so long that its offsets went."""
+    """Whether a group may have been without members for so long that its offsets went.
+
+    With the consumer protocol the retention of an offset begins with its commit, and only members
+    hold it up, as with Apache Kafka: then the first moment without any may be too long.
+    """
     retention_ms = history.offsets_retention_ms
-    return retention_ms is not None and _was_alone(history, group, from_ms, to_ms, retention_ms)
+    if retention_ms is None:
+        return False
+    if group in history.groups_of_consumer_protocol:
+        retention_ms = 1
+    return _was_alone(history, group, from_ms, to_ms, retention_ms)
 
 
 def _was_alone(history: History, group: str, from_ms: int, to_ms: int, for_ms: int) -> bool:
@@ -1190,7 +1227,7 @@ def check_members(history: History, index: _Index) -> Iterator[Finding]:
 def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Finding]:
     """In order of sending: nobody is let on in an earlier generation than somebody was before, nor
     after it left. A group that has neither members nor offsets goes, and begins anew with its
-    first generation.
+    first generation. With the consumer protocol each member has an epoch of its own.
     """
     by_answered = sorted(by_sent, key=lambda access: access.answered_ms)
     latest: Access | None = None
@@ -1205,7 +1242,8 @@ def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Find
             at += 1
         if access.is_leave:
             continue
-        if latest is not None and access.generation < latest.generation:
+        has_generations = access.group not in history.groups_of_consumer_protocol
+        if has_generations and latest is not None and access.generation < latest.generation:
             expires = history.offsets_retention_ms is not None
             if expires and _was_alone(history, access.group, latest.sent_ms, access.answered_ms, 1):
                 latest = access
@@ -1270,6 +1308,54 @@ def _log(partition: Partition) -> str:
     return f"{partition[0]}-{partition[1]}"
 
 
+def check_owners(history: History, index: _Index) -> Iterator[Finding]:
+    """No partition is two members' own at one time."""
+    for holdings in _by_partition(history).values():
+        latest: Holding | None = None
+        for holding in holdings:
+            if (
+                latest is not None
+                and latest.member != holding.member
+                and latest.after == holding.after
+                and holding.from_ms < min(latest.until_ms, holding.until_ms)
+            ):
+                yield Finding(
+                    "owners",
+                    f"{holding.group}: {_log(holding.partition)} is {holding.member}'s at "
+                    f"{holding.from_ms}, and {latest.member}'s until {latest.until_ms}",
+                )
+            if latest is None or latest.until_ms < holding.until_ms:
+                latest = holding
+
+
+def check_taken_commits(history: History, index: _Index) -> Iterator[Finding]:
+    """No offset is taken of a member that sent it when the partition was another's already."""
+    by_partition = _by_partition(history)
+    for commit in history.taken_commits:
+        for holding in by_partition.get((commit.group, commit.partition), ()):
+            if (
+                holding.member != commit.member
+                and holding.after == commit.after
+                and holding.from_ms < commit.sent_ms
+                and commit.answered_ms < holding.until_ms
+            ):
+                yield Finding(
+                    "owners",
+                    f"{commit.group} took {commit.member}'s offset of {_log(commit.partition)}, "
+                    f"sent at {commit.sent_ms}, and it was {holding.member}'s since "
+                    f"{holding.from_ms}",
+                )
+                break
+
+
+def _by_partition(history: History) -> dict[tuple[str, Partition], list[Holding]]:
+    """The holdings of each group's partition, by their beginnings."""
+    rows: dict[tuple[str, Partition], list[Holding]] = {}
+    for holding in sorted(history.holdings, key=lambda holding: holding.from_ms):
+        rows.setdefault((holding.group, holding.partition), []).append(holding)
+    return rows
+
+
 def kinds_of(findings: Iterable[Finding]) -> list[str]:
     """The kinds, each once, in the order in which they were found."""
     return list(dict.fromkeys(finding.kind for finding in findings))
@@ -1295,4 +1381,6 @@ CHECKERS = (
     check_deleted_topics,
     check_deleted_records,
     check_members,
+    check_owners,
+    check_taken_commits,
 )

@@ -459,7 +459,6 @@ class Storm:
         self.broker = self.open()
         differences("after a clean stop", before, state_of(self.broker))
 
-
     def take_back_offsets_beyond_logs(self) -> None:
         """A client commits what each log has, where it had committed more."""
         groups, topics = self.broker.groups, self.broker.topics

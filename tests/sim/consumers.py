@@ -16,7 +16,7 @@ from barnabas.protocol.messages.offset_commit import (
 )
 from sim import wire
 from sim.clients import Asking, Fenced, Refused
-from sim.group import MOVED_ON, Worker
+from sim.group import Worker
 from sim.network import LOST
 from sim.readers import EARLIEST, OTHER_EPOCH, Reader, last_epoch
 
@@ -227,16 +227,7 @@ class Consumer(Worker):
             for partition, offset in standing.items()
             for index in partition[1:]
         ]
-        call = wire.request(
-            OffsetCommitRequest(
-                group_id=self.group,
-                generation_id_or_member_epoch=self.generation,
-                member_id=self.member_id,
-                group_instance_id=self.instance_id,
-                topics=[OffsetCommitRequestTopic(name=self.topic, partitions=rows)],
-            ),
-            7,
-        )
+        call = self.commit_call(rows)
         asked_ms, life = self.world.loop.now_ms, self.life
         if life is not None:
             history.commits_asked.update((self.group, partition, life) for partition in standing)
@@ -247,7 +238,7 @@ class Consumer(Worker):
         if answer is LOST:
             return False
         code = max(partition.error_code for partition in answer.topics[0].partitions)
-        if code in MOVED_ON:
+        if code in self.moved_on:
             self._stop_if_replaced(code)
             self._was_put_out(code)
             if code == Code.UNKNOWN_MEMBER_ID:
@@ -255,8 +246,21 @@ class Consumer(Worker):
             return False
         self.check(code, "OffsetCommit")
         self._was_let_on(asked_ms)
+        self._note_taken(list(standing), asked_ms)
         history.commits.extend(
             Commit(self.group, partition, offset, life, asked_ms)
             for partition, offset in standing.items()
         )
         return True
+
+    def commit_call(self, rows: list[OffsetCommitRequestPartition]) -> wire.Call:
+        return wire.request(
+            OffsetCommitRequest(
+                group_id=self.group,
+                generation_id_or_member_epoch=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self.instance_id,
+                topics=[OffsetCommitRequestTopic(name=self.topic, partitions=rows)],
+            ),
+            7,
+        )

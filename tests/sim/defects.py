@@ -25,7 +25,11 @@ from barnabas.broker.transaction_end import TransactionEnds
 from barnabas.broker.transaction_recovery import JournaledDecision, TransactionRecovery
 from barnabas.coordinator import transaction_coordinator
 from barnabas.coordinator.classic_group import ClassicGroup, State
+from barnabas.coordinator.consumer_group import ConsumerGroup
+from barnabas.coordinator.consumer_group_change import GroupChange
+from barnabas.coordinator.consumer_groups import ConsumerGroups
 from barnabas.coordinator.group import Group as CoordinatorGroup
+from barnabas.coordinator.group_conversion import GroupConversion
 from barnabas.coordinator.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.offsets import CommitCheck, GroupOffsets
@@ -1050,6 +1054,62 @@ def producer_ids_are_given_twice() -> Iterator[None]:
         changed(ProducerIdAllocator, "__init__", begin),
         changed(ProducerIdAllocator, "skip_used", skip_used),
     ):
+        yield
+
+
+# --- the consumer protocol ------------------------------------------------------------------------
+
+
+@defect(
+    "a partition is assigned before its former owner has given it up",
+    "owners",
+    tweak=focuses.with_consumer_protocol,
+)
+def partitions_have_two_owners() -> Iterator[None]:
+    def is_free(self: GroupChange, member_id: str, topic_id: Any, partition: int) -> bool:
+        return True
+
+    with changed(GroupChange, "_is_free", is_free):
+        yield
+
+
+@defect(
+    "who was a member may commit offsets, in whichever epoch",
+    "owners",
+    "offsets",
+    tweak=focuses.with_consumer_protocol,
+)
+def former_epochs_may_commit() -> Iterator[None]:
+    def check_commit(self: ConsumerGroup, *args: Any, **kwargs: Any) -> CommitCheck:
+        return CommitCheck(Code.NONE)
+
+    with changed(ConsumerGroup, "check_commit", check_commit):
+        yield
+
+
+@defect(
+    "what classic members have is forgotten when their group becomes a consumer group",
+    "owners",
+    tweak=focuses.with_consumer_protocol,
+)
+def conversions_forget_assignments() -> Iterator[None]:
+    def by_id(self: GroupConversion, partitions: Any) -> Any:
+        return {}
+
+    with changed(GroupConversion, "by_id", by_id):
+        yield
+
+
+@defect(
+    "the sessions of a consumer group's members do not begin anew with a start",
+    "stuck",
+    tweak=focuses.with_consumer_protocol,
+)
+def sessions_end_with_a_restart() -> Iterator[None]:
+    def on_loaded(self: ConsumerGroups, group: Any, now_ms: int) -> None:
+        pass
+
+    with changed(ConsumerGroups, "on_loaded", on_loaded):
         yield
 
 

@@ -219,7 +219,10 @@ def with_power_on_unflushed_transactions(scenario: Scenario) -> None:
 
 
 def with_a_clock_set_back(scenario: Scenario) -> None:
+    """Retention goes by the wall clock, so nothing is said of when it may delete."""
     scenario.clock_steps_ms = (-3_600_000,)
+    for configs in scenario.topic_configs.values():
+        configs.pop("retention.ms", None)
 
 
 def with_a_clock_set_back_and_kills(scenario: Scenario) -> None:
@@ -519,6 +522,19 @@ def with_groups(scenario: Scenario) -> None:
     scenario.chaos_ms, scenario.fault_count = 6000, 1
 
 
+def with_consumer_protocol(scenario: Scenario) -> None:
+    """Workers and consumers that speak it, of which some stall or die; classic ones come and go."""
+    with_group(scenario)
+    with_kills(scenario)
+    scenario.consumer_protocol = 0.7
+    scenario.properties["group.consumer.assignment.interval.ms"] = "0"
+    scenario.topics |= {"in": 3, "plain": 2}
+    scenario.workers, scenario.feeders, scenario.leaving = 3, 2, 0.3
+    scenario.idempotent_producers, scenario.remade_topic, scenario.consumers = 1, "", 0
+    scenario.groups = (Group("group 0", "plain", 3, 1500, 0.1, 0.3, False),)
+    scenario.rounds, scenario.chaos_ms, scenario.session_timeout_ms = 6, 6000, 1500
+
+
 def with_a_clock_put_forward(scenario: Scenario) -> None:
     with_group(scenario)
     scenario.clock_steps_ms, scenario.fault_count, scenario.weather = (
@@ -666,6 +682,7 @@ FOCUSES: tuple[Focus, ...] = (
     with_offsets_that_expire,
     with_reused_sequences,
     with_late_batches,
+    with_consumer_protocol,
 )
 
 

@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from checkers import Access, Ending, Partition, Source, ToldOffset
+from checkers import Access, Ending, Holding, Partition, Source, TakenCommit, ToldOffset
 
+from barnabas.coordinator.consumer_protocol import read_assignment, write_assignment
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
@@ -53,7 +55,12 @@ def subscription(topics: list[str]) -> bytes:
 class Worker(TransactionalProducer):
     """One instance: joins the group, and turns records of its share of `inputs` into records of
     `outputs`, offsets in the same transaction.
+
+    moved_on: the codes after which it learns anew what its share is. holdings: of the partitions
+    that are its own.
     """
+
+    moved_on = MOVED_ON
 
     def __init__(
         self,
@@ -78,6 +85,7 @@ class Worker(TransactionalProducer):
         self.heard_ms, self.heard_after = -1, 0
         self.positions: dict[Partition, int] = {}
         self.read_epochs: dict[Partition, int] = {}
+        self.holdings: dict[Partition, Holding] = {}
         self.is_idle = False
         self.stalls = 0
         self.rounds_done = 0
@@ -109,6 +117,7 @@ class Worker(TransactionalProducer):
 
     def join(self) -> Asking:
         """JoinGroup and SyncGroup; True with a share of the partitions, False: try again."""
+        self.end_holdings()
         call = self._join_call()
         answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
         if answer is LOST:
@@ -142,8 +151,9 @@ class Worker(TransactionalProducer):
             return False
         self._was_let_on(asked_ms)
         self._was_heard(asked_ms)
-        numbers = [int(number) for number in bytes(answer.assignment).decode().split(",") if number]
+        numbers = (read_assignment(bytes(answer.assignment)) or {}).get(self.topics[0], [])
         mine = [self.inputs[number] for number in numbers if number < len(self.inputs)]
+        self.hold(mine, asked_ms)
         return (yield from self.fetch_offsets(mine))
 
     def _join_call(self) -> wire.Call:
@@ -211,6 +221,63 @@ class Worker(TransactionalProducer):
         put the member out for a session's time.
         """
         self.heard_ms, self.heard_after = asked_ms, self.world.fences
+        self._replace_other_selves()
+        for holding in self.holdings.values():
+            holding.until_ms = max(holding.until_ms, self._kept_until(asked_ms))
+
+    # --- what is its own -------------------------------------------------------------------------
+
+    def _kept_until(self, heard_ms: int) -> int:
+        """How long a member that is silent from then on may believe that its share is its own."""
+        return heard_ms + min(self.session_timeout_ms, REBALANCE_TIMEOUT_MS)
+
+    def hold(self, partitions: list[Partition], asked_ms: int) -> None:
+        """These are the member's own, says the answer to what it asked then."""
+        world = self.world
+        for partition in partitions:
+            holding = Holding(
+                self.group,
+                self.instance_id or self.name,
+                partition,
+                world.loop.now_ms,
+                self._kept_until(asked_ms),
+                world.fences,
+            )
+            self.holdings[partition] = holding
+            world.history.holdings.append(holding)
+
+    def end_holdings(self, partitions: Iterable[Partition] | None = None) -> None:
+        """From now on these, or all, may be another's."""
+        for partition in list(self.holdings if partitions is None else partitions):
+            holding = self.holdings.pop(partition, None)
+            if holding is not None:
+                holding.until_ms = min(holding.until_ms, self.world.loop.now_ms)
+
+    def _replace_other_selves(self) -> None:
+        """Another process of this instance may be at work still: what it has is this one's."""
+        if self.instance_id is None:
+            return
+        selves = self.world.selves.setdefault((self.group, self.instance_id), [])
+        for other in selves:
+            if other is not self:
+                other.end_holdings()
+        if self not in selves:
+            selves.append(self)
+
+    def _note_taken(self, partitions: list[Partition], asked_ms: int) -> None:
+        """The broker took offsets from the member."""
+        world = self.world
+        world.history.taken_commits.extend(
+            TakenCommit(
+                self.group,
+                self.instance_id or self.name,
+                partition,
+                asked_ms,
+                world.loop.now_ms,
+                world.fences,
+            )
+            for partition in partitions
+        )
 
     def _was_put_out(self, code: int) -> None:
         """An answer says that the group does not know this member. A finding where its session
@@ -218,7 +285,8 @@ class Worker(TransactionalProducer):
 
         While the process stood still nobody was judged whose request lay in the socket when it went
         on. A static member may have been replaced by another process of its name, which has left
-        since: then nobody is known by that name.
+        since: then nobody is known by that name. Asked about offsets, a group of the consumer
+        protocol knows the present id of an instance alone.
         """
         world = self.world
         heard_ms, self.heard_ms = self.heard_ms, -1
@@ -226,9 +294,9 @@ class Worker(TransactionalProducer):
             return
         if world.scenario.moves:
             return  # while it looked for its coordinator a rebalance may have ended without it
-        if (
-            self.instance_id is not None
-            and world.departures.get((self.group, self.instance_id), -1) >= heard_ms
+        if self.instance_id is not None and (
+            world.departures.get((self.group, self.instance_id), -1) >= heard_ms
+            or self.group in world.history.groups_of_consumer_protocol
         ):
             return
         now_ms = world.loop.now_ms
@@ -261,6 +329,7 @@ class Worker(TransactionalProducer):
             members = [MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)]
             call = wire.request(LeaveGroupRequest(group_id=self.group, members=members), 3)
         asked_ms = self.world.loop.now_ms
+        self.end_holdings()
         if self.instance_id is not None:
             self.world.departures[self.group, self.instance_id] = asked_ms
         answer = yield from self.ask(call)
@@ -285,11 +354,13 @@ class Worker(TransactionalProducer):
     def assign(self, answer: Any) -> list[Any]:
         """As the leader: partitions in turn to the members, by their names."""
         members = sorted(member.member_id for member in answer.members)
-        shares: dict[str, list[str]] = {member: [] for member in members}
+        shares: dict[str, list[int]] = {member: [] for member in members}
         for number in range(len(self.inputs)):
-            shares[members[number % len(members)]].append(str(number))
+            shares[members[number % len(members)]].append(number)
         return [
-            SyncGroupRequestAssignment(member_id=member, assignment=",".join(numbers).encode())
+            SyncGroupRequestAssignment(
+                member_id=member, assignment=write_assignment(0, {self.topics[0]: numbers})
+            )
             for member, numbers in shares.items()
         ]
 
@@ -449,7 +520,8 @@ class Worker(TransactionalProducer):
         code = max(p.error_code for t in answer.topics for p in t.partitions)
         if code == 0:
             self._was_let_on(asked_ms)
-        if code in MOVED_ON:
+            self._note_taken(list(moved), asked_ms)
+        if code in self.moved_on:
             self._stop_if_replaced(code)
             self._was_put_out(code)
             self.world.trace("offsets refused", 0, f"{self.name} {name_of(code)}", 0, b"")

@@ -20,6 +20,7 @@ BASE = {
     "group.min.session.timeout.ms": "100",
     "auto.create.topics.enable": "false",
 }
+PLAIN_SHARE = 0.04
 DURABILITY = "barnabas.transaction.durability"
 CLOCK_STANDS = 0
 CLOCK_STEPS_MS = (120_000, -3_600_000, 8 * 86_400_000, -8 * 86_400_000, CLOCK_STANDS)
@@ -86,7 +87,8 @@ class Scenario:
     directory; kafka_was_killed: not stopped. reuses_sequences: what a transactional producer gives
     up when it aborts has no epoch of its own: its sequences are those of what comes next.
     version_2: the chance that a transaction is of version 2 (KIP-890). brokers: how many there are;
-    moves: how often leaders move among them, or one goes and comes.
+    moves: how often leaders move among them, or one goes and comes. consumer_protocol: the chance
+    that a member of a group speaks the consumer protocol (KIP-848), each time that one begins.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -148,6 +150,7 @@ class Scenario:
     version_2: float = 0.0
     brokers: int = 1
     moves: int = 0
+    consumer_protocol: float = 0.0
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
@@ -211,16 +214,23 @@ class Scenario:
 
     @classmethod
     def drawn(cls, rng: random.Random, *, is_plain: bool = False) -> Scenario:
-        """One of the many. is_plain: without what `_draw_more` adds to some."""
+        """One of the many. is_plain: without what `_draw_more` and the like add to most."""
         scenario = cls._drawn(rng)
         more = random.Random()
         more.setstate(rng.getstate())
         if not is_plain:
-            scenario._draw_more(random.Random(more.getrandbits(64)))
-            scenario._draw_wider(random.Random(more.getrandbits(64)))
-            scenario._draw_beginning(random.Random(more.getrandbits(64)))
-            scenario._draw_protocols(random.Random(more.getrandbits(64)))
-            scenario._draw_brokers(random.Random(more.getrandbits(64)))
+            draws = (
+                scenario._draw_more,
+                scenario._draw_wider,
+                scenario._draw_beginning,
+                scenario._draw_protocols,
+                scenario._draw_brokers,
+                scenario._draw_consumer_protocol,
+            )
+            chances = [random.Random(more.getrandbits(64)) for _ in draws]
+            if more.random() >= PLAIN_SHARE:
+                for draw, chance in zip(draws, chances, strict=True):
+                    draw(chance)
         return scenario
 
     def _draw_more(self, rng: random.Random) -> None:
@@ -352,8 +362,7 @@ class Scenario:
         """How transactional producers speak."""
         self.reuses_sequences = rng.random() < 0.35
         self.version_2 = rng.choice((0.0, 0.0, 0.5, 1.0))
-        if not self.version_2:
-            level = rng.choice((0, 1, 2))
+        if not self.version_2 and (level := rng.choice((0, 1, 2))) < 2:  # which is the default
             self.properties["barnabas.features"] = f"transaction.version={level}"
 
     def _draw_brokers(self, rng: random.Random) -> None:
@@ -367,6 +376,24 @@ class Scenario:
         self.brokers, self.moves = 3, moves
         self.meddlers, self.is_audited, self.kafka_epochs = 0, False, 0
         self.properties["barnabas.brokers"] = "3"
+
+    def _draw_consumer_protocol(self, rng: random.Random) -> None:
+        """Members of the consumer protocol, beside classic ones or alone."""
+        if (self.workers or self.groups) and rng.random() < 0.5:
+            self.consumer_protocol = rng.choice((0.3, 0.6, 1.0))
+            self.properties["group.consumer.assignment.interval.ms"] = rng.choice(
+                ("0", "200", "1000")
+            )
+
+    def set_up_consumer_groups(self) -> None:
+        """The broker's sessions are those of classic members, whatever a focus has made of them."""
+        if self.consumer_protocol:
+            self.properties |= {
+                "group.consumer.min.session.timeout.ms": "100",
+                "group.consumer.session.timeout.ms": str(self.session_timeout_ms),
+                "group.consumer.min.heartbeat.interval.ms": "10",
+                "group.consumer.heartbeat.interval.ms": str(self.session_timeout_ms // 3),
+            }
 
     def _draw_rolls_and_partitions(self, rng: random.Random) -> None:
         """More settings that decide to which file a write goes, and when one is rolled."""

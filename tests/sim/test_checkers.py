@@ -9,9 +9,11 @@ from checkers import (
     Ending,
     FinalLog,
     History,
+    Holding,
     Life,
     Source,
     Span,
+    TakenCommit,
     ToldOffset,
     ToldProducer,
     ToldTransaction,
@@ -349,6 +351,51 @@ def test_members_that_left() -> None:
     assert found(history) == ["member"]
 
 
+def test_members_of_the_consumer_protocol_have_epochs_of_their_own() -> None:
+    history = History()
+    history.groups_of_consumer_protocol.add("g")
+    history.accesses += [Access("g", "a", None, 7, 10, 11), Access("g", "b", None, 5, 20, 21)]
+    assert found(history) == []
+    history.accesses += [
+        Access("g", "a", None, 7, 30, 31, is_leave=True),
+        Access("g", "a", None, 7, 40, 41),
+    ]
+    assert found(history) == ["member"], "who left is not let on all the same"
+
+
+def holdings(*rows: tuple[str, int, int, int]) -> History:
+    """Of (member, from, until, losses of power before), all of one partition."""
+    history = History()
+    history.holdings += [Holding("g", name, LOG, *times) for name, *times in rows]
+    return history
+
+
+def test_a_partition_is_one_members_own() -> None:
+    assert found(holdings(("a", 10, 20, 0), ("b", 20, 30, 0), ("a", 30, 40, 0))) == []
+    assert found(holdings(("a", 10, 40, 0), ("a", 20, 30, 0))) == [], "one that was told again"
+    assert found(holdings(("a", 10, 21, 0), ("b", 20, 30, 0))) == ["owners"]
+    assert found(holdings(("b", 20, 30, 0), ("a", 10, 21, 0))) == ["owners"]
+    assert found(holdings(("a", 10, 50, 0), ("a", 12, 15, 0), ("b", 40, 60, 0))) == ["owners"]
+    assert found(holdings(("a", 10, 40, 0), ("b", 20, 30, 1))) == [], "members went with the power"
+    assert found(holdings(("a", 10, 40, 0), ("b", 20, 19, 0))) == [], "over when it was told"
+    other = holdings(("a", 10, 40, 0))
+    other.holdings.append(Holding("h", "b", LOG, 20, 30))
+    assert found(other) == [], "another group's"
+
+
+def test_offsets_are_taken_from_the_one_whose_partition_it_is() -> None:
+    def taken(member: str, sent_ms: int, answered_ms: int, after: int = 0) -> list[str]:
+        history = holdings(("a", 10, 20, 0), ("b", 20, 60, 0))
+        history.taken_commits.append(TakenCommit("g", member, LOG, sent_ms, answered_ms, after))
+        return found(history)
+
+    assert taken("b", 30, 35) == []
+    assert taken("a", 15, 35) == [], "it may have come before the other"
+    assert taken("a", 30, 35) == ["owners"]
+    assert taken("a", 30, 65) == [], "it may have the partition again"
+    assert taken("a", 30, 35, after=1) == []
+
+
 def test_groups_that_commit_what_they_were_given() -> None:
     history = plain()
     history.consumed |= {("g", LOG, 0, b"a"), ("g", LOG, 0, b"b")}
@@ -464,3 +511,7 @@ def test_offsets_go_only_where_nobody_was_there_for_their_retention() -> None:
     assert found(history) == ["told"], "the member was there all the time"
     history.accesses[-1] = Access("g", "b", None, 1, 1590, 1591)
     assert found(history) == [], "another one came, when nothing was left of the group"
+    history.told_offsets[-1] = ToldOffset("g", LOG, -1, False, 550, 551)
+    assert found(history) == ["told"]
+    history.groups_of_consumer_protocol.add("g")
+    assert found(history) == [], "it may have been committed long ago, and nobody was there"

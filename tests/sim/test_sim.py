@@ -9,11 +9,15 @@ import logging
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from checkers import Partition
 
+from barnabas.coordinator.group_conversion import GroupConversion
 from sim import focuses
 from sim.disk import Refusal
 from sim.focuses import drawn_focus
@@ -54,6 +58,7 @@ SETTINGS_DRAWN = {
     "delete.retention.ms": 3,
     "compression.type": 4,
     "offsets.retention.check.interval.ms": 2,
+    "group.consumer.assignment.interval.ms": 3,
 }
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -198,14 +203,15 @@ def test_schedules_are_of_many_kinds() -> None:
     assert {scenario.most_in_flight for scenario in drawn} == {1, 2, 3, 4, 5}
     assert {acks for scenario in drawn for acks in scenario.plain_acks} == {-1, 0, 1}
     assert {scenario.session_timeout_ms for scenario in drawn} == {400, 900, 1500, 2500}
-    assert {len(scenario.groups) for scenario in drawn} == {0, 1, 2, 3}
     assert any(scenario.is_audited for scenario in drawn)
     assert any(scenario.ids_expire for scenario in drawn)
     assert any(scenario.retention_ms for scenario in drawn)
     many = [Scenario.drawn(random.Random(seed)) for seed in range(600)]
+    assert {len(scenario.groups) for scenario in many} == {0, 1, 2, 3}
     assert {scenario.kafka_epochs for scenario in many} == {0, 1, 3, 40}
     assert any(scenario.kafka_was_killed for scenario in many)
     assert {scenario.offsets_retention_ms for scenario in many} == {None, 600, 1500}
+    assert {scenario.consumer_protocol for scenario in many} == {0.0, 0.3, 0.6, 1.0}
     assert {scenario.fsync_ms for scenario in many} == {0, 6, 60}
     for name, count in SETTINGS_DRAWN.items():
         values = {
@@ -255,6 +261,38 @@ def test_groups_meet_their_former_selves() -> None:
     )
     left = [run_seed(seed, tweak=focuses.with_departures).history.accesses for seed in range(6)]
     assert any(access.is_leave for accesses in left for access in accesses)
+
+
+def test_members_speak_both_protocols_in_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions change hands, groups change their protocol both ways, and offsets are taken, in
+    transactions and outside; no partition is two members' own.
+    """
+    changes = Counter[str]()
+
+    def counting(name: str) -> None:
+        method = getattr(GroupConversion, name)
+
+        def count(self: GroupConversion, *args: Any) -> Any:
+            answer = method(self, *args)
+            changes[name] += name == "downgrade" or bool(answer)
+            return answer
+
+        monkeypatch.setattr(GroupConversion, name, count)
+
+    counting("upgraded")
+    counting("downgrade")
+    reports = [run_seed(seed, tweak=focuses.with_consumer_protocol) for seed in range(12)]
+    assert [told(report) for report in reports if report.findings] == []
+    assert changes["upgraded"] > 3
+    assert changes["downgrade"] > 3
+    owners: dict[tuple[int, str, Partition], set[str]] = {}
+    for report in reports:
+        for holding in report.history.holdings:
+            key = report.seed, holding.group, holding.partition
+            owners.setdefault(key, set()).add(holding.member)
+    assert sum(len(names) for names in owners.values()) > 2 * len(owners)
+    taken = Counter(commit.group for report in reports for commit in report.history.taken_commits)
+    assert min(taken["group"], taken["group 0"]) > 30, taken
 
 
 def test_topics_are_deleted_and_made_again_while_they_are_used() -> None:

@@ -9,6 +9,7 @@ import hashlib
 import random
 import sys
 import traceback
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -21,6 +22,7 @@ from sim.administrator import Administrator
 from sim.auditor import Auditor
 from sim.brokers import Bundle, Unled, move_leaders
 from sim.clients import Asking, Fenced, Refused
+from sim.consumer_protocol import ConsumerProtocolConsumer, ConsumerProtocolWorker
 from sim.consumers import Consumer
 from sim.disk import Crash
 from sim.focuses import drawn_focus
@@ -70,6 +72,7 @@ class World:
             tweak = drawn_focus(seed)
         if tweak is not None:
             tweak(self.scenario)
+        self.scenario.set_up_consumer_groups()
         topics = self.scenario.topics
         self.scenario.groups = tuple(
             group for group in self.scenario.groups if group.topic in topics
@@ -105,6 +108,8 @@ class World:
             group.topic: self.scenario.partitions_of(group.topic) for group in self.scenario.groups
         }
         self.departures: dict[tuple[str, str], int] = {}
+        self.selves: dict[tuple[str, str], list[Worker]] = {}
+        self.topic_ids: dict[str, uuid.UUID] = {}
         self.is_draining = self.is_over = self._is_powerless = False
         self._mistaken_losses = 0
         self._digest = hashlib.blake2b(digest_size=12)
@@ -492,6 +497,7 @@ class World:
             broker.topics.create_topic(
                 name, count, scenario.topic_configs.get(name, {}), now_ms=self.node.now_ms()
             )
+        self.topic_ids = {name: topic.topic_id for name, topic in broker.metadata.topics.items()}
         self._set_off_writers()
         if scenario.kafka_epochs:
             self.loop.run_until(START_MS + self.rng.randint(200, 1000))
@@ -657,7 +663,8 @@ class World:
         scenario, rng = self.scenario, self.rng
         instance = 0
         while not self.is_over:
-            worker = Worker(
+            kind = ConsumerProtocolWorker if self._chooses_consumer_protocol() else Worker
+            worker = kind(
                 self,
                 f"w{number}.{instance}",
                 f"w{number}.{instance % 2}" if scenario.is_static else f"w{number}",
@@ -707,7 +714,8 @@ class World:
         rng = self.rng
         instance = 0
         while not self.is_over:
-            consumer = Consumer(
+            kind = ConsumerProtocolConsumer if self._chooses_consumer_protocol() else Consumer
+            consumer = kind(
                 self,
                 f"{group.name}.{number}.{instance}",
                 group.name,
@@ -726,6 +734,10 @@ class World:
             retention_ms = self.scenario.offsets_retention_ms
             if retention_ms is not None and not self.is_draining and rng.random() < 0.5:
                 yield rng.randint(retention_ms // 2, 3 * retention_ms)
+
+    def _chooses_consumer_protocol(self) -> bool:
+        share = self.scenario.consumer_protocol
+        return share > 0 and self.rng.random() < share
 
     def _make_peace(self) -> None:
         self.trace("peace", 0, "", 0, b"")
