@@ -203,6 +203,12 @@ class Connection:
             self._log_in()
         self._is_proven = False  # this much a broker answers to everybody
 
+    def _asks_for_no_login(self) -> ClientError:
+        return ClientError(
+            f"{self.address} asks for no login there: give kafka.security.protocol without SASL_, "
+            "or another port"
+        )
+
     def _log_in(self) -> None:
         """Log in by SaslHandshake and SaslAuthenticate.
 
@@ -210,12 +216,11 @@ class Connection:
         """
         security = self._options.security
         if SaslHandshakeRequest.API_KEY not in self._versions:
-            raise ClientError(
-                f"{self.address} asks for no login there: give kafka.security.protocol without "
-                "SASL_, or another port"
-            )
+            raise self._asks_for_no_login()
         assert security.mechanism is not None
         handshake = self.request(SASL_HANDSHAKE, SaslHandshakeRequest(security.mechanism))
+        if handshake.error_code == Code.ILLEGAL_SASL_STATE:  # of a listener without SASL
+            raise self._asks_for_no_login()
         if handshake.error_code == Code.UNSUPPORTED_SASL_MECHANISM:
             has = ", ".join(handshake.mechanisms) or "none"
             raise ClientError(

@@ -233,13 +233,7 @@ class GuardedListener:
                     self.expired += 1
                     return
             _send(broker, frame)
-            answer = _receive(broker)
-            _send(
-                client,
-                self._with_sasl(answer, version)
-                if self.sasl is not None and api_key == API_VERSIONS
-                else answer,
-            )
+            _send(client, _receive(broker))
 
     def _authenticate(self, login: Login, body: bytes, version: int) -> tuple[bytes, bool]:
         assert self.sasl is not None
@@ -253,17 +247,6 @@ class GuardedListener:
             error_code=code, error_message=message, auth_bytes=answer, session_lifetime_ms=lifetime
         )
         return response.encode(version=version), bool(code)
-
-    def _with_sasl(self, answer: bytes, version: int) -> bytes:
-        """The broker's ApiVersions with those of logins. int32 correlation_id, int16 error_code, [
-        int16 key, int16 min, int16 max ]
-        """
-        assert version == 0, "only the form of version 0 is known here"
-        (count,) = struct.unpack_from(">i", answer, 6)
-        logins = struct.pack(
-            ">hhhhhh", SaslHandshakeRequest.API_KEY, 0, 1, SaslAuthenticateRequest.API_KEY, 0, 2
-        )
-        return answer[:6] + struct.pack(">i", count + 2) + answer[10:] + logins
 
 
 def _header(correlation_id: int, tagged: bool) -> bytes:
