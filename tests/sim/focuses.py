@@ -484,6 +484,7 @@ def with_growth(scenario: Scenario) -> None:
 
 def with_static_members(scenario: Scenario) -> None:
     with_group(scenario)
+    scenario.consumer_protocol = 0.0
     scenario.is_static, scenario.twins, scenario.fault_count = True, 0.8, 1
 
 
