@@ -24,6 +24,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from barnabas import LocalBroker
 from barnabas.control import ControlError
 
+pytestmark = pytest.mark.e2e
+
 NODES = (1, 2, 3)
 
 
