@@ -8,6 +8,7 @@ import select
 import socket
 import struct
 
+import pytest
 from helpers.e2e_clients import create_named_topic
 from helpers.our_messages import request_frame
 
@@ -20,6 +21,8 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
+
+pytestmark = pytest.mark.e2e
 
 TIME_MS = 1_700_000_000_000
 

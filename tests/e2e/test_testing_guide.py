@@ -143,7 +143,7 @@ def test_the_cookbook(tmp_path: Path, half: int) -> None:
     (tmp_path / "test_cookbook.py").write_text("\n\n".join([shared, *chosen]))
     said = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".")
     assert "passed" in said
-    assert len(recipes) == 13
+    assert len(recipes) == 16
 
 
 def test_with_unittest(tmp_path: Path) -> None:

@@ -166,11 +166,14 @@ def check_that_nothing_is_missing(
         assert log.topic_id == TOPIC_ID
     for pid, sent in LAST.items():
         for sequence, count in sent:
-            info = log.append(
-                batch([b"again"] * count, pid=pid, epoch=0, seq=sequence, transactional=pid == 6),
-                now_ms=NOW_MS,
-            )
-            assert info.duplicate
+            value = b"%c%d" % (b"i"[0] if pid == 5 else b"t"[0], sequence // count)
+            again = batch([value] * count, pid=pid, epoch=0, seq=sequence, transactional=pid == 6)
+            if pid == 5:
+                assert log.append(again, now_ms=NOW_MS).duplicate
+                continue
+            with pytest.raises(KafkaError) as refused:  # its transaction has ended
+                log.append(again, now_ms=NOW_MS)
+            assert refused.value.code == Code.UNKNOWN_PRODUCER_ID
     assert log.end_offset_for_epoch(0) == (0, offsets[2])
 
 

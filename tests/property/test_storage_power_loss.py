@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import random
 
+import pytest
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, committed_values, values_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
+from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
 from barnabas.storage.log_manager import LogManager
@@ -89,10 +91,15 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
         if entry is not None and entry.batches:
             last = entry.batches[-1]
             assert last.last_offset in found
-            assert log.append(
-                batch([b"x"], pid=1, epoch=0, seq=last.first_sequence, transactional=True),
-                now_ms=now_ms,
-            ).duplicate
+            offsets = range(last.first_offset, last.last_offset + 1)
+            values = [found[offset] or b"" for offset in offsets]
+            again = batch(values, pid=1, epoch=0, seq=last.first_sequence, transactional=True)
+            if 0 <= entry.txn_first_offset <= last.first_offset:
+                assert log.append(again, now_ms=now_ms).duplicate
+            else:
+                with pytest.raises(KafkaError) as refused:  # its transaction has ended
+                    log.append(again, now_ms=now_ms)
+                assert refused.value.code == Code.UNKNOWN_PRODUCER_ID
         log.flush()
 
 
