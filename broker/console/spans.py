@@ -309,7 +309,9 @@ class _Walk:
     def _end(self, header: BatchHeader, is_commit: bool) -> int:
         """Take in a marker: it ends what is under way of its producer, if any of that is shown."""
         fate = COMMITTED if is_commit else ABORTED
-        first_offset = self._aborting.pop(header.producer_id, -1)
+        aborted_from = self._aborting.pop(header.producer_id, -1)
+        # a commit ends none that was aborted: that one's marker stands before the strip
+        first_offset = -1 if is_commit else aborted_from
         latest = self._latest.get(header.producer_id)
         if latest is not None and self._transactions[latest].marker_offset < 0:
             ended = self._transactions[latest]
