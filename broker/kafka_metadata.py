@@ -1,5 +1,5 @@
-"""What Apache Kafka's own metadata log says of topics: their settings, when a log directory is
-taken over from it.
+"""What Apache Kafka's own metadata log says of topics (their settings), users and ACLs, when a log
+directory is taken over from it.
 
 In KRaft mode Kafka keeps topics and settings in the directory `__cluster_metadata-0` beside the
 logs: segments of v2 batches, as in any log, and now and then `<20 digits of the end offset>-<10
@@ -13,7 +13,11 @@ offset. A record's value:
      2  Topic              name: string, topic_id: uuid
      4  Config             resource_type: int8 (2: topic, 4: broker), resource_name: string, name: string, value: string or null (removed)
      9  RemoveTopic        topic_id: uuid
+    11  UserScramCredential        name: string, mechanism: int8, salt: bytes, stored_key: bytes, server_key: bytes, iterations: int32
     15  ProducerIds        broker_id: int32, broker_epoch: int64, next_producer_id: int64
+    18  AccessControlEntry         id: uuid, resource_type: int8, resource_name: string, pattern_type: int8, principal: string, host: string, operation: int8, permission_type: int8
+    19  RemoveAccessControlEntry   id: uuid
+    22  RemoveUserScramCredential  name: string, mechanism: int8
     23 24 25               what comes between a begin (23) and an abort (25) never was; an end (24) makes it hold
 
 Nothing is written to it. Source: the message schemas that Apache Kafka 3.9 publishes; KIP-631
@@ -28,12 +32,18 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
 from barnabas.broker.config import TOPIC_SETTINGS, ConfigError, Setting
+from barnabas.broker.metadata import Acl, ScramCredential
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import MAGIC, batches_in, computed_crc, records_of
 from barnabas.storage.disk import Disk
 
 DIRECTORY = "__cluster_metadata-0"
 TOPIC, CONFIG, REMOVE_TOPIC, PRODUCER_IDS, BEGIN, END, ABORT = 2, 4, 9, 15, 23, 24, 25
+SCRAM_CREDENTIAL, ACL, REMOVE_ACL, REMOVE_SCRAM_CREDENTIAL = 11, 18, 19, 22
+_READ_IN_VERSION_0 = frozenset((
+    TOPIC, CONFIG, REMOVE_TOPIC, PRODUCER_IDS,
+    SCRAM_CREDENTIAL, ACL, REMOVE_ACL, REMOVE_SCRAM_CREDENTIAL,
+))  # fmt: skip
 OF_TOPIC, OF_BROKER = 2, 4
 _FRAME_VERSIONS = (0, 1)
 _SEGMENT = re.compile(r"(\d{20})\.log")
@@ -47,14 +57,17 @@ class UnreadableMetadata(Exception):
 
 
 class KafkaMetadata:
-    """Topics and settings as of the end of a metadata log.
+    """Topics, settings, users and ACLs as of the end of a metadata log.
 
-    next_producer_id: the first that no broker of Kafka's can have given out.
+    next_producer_id: the first that no broker of Kafka's can have given out. scram_credentials: by
+    (user, mechanism's number). acls: by id.
     """
 
     def __init__(self) -> None:
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.next_producer_id = 0
+        self.scram_credentials: dict[tuple[str, int], ScramCredential] = {}
+        self.acls: dict[uuid.UUID, Acl] = {}
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
 
     def topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
@@ -119,6 +132,25 @@ class KafkaMetadata:
             for name in [name for name, own_id in self.topic_ids.items() if own_id == topic_id]:
                 del self.topic_ids[name]
                 self._configs.pop((OF_TOPIC, name), None)
+        else:
+            self._take_security(fields)
+
+    def _take_security(self, fields: _Fields) -> None:
+        if fields.api_key == ACL:
+            acl_id = fields.uuid()
+            self.acls[acl_id] = Acl(
+                fields.int8(), fields.string() or "", fields.int8(), fields.string() or "",
+                fields.string() or "", fields.int8(), fields.int8(),
+            )  # fmt: skip
+        elif fields.api_key == REMOVE_ACL:
+            self.acls.pop(fields.uuid(), None)
+        elif fields.api_key == SCRAM_CREDENTIAL:
+            user = fields.string() or "", fields.int8()
+            self.scram_credentials[user] = ScramCredential(
+                fields.bytes(), fields.bytes(), fields.bytes(), fields.int32()
+            )
+        elif fields.api_key == REMOVE_SCRAM_CREDENTIAL:
+            self.scram_credentials.pop((fields.string() or "", fields.int8()), None)
 
 
 class _Fields:
@@ -127,9 +159,7 @@ class _Fields:
     def __init__(self, value: bytes) -> None:
         self._value, self._at = value, 0
         frame_version, self.api_key, version = self.varint(), self.varint(), self.varint()
-        if frame_version not in _FRAME_VERSIONS or (
-            version and self.api_key in (TOPIC, CONFIG, REMOVE_TOPIC, PRODUCER_IDS)
-        ):
+        if frame_version not in _FRAME_VERSIONS or (version and self.api_key in _READ_IN_VERSION_0):
             raise UnreadableMetadata(
                 f"a record has the frame version {frame_version}, the api key {self.api_key} and "
                 f"the version {version}"
@@ -156,6 +186,9 @@ class _Fields:
     def int8(self) -> int:
         return int.from_bytes(self._bytes(1), signed=True)
 
+    def int32(self) -> int:
+        return int.from_bytes(self._bytes(4), signed=True)
+
     def int64(self) -> int:
         return int.from_bytes(self._bytes(8), signed=True)
 
@@ -164,6 +197,9 @@ class _Fields:
 
     def uuid(self) -> uuid.UUID:
         return uuid.UUID(bytes=self._bytes(16))
+
+    def bytes(self) -> bytes:
+        return self._bytes(max(0, self.varint() - 1))
 
     def string(self) -> str | None:
         length = self.varint()

@@ -18,6 +18,8 @@ A journal is a file of frames, each appended by one write and flushed before it 
     group_configs    name, configs                           the settings of a group, whole; none: it has none
     features         levels, epoch                           the finalised features, whole
     scram_credential user, mechanism (number), credential    salt, stored key, server key, iterations; nil: it is gone
+    acl              id (16 bytes), acl                      the fields of Kafka's AccessControlEntryRecord in their order
+    acl_removed      id
     producer_ids     next                                    ids below it may be in use
     changes          changes                                 several of these, which hold together or not at all
 
@@ -66,6 +68,20 @@ class ScramCredential(NamedTuple):
     iterations: int
 
 
+class Acl(NamedTuple):
+    """What a principal may or may not do, as Kafka's AccessControlEntryRecord has it. Numbers are
+    those of the protocol (KIP-140, KIP-290).
+    """
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
 @dataclass(slots=True)
 class Topic:
     """A topic. configs: what is set on it, as text; the rest is the broker's default. replicas: of
@@ -106,6 +122,7 @@ class ClusterMetadata:
         self.broker_default_configs: dict[str, str] = {}
         self.client_metrics: dict[str, dict[str, str]] = {}
         self.scram_credentials: dict[tuple[str, int], ScramCredential] = {}
+        self.acls: dict[uuid.UUID, Acl] = {}
         self.group_configs: dict[str, dict[str, str]] = {}
         self.feature_levels: dict[str, int] = {}
         self.features_epoch = -1
@@ -289,6 +306,19 @@ class ClusterMetadata:
             self._take_scram_credential(key, credential)
         self._maybe_rewrite()
 
+    def add_acls(self, acls: Mapping[uuid.UUID, Acl]) -> None:
+        """Keep ACLs by id, with one flush."""
+        self._append(*(_acl_frame(acl_id, acl) for acl_id, acl in acls.items()))
+        self.acls.update(acls)
+        self._maybe_rewrite()
+
+    def remove_acls(self, ids: Sequence[uuid.UUID]) -> None:
+        """Forget ACLs, with one flush."""
+        self._append(*({"kind": "acl_removed", "id": acl_id.bytes} for acl_id in ids))
+        for acl_id in ids:
+            del self.acls[acl_id]
+        self._maybe_rewrite()
+
     def set_group_configs(self, name: str, configs: dict[str, str]) -> None:
         """Keep the settings of a group, whole; none: it has none."""
         self._append(_group_configs_frame(name, configs))
@@ -465,6 +495,10 @@ class ClusterMetadata:
                     (body["user"], body["mechanism"]),
                     None if kept is None else ScramCredential(*kept),
                 )
+            elif kind == "acl":
+                self.acls[uuid.UUID(bytes=body["id"])] = Acl(*body["acl"])
+            elif kind == "acl_removed":
+                self.acls.pop(uuid.UUID(bytes=body["id"]), None)
             elif kind == "producer_ids":
                 self.next_producer_id = max(self.next_producer_id, body["next"])
             elif kind == "header":
@@ -500,6 +534,7 @@ class ClusterMetadata:
             + len(self.deletions)
             + len(self.client_metrics)
             + len(self.scram_credentials)
+            + len(self.acls)
             + len(self.group_configs)
             + 5
         )
@@ -520,6 +555,7 @@ class ClusterMetadata:
         frames += [
             _scram_frame(key, credential) for key, credential in self.scram_credentials.items()
         ]
+        frames += [_acl_frame(acl_id, acl) for acl_id, acl in self.acls.items()]
         frames += [
             _group_configs_frame(name, configs) for name, configs in self.group_configs.items()
         ]
@@ -558,6 +594,10 @@ def _scram_frame(key: tuple[str, int], credential: ScramCredential | None) -> di
     return {
         "kind": "scram_credential", "user": user, "mechanism": mechanism, "credential": kept,
     }  # fmt: skip
+
+
+def _acl_frame(acl_id: uuid.UUID, acl: Acl) -> dict[str, Any]:
+    return {"kind": "acl", "id": acl_id.bytes, "acl": list(acl)}
 
 
 def _features_frame(levels: Mapping[str, int], epoch: int) -> dict[str, Any]:

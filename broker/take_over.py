@@ -1,7 +1,8 @@
 """The take-over of a data directory of Apache Kafka's.
 
 Topics that only directories tell of are journaled, with their settings where Kafka's metadata log
-is there to tell them; producer ids that it reserved are not given out again.
+is there to tell them; producer ids that it reserved are not given out again. Users' SCRAM
+credentials and ACLs are taken over with the first topics.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from barnabas.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from barnabas.broker.kafka_metadata import KafkaMetadata, read_kafka_metadata, usable_configs
 
 if TYPE_CHECKING:
+    from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.outbox import Ids
     from barnabas.broker.topics import TopicRegistry
     from barnabas.coordinator.producer_ids import ProducerIdAllocator
@@ -39,6 +41,7 @@ def take_over_topics(
     kafka = read_kafka_metadata(logs.disk, logs.data_dir)
     refused: dict[str, None] = {}
     if kafka is not None:
+        _take_over_security(kafka, metadata)
         refused.update(dict.fromkeys(_take_over_broker_configs(kafka, topics, node_id)))
         if kafka.next_producer_id > metadata.next_producer_id:
             metadata.set_next_producer_id(kafka.next_producer_id)  # the next start does not ask
@@ -53,6 +56,31 @@ def take_over_topics(
     if refused:
         logger.warning(
             "settings in Kafka's metadata log that are not taken over: %s", "; ".join(refused)
+        )
+
+
+def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None:
+    """Journal Kafka's users and ACLs, unless the journal has topics: it has its own by then, and
+    what was removed from it does not come back.
+    """
+    if metadata.topics:
+        return
+    users = {
+        key: credential
+        for key, credential in kafka.scram_credentials.items()
+        if key not in metadata.scram_credentials
+    }
+    acls = {acl_id: acl for acl_id, acl in kafka.acls.items() if acl_id not in metadata.acls}
+    if users:
+        metadata.set_scram_credentials(users)
+    if acls:
+        metadata.add_acls(acls)
+    if users or acls:
+        logger.info(
+            "taking over the users (%d SCRAM credentials) and ACLs (%d) that Kafka's metadata log "
+            "has",
+            len(users),
+            len(acls),
         )
 
 

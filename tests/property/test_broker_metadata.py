@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
 from barnabas.broker import metadata as module
-from barnabas.broker.metadata import ClusterMetadata, JournalError
+from barnabas.broker.metadata import Acl, ClusterMetadata, JournalError
 
 PATH = "/data/journal"
 NAMES = ("a", "b.c", "__consumer_offsets", "lang" * 40)
@@ -38,6 +38,8 @@ changes = st.lists(
         st.tuples(st.just("every broker"), configs),
         st.tuples(st.just("client metrics"), st.sampled_from(NAMES), configs),
         st.tuples(st.just("ids")),
+        st.tuples(st.just("allow"), st.integers(1, 3)),
+        st.tuples(st.just("disallow"), st.integers(1, 3)),
     ),
     max_size=25,
 )
@@ -62,8 +64,13 @@ def state_of(metadata: ClusterMetadata) -> State:
         "own": metadata.broker_configs,
         "default": metadata.broker_default_configs,
         "metrics": metadata.client_metrics,
+        "acls": metadata.acls,
     }
     return topics, copy.deepcopy(dynamic), metadata.next_producer_id
+
+
+def acl_of(number: int) -> Acl:
+    return Acl(2, f"t{number}", 3, "User:ann", "*", 3, 3)
 
 
 class Model:
@@ -71,7 +78,7 @@ class Model:
 
     def __init__(self) -> None:
         self.topics: dict[str, tuple[uuid.UUID, int, dict[str, str]]] = {}
-        self.dynamic: dict[str, Any] = {"own": {}, "default": {}, "metrics": {}}
+        self.dynamic: dict[str, Any] = {"own": {}, "default": {}, "metrics": {}, "acls": {}}
         self.next_producer_id = 0
         self._made = 0
 
@@ -114,6 +121,15 @@ class Model:
             self.dynamic["metrics"].pop(name, None)
             self.dynamic["metrics"] |= {name: arguments[1]} if arguments[1] else {}
             metadata.set_client_metrics(name, arguments[1])
+        elif kind == "allow":
+            acls = {uuid.UUID(int=n): acl_of(n) for n in range(arguments[0])}
+            self.dynamic["acls"].update(acls)
+            metadata.add_acls(acls)
+        elif kind == "disallow":
+            ids = list(self.dynamic["acls"])[: arguments[0]]
+            for acl_id in ids:
+                del self.dynamic["acls"][acl_id]
+            metadata.remove_acls(ids)
         elif kind == "ids":
             self.next_producer_id += 1000
             metadata.set_next_producer_id(self.next_producer_id)

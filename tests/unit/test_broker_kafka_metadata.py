@@ -16,6 +16,7 @@ from helpers.admin_host import CountedIds
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.kafka_metadata import DIRECTORY, read_kafka_metadata
+from barnabas.broker.metadata import Acl, ScramCredential
 from barnabas.broker.opening import open_broker
 from barnabas.protocol.records import NewRecord, encode_batch, read_header, set_offset_and_epoch
 from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, RECOVERY_POINT_NAME
@@ -54,6 +55,21 @@ def config(resource: str, name: str, value: str | None, kind: int = 2) -> bytes:
 
 def removed(topic_id: uuid.UUID) -> bytes:
     return record(9, topic_id.bytes)
+
+
+def scram(user: str, mechanism: int, iterations: int) -> bytes:
+    secrets = b"".join(varint(len(one) + 1) + one for one in (b"salt", b"stored", b"server"))
+    return record(
+        11, string(user) + bytes([mechanism]) + secrets + iterations.to_bytes(4, signed=True)
+    )
+
+
+def acl(acl_id: uuid.UUID, name: str, principal: str) -> bytes:
+    """ALLOW (3) READ (3) of the topics (2) that begin so (4)."""
+    return record(
+        18,
+        acl_id.bytes + b"\2" + string(name) + b"\4" + string(principal) + string("*") + b"\3\3",
+    )
 
 
 BEGIN, END, ABORT = record(23, string("why")), record(24, b""), record(25, string(None))
@@ -268,6 +284,34 @@ def test_brokers_defaults_of_topics_are_taken_over_once(kafka_directory: Path) -
     )
     log = broker.topics.partition("plain", 0)
     assert log is not None and (log.config.retention_ms, log.config.segment_bytes) == (-1, 5000)
+
+
+def test_users_and_acls_are_taken_over_with_the_first_topics(
+    kafka_directory: Path, tmp_path: Path
+) -> None:
+    shutil.move(kafka_directory / "txn-0", tmp_path / "txn-0")
+    metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
+    assert metadata is not None
+    values = [topic(name, topic_id) for name, topic_id in metadata.topic_ids.items()]
+    values += [scram("ann", 1, 4096), scram("ann", 2, 5000), scram("ben", 2, 4096)]
+    values += [acl(A, "orders.", "User:ann"), acl(B, "x", "User:ben")]
+    values += [record(19, B.bytes), record(22, string("ben") + b"\2")]
+    write(kafka_directory / DIRECTORY, SEGMENT, values)
+    broker = opened(kafka_directory)
+    ann = {
+        ("ann", 1): ScramCredential(b"salt", b"stored", b"server", 4096),
+        ("ann", 2): ScramCredential(b"salt", b"stored", b"server", 5000),
+    }
+    acls = {A: Acl(2, "orders.", 4, "User:ann", "*", 3, 3)}
+    assert broker.metadata.scram_credentials == ann
+    assert broker.metadata.acls == acls
+    broker.metadata.remove_acls([A])
+    broker.close_logs(NOW_MS)
+    shutil.move(tmp_path / "txn-0", kafka_directory / "txn-0")
+    again = opened(kafka_directory)
+    assert "txn" in again.metadata.topics, "another take-over"
+    assert again.metadata.scram_credentials == ann
+    assert again.metadata.acls == {}, "what was removed here does not come back"
 
 
 def test_no_producer_id_that_kafka_has_reserved_is_given_out_again(kafka_directory: Path) -> None:
