@@ -4,6 +4,8 @@ docs-pages`.
 
 from __future__ import annotations
 
+import sys
+
 import api_reference
 import command_reference
 import error_reference
@@ -26,13 +28,17 @@ def stale() -> list[str]:
     ]
 
 
-def main() -> None:
-    """Write those that have changed, and say which."""
-    for name in stale():
+def main() -> int:
+    """Write those that have changed, and say which. With `--check` write none; 1 if one has."""
+    names = stale()
+    for name in names:
         print(f"docs/{name}")
+    if "--check" in sys.argv[1:]:
+        return 1 if names else 0
     for module in GENERATED:
         module.TARGET.write_text(module.text(), encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
