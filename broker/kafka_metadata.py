@@ -1,5 +1,5 @@
-"""What Apache Kafka's own metadata log says of topics (their settings), users and ACLs, when a log
-directory is taken over from it.
+"""What Apache Kafka's own metadata log says of topics (their settings), users, ACLs and client
+quotas, when a log directory is taken over from it.
 
 In KRaft mode Kafka keeps topics and settings in the directory `__cluster_metadata-0` beside the
 logs: segments of v2 batches, as in any log, and now and then `<20 digits of the end offset>-<10
@@ -14,6 +14,7 @@ offset. A record's value:
      4  Config             resource_type: int8 (2: topic, 4: broker), resource_name: string, name: string, value: string or null (removed)
      9  RemoveTopic        topic_id: uuid
     11  UserScramCredential        name: string, mechanism: int8, salt: bytes, stored_key: bytes, server_key: bytes, iterations: int32
+    14  ClientQuota        entity: array of (entity_type: string, entity_name: string or null (the default), tagged fields), key: string, value: float64, remove: int8
     15  ProducerIds        broker_id: int32, broker_epoch: int64, next_producer_id: int64
     18  AccessControlEntry         id: uuid, resource_type: int8, resource_name: string, pattern_type: int8, principal: string, host: string, operation: int8, permission_type: int8
     19  RemoveAccessControlEntry   id: uuid
@@ -28,24 +29,26 @@ from __future__ import annotations
 
 import logging
 import re
+import struct
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
 from barnabas.broker.config import TOPIC_SETTINGS, ConfigError, Setting
-from barnabas.broker.metadata import Acl, ScramCredential
+from barnabas.broker.metadata import Acl, QuotaEntity, ScramCredential
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import MAGIC, batches_in, computed_crc, records_of
 from barnabas.storage.disk import Disk
 
 DIRECTORY = "__cluster_metadata-0"
 TOPIC, CONFIG, REMOVE_TOPIC, PRODUCER_IDS, BEGIN, END, ABORT = 2, 4, 9, 15, 23, 24, 25
-SCRAM_CREDENTIAL, ACL, REMOVE_ACL, REMOVE_SCRAM_CREDENTIAL = 11, 18, 19, 22
+SCRAM_CREDENTIAL, CLIENT_QUOTA, ACL, REMOVE_ACL, REMOVE_SCRAM_CREDENTIAL = 11, 14, 18, 19, 22
 _READ_IN_VERSION_0 = frozenset((
     TOPIC, CONFIG, REMOVE_TOPIC, PRODUCER_IDS,
-    SCRAM_CREDENTIAL, ACL, REMOVE_ACL, REMOVE_SCRAM_CREDENTIAL,
+    SCRAM_CREDENTIAL, CLIENT_QUOTA, ACL, REMOVE_ACL, REMOVE_SCRAM_CREDENTIAL,
 ))  # fmt: skip
 OF_TOPIC, OF_BROKER = 2, 4
 _FRAME_VERSIONS = (0, 1)
+_FLOAT = struct.Struct(">d")
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 
@@ -60,7 +63,8 @@ class KafkaMetadata:
     """Topics, settings, users and ACLs as of the end of a metadata log.
 
     next_producer_id: the first that no broker of Kafka's can have given out. scram_credentials: by
-    (user, mechanism's number). acls: by id.
+    (user, mechanism's number). acls: by id. client_quotas: by entity, as the metadata journal has
+    them.
     """
 
     def __init__(self) -> None:
@@ -68,6 +72,7 @@ class KafkaMetadata:
         self.next_producer_id = 0
         self.scram_credentials: dict[tuple[str, int], ScramCredential] = {}
         self.acls: dict[uuid.UUID, Acl] = {}
+        self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
 
     def topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
@@ -124,6 +129,8 @@ class KafkaMetadata:
                 configs.pop(name, None)
             else:
                 configs[name] = text
+        elif fields.api_key == CLIENT_QUOTA:
+            self._take_client_quota(fields)
         elif fields.api_key == PRODUCER_IDS:
             fields.skip(4 + 8)
             self.next_producer_id = fields.int64()
@@ -151,6 +158,22 @@ class KafkaMetadata:
             )
         elif fields.api_key == REMOVE_SCRAM_CREDENTIAL:
             self.scram_credentials.pop((fields.string() or "", fields.int8()), None)
+
+    def _take_client_quota(self, fields: _Fields) -> None:
+        entity: dict[str, str | None] = {}
+        for _ in range(fields.varint() - 1):
+            entity_type = fields.string() or ""
+            entity[entity_type] = fields.string()
+            fields.skip_tagged()
+        key, value, is_removed = fields.string() or "", fields.float64(), fields.int8()
+        of_entity = tuple(sorted(entity.items()))
+        quotas = self.client_quotas.setdefault(of_entity, {})
+        if is_removed:
+            quotas.pop(key, None)
+        else:
+            quotas[key] = value
+        if not quotas:
+            del self.client_quotas[of_entity]
 
 
 class _Fields:
@@ -192,8 +215,17 @@ class _Fields:
     def int64(self) -> int:
         return int.from_bytes(self._bytes(8), signed=True)
 
+    def float64(self) -> float:
+        value: float = _FLOAT.unpack(self._bytes(_FLOAT.size))[0]
+        return value
+
     def skip(self, count: int) -> None:
         self._bytes(count)
+
+    def skip_tagged(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self.skip(self.varint())
 
     def uuid(self) -> uuid.UUID:
         return uuid.UUID(bytes=self._bytes(16))

@@ -20,6 +20,7 @@ A journal is a file of frames, each appended by one write and flushed before it 
     scram_credential user, mechanism (number), credential    salt, stored key, server key, iterations; nil: it is gone
     acl              id (16 bytes), acl                      the fields of Kafka's AccessControlEntryRecord in their order
     acl_removed      id
+    client_quota     entity, quotas                          what holds for an entity, whole; none: nothing. entity: of each type its name, nil for the default
     producer_ids     next                                    ids below it may be in use
     changes          changes                                 several of these, which hold together or not at all
 
@@ -57,6 +58,12 @@ _FRAME = struct.Struct(">II")
 
 class JournalError(LogDirectoryError):
     """The journal is damaged; the text says where, and what to do."""
+
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Whom quotas are for (KIP-546): pairs of a type and a name, by type; the name None is the default
+of its type.
+"""
 
 
 class ScramCredential(NamedTuple):
@@ -123,6 +130,7 @@ class ClusterMetadata:
         self.client_metrics: dict[str, dict[str, str]] = {}
         self.scram_credentials: dict[tuple[str, int], ScramCredential] = {}
         self.acls: dict[uuid.UUID, Acl] = {}
+        self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         self.group_configs: dict[str, dict[str, str]] = {}
         self.feature_levels: dict[str, int] = {}
         self.features_epoch = -1
@@ -319,6 +327,13 @@ class ClusterMetadata:
             del self.acls[acl_id]
         self._maybe_rewrite()
 
+    def set_client_quotas(self, changes: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Keep what holds for entities, whole, with one flush; no quotas: nothing holds."""
+        self._append(*(_client_quota_frame(entity, quotas) for entity, quotas in changes.items()))
+        for entity, quotas in changes.items():
+            self._take_client_quotas(entity, quotas)
+        self._maybe_rewrite()
+
     def set_group_configs(self, name: str, configs: dict[str, str]) -> None:
         """Keep the settings of a group, whole; none: it has none."""
         self._append(_group_configs_frame(name, configs))
@@ -367,6 +382,12 @@ class ClusterMetadata:
             self.client_metrics[name] = dict(configs)
         else:
             self.client_metrics.pop(name, None)
+
+    def _take_client_quotas(self, entity: QuotaEntity, quotas: Mapping[str, float]) -> None:
+        if quotas:
+            self.client_quotas[entity] = dict(quotas)
+        else:
+            self.client_quotas.pop(entity, None)
 
     def _take_group_configs(self, name: str, configs: dict[str, str]) -> None:
         if configs:
@@ -499,6 +520,8 @@ class ClusterMetadata:
                 self.acls[uuid.UUID(bytes=body["id"])] = Acl(*body["acl"])
             elif kind == "acl_removed":
                 self.acls.pop(uuid.UUID(bytes=body["id"]), None)
+            elif kind == "client_quota":
+                self._take_client_quotas(tuple(sorted(body["entity"].items())), body["quotas"])
             elif kind == "producer_ids":
                 self.next_producer_id = max(self.next_producer_id, body["next"])
             elif kind == "header":
@@ -535,6 +558,7 @@ class ClusterMetadata:
             + len(self.client_metrics)
             + len(self.scram_credentials)
             + len(self.acls)
+            + len(self.client_quotas)
             + len(self.group_configs)
             + 5
         )
@@ -556,6 +580,9 @@ class ClusterMetadata:
             _scram_frame(key, credential) for key, credential in self.scram_credentials.items()
         ]
         frames += [_acl_frame(acl_id, acl) for acl_id, acl in self.acls.items()]
+        frames += [
+            _client_quota_frame(entity, quotas) for entity, quotas in self.client_quotas.items()
+        ]
         frames += [
             _group_configs_frame(name, configs) for name, configs in self.group_configs.items()
         ]
@@ -598,6 +625,10 @@ def _scram_frame(key: tuple[str, int], credential: ScramCredential | None) -> di
 
 def _acl_frame(acl_id: uuid.UUID, acl: Acl) -> dict[str, Any]:
     return {"kind": "acl", "id": acl_id.bytes, "acl": list(acl)}
+
+
+def _client_quota_frame(entity: QuotaEntity, quotas: Mapping[str, float]) -> dict[str, Any]:
+    return {"kind": "client_quota", "entity": dict(entity), "quotas": dict(quotas)}
 
 
 def _features_frame(levels: Mapping[str, int], epoch: int) -> dict[str, Any]:

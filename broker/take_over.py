@@ -2,7 +2,7 @@
 
 Topics that only directories tell of are journaled, with their settings where Kafka's metadata log
 is there to tell them; producer ids that it reserved are not given out again. Users' SCRAM
-credentials and ACLs are taken over with the first topics.
+credentials, ACLs and client quotas are taken over with the first topics.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def take_over_topics(
 
 
 def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None:
-    """Journal Kafka's users and ACLs, unless the journal has topics: it has its own by then, and
-    what was removed from it does not come back.
+    """Journal Kafka's users, ACLs and quotas, unless the journal has topics: it has its own by
+    then, and what was removed from it does not come back.
     """
     if metadata.topics:
         return
@@ -82,6 +82,9 @@ def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None
             len(users),
             len(acls),
         )
+    if kafka.client_quotas:
+        logger.info("taking over %d client quotas of Kafka's", len(kafka.client_quotas))
+        metadata.set_client_quotas(kafka.client_quotas)
 
 
 def _topic_id_of_logs(logs: LogManager, name: str) -> uuid.UUID | None:

@@ -27,6 +27,12 @@ State = tuple[list[Any], dict[str, Any], int]
 configs = st.dictionaries(
     st.sampled_from(["retention.ms", "cleanup.policy"]), st.text(max_size=8), max_size=2
 )
+quota_entities = st.dictionaries(
+    st.sampled_from(["user", "client-id"]), st.none() | st.text(max_size=4), min_size=1
+).map(lambda entity: tuple(sorted(entity.items())))
+quotas = st.dictionaries(
+    st.sampled_from(["producer_byte_rate", "request_percentage"]), st.floats(min_value=0.001)
+)
 changes = st.lists(
     st.one_of(
         st.tuples(st.just("create"), st.sampled_from(NAMES), st.integers(1, 5), configs),
@@ -37,6 +43,7 @@ changes = st.lists(
         st.tuples(st.just("broker"), configs),
         st.tuples(st.just("every broker"), configs),
         st.tuples(st.just("client metrics"), st.sampled_from(NAMES), configs),
+        st.tuples(st.just("quotas"), st.lists(st.tuples(quota_entities, quotas), max_size=3)),
         st.tuples(st.just("ids")),
         st.tuples(st.just("allow"), st.integers(1, 3)),
         st.tuples(st.just("disallow"), st.integers(1, 3)),
@@ -65,6 +72,7 @@ def state_of(metadata: ClusterMetadata) -> State:
         "default": metadata.broker_default_configs,
         "metrics": metadata.client_metrics,
         "acls": metadata.acls,
+        "quotas": metadata.client_quotas,
     }
     return topics, copy.deepcopy(dynamic), metadata.next_producer_id
 
@@ -78,7 +86,9 @@ class Model:
 
     def __init__(self) -> None:
         self.topics: dict[str, tuple[uuid.UUID, int, dict[str, str]]] = {}
-        self.dynamic: dict[str, Any] = {"own": {}, "default": {}, "metrics": {}, "acls": {}}
+        self.dynamic: dict[str, Any] = {
+            "own": {}, "default": {}, "metrics": {}, "acls": {}, "quotas": {},
+        }  # fmt: skip
         self.next_producer_id = 0
         self._made = 0
 
@@ -130,6 +140,12 @@ class Model:
             for acl_id in ids:
                 del self.dynamic["acls"][acl_id]
             metadata.remove_acls(ids)
+        elif kind == "quotas":
+            changed = dict(arguments[0])
+            self.dynamic["quotas"] |= changed
+            for entity in [one for one, held in changed.items() if not held]:
+                del self.dynamic["quotas"][entity]
+            metadata.set_client_quotas(changed)
         elif kind == "ids":
             self.next_producer_id += 1000
             metadata.set_next_producer_id(self.next_producer_id)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import struct
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from helpers.admin_host import CountedIds
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.kafka_metadata import DIRECTORY, read_kafka_metadata
-from barnabas.broker.metadata import Acl, ScramCredential
+from barnabas.broker.metadata import Acl, QuotaEntity, ScramCredential
 from barnabas.broker.opening import open_broker
 from barnabas.protocol.records import NewRecord, encode_batch, read_header, set_offset_and_epoch
 from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, RECOVERY_POINT_NAME
@@ -348,3 +349,44 @@ def test_a_gap_that_kafkas_cleaner_left_is_no_torn_end(
     log = opened(kafka_directory).topics.partition("compacted", 0)
     assert log is not None
     assert log.log_end_offset == 5 + count
+
+
+# as Apache Kafka 3.9 wrote them: consumer_byte_rate=5 and controller_mutation_rate=3 of the default
+# user, connection_creation_rate=7 of the default address
+KAFKAS_QUOTAS = (
+    "010e00020575736572000013636f6e73756d65725f627974655f7261746540140000000000000000",
+    "010e0002036970000019636f6e6e656374696f6e5f6372656174696f6e5f72617465401c0000000000000000",
+    "010e00020575736572000019636f6e74726f6c6c65725f6d75746174696f6e5f7261746540080000000000000000",
+)
+
+
+def client_quota(entity: dict[str, str | None], key: str, value: float, *, removed: bool) -> bytes:
+    body = varint(len(entity) + 1)
+    for entity_type, name in entity.items():
+        body += string(entity_type) + string(name) + b"\0"
+    return record(14, body + string(key) + struct.pack(">d?", value, removed))
+
+
+def test_quotas_are_taken_over_once(kafka_directory: Path) -> None:
+    metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
+    assert metadata is not None
+    both: dict[str, str | None] = {"user": "u", "client-id": "c"}
+    values = [topic(name, topic_id) for name, topic_id in metadata.topic_ids.items()]
+    values += [
+        *map(bytes.fromhex, KAFKAS_QUOTAS),
+        client_quota(both, "request_percentage", 0.5, removed=False),
+        client_quota(both, "producer_byte_rate", 9.0, removed=False),
+        client_quota(both, "producer_byte_rate", 0.0, removed=True),
+        client_quota({"client-id": "gone"}, "producer_byte_rate", 9.0, removed=False),
+        client_quota({"client-id": "gone"}, "producer_byte_rate", 0.0, removed=True),
+    ]
+    write(kafka_directory / DIRECTORY, SEGMENT, values)
+    broker = opened(kafka_directory)
+    taken: dict[QuotaEntity, dict[str, float]] = {
+        (("user", None),): {"consumer_byte_rate": 5.0, "controller_mutation_rate": 3.0},
+        (("ip", None),): {"connection_creation_rate": 7.0},
+        (("client-id", "c"), ("user", "u")): {"request_percentage": 0.5},
+    }
+    assert broker.metadata.client_quotas == taken
+    broker.close_logs(NOW_MS)
+    assert opened(kafka_directory).metadata.client_quotas == taken

@@ -18,6 +18,7 @@ from barnabas.storage.disk import File, OsDisk
 from barnabas.storage.log_directory import LogDirectoryError
 
 IDS = [uuid.UUID(int=number) for number in range(1, 9)]
+OF_USER, OF_DEFAULT = (("client-id", "c"), ("user", "u")), (("user", None),)
 
 
 class CountingDisk(OsDisk):
@@ -70,6 +71,8 @@ def filled(path: Path) -> bytes:
     metadata.set_group_configs("g", {"consumer.session.timeout.ms": "50000"})
     metadata.set_group_configs("gone", {"consumer.session.timeout.ms": "50000"})
     metadata.set_group_configs("gone", {})
+    metadata.set_client_quotas({OF_USER: {"producer_byte_rate": 1.5}, OF_DEFAULT: {"x": 1.0}})
+    metadata.set_client_quotas({OF_DEFAULT: {}})
     metadata.set_next_producer_id(1000)
     metadata.add_partitions("a", 4)
     metadata.delete_topic("b")
@@ -94,6 +97,7 @@ def test_every_kind_of_change_is_there_after_a_restart(path: Path) -> None:
     assert metadata.broker_default_configs == {"log.retention.ms": "8"}
     assert metadata.client_metrics == {"s": {"interval.ms": "100"}}
     assert metadata.group_configs == {"g": {"consumer.session.timeout.ms": "50000"}}
+    assert metadata.client_quotas == {OF_USER: {"producer_byte_rate": 1.5}}
     assert metadata.next_producer_id == 1000
 
 
@@ -273,6 +277,7 @@ def test_a_journal_that_is_mostly_dead_is_written_anew(path: Path, change: str) 
     metadata.set_broker_default_configs({"log.retention.ms": "8"})
     metadata.set_client_metrics("s", {"metrics": "*"})
     metadata.set_group_configs("g", {"consumer.session.timeout.ms": "50000"})
+    metadata.set_client_quotas({OF_USER: {"producer_byte_rate": 1.5}})
     largest = 0
     for number in range(SMALLEST_REWRITE + 10):
         if change == "configs":
@@ -291,6 +296,7 @@ def test_a_journal_that_is_mostly_dead_is_written_anew(path: Path, change: str) 
             metadata.broker_default_configs,
             metadata.client_metrics,
             metadata.group_configs,
+            metadata.client_quotas,
         )
         return (metadata.topics, *settings, metadata.next_producer_id)
 
