@@ -1,0 +1,301 @@
+"""Records of Apache Kafka's metadata log, read and written: the table of their fields.
+
+A record's value is `unsigned varint frame version (1; 0 is read, too), api key, version`, then the
+fields in the flexible form: a length is an unsigned varint, plus one (0: null); tagged fields stand
+at the end of a record and of each structure in it. SCHEMAS has the records that are known here;
+others are passed over. Source: the message schemas that Apache Kafka 3.9 and 4.3 publish; KIP-631.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+TOPIC, PARTITION, CONFIG, PARTITION_CHANGE, REMOVE_TOPIC = 2, 3, 4, 5, 9
+USER_SCRAM_CREDENTIAL, FEATURE_LEVEL, CLIENT_QUOTA, PRODUCER_IDS = 11, 12, 14, 15
+ACCESS_CONTROL_ENTRY, REMOVE_ACCESS_CONTROL_ENTRY, REMOVE_USER_SCRAM_CREDENTIAL = 18, 19, 22
+BEGIN, END, ABORT = 23, 24, 25
+FRAME_VERSION = 1
+NO_LEADER_CHANGE = -2
+
+
+class UnreadableMetadata(Exception):
+    """The metadata log is not in the form that is known, or a part of it is missing."""
+
+
+class KafkaRecord(NamedTuple):
+    """One record. fields: by name; a tagged field that is absent has its default."""
+
+    api_key: int
+    fields: Mapping[str, Any]
+
+
+class Field(NamedTuple):
+    """A field: its type's name, the version that brought it, and, where it is tagged, the tag."""
+
+    name: str
+    type: str
+    since: int = 0
+    tag: int = -1
+    default: Any = None
+
+
+class Schema(NamedTuple):
+    """A record's fields. written: the version that we write; latest: the last that we read."""
+
+    name: str
+    fields: tuple[Field, ...]
+    written: int = 0
+    latest: int = 0
+
+
+def _schema(name: str, *fields: Field, written: int = 0, latest: int = 0) -> Schema:
+    return Schema(name, fields, written, latest)
+
+
+SCHEMAS = {
+    TOPIC: _schema("Topic", Field("name", "string"), Field("topic_id", "uuid")),
+    PARTITION: _schema(
+        "Partition",
+        Field("partition_id", "int32"),
+        Field("topic_id", "uuid"),
+        Field("replicas", "int32s"),
+        Field("isr", "int32s"),
+        Field("removing_replicas", "int32s"),
+        Field("adding_replicas", "int32s"),
+        Field("leader", "int32"),
+        Field("leader_epoch", "int32"),
+        Field("partition_epoch", "int32"),
+        Field("directories", "uuids", 1, default=[]),
+        written=1,
+        latest=2,
+    ),
+    CONFIG: _schema(
+        "Config",
+        Field("resource_type", "int8"),
+        Field("resource_name", "string"),
+        Field("name", "string"),
+        Field("value", "string"),
+    ),
+    PARTITION_CHANGE: _schema(
+        "PartitionChange",
+        Field("partition_id", "int32"),
+        Field("topic_id", "uuid"),
+        Field("isr", "int32s", tag=0),
+        Field("leader", "int32", tag=1, default=NO_LEADER_CHANGE),
+        Field("replicas", "int32s", tag=2),
+        latest=2,
+    ),
+    REMOVE_TOPIC: _schema("RemoveTopic", Field("topic_id", "uuid")),
+    USER_SCRAM_CREDENTIAL: _schema(
+        "UserScramCredential",
+        Field("name", "string"),
+        Field("mechanism", "int8"),
+        Field("salt", "bytes"),
+        Field("stored_key", "bytes"),
+        Field("server_key", "bytes"),
+        Field("iterations", "int32"),
+    ),
+    FEATURE_LEVEL: _schema("FeatureLevel", Field("name", "string"), Field("level", "int16")),
+    CLIENT_QUOTA: _schema(
+        "ClientQuota",
+        Field("entity", "entity"),
+        Field("key", "string"),
+        Field("value", "float64"),
+        Field("remove", "bool"),
+    ),
+    PRODUCER_IDS: _schema(
+        "ProducerIds",
+        Field("broker_id", "int32"),
+        Field("broker_epoch", "int64"),
+        Field("next_producer_id", "int64"),
+    ),
+    ACCESS_CONTROL_ENTRY: _schema(
+        "AccessControlEntry",
+        Field("id", "uuid"),
+        Field("resource_type", "int8"),
+        Field("resource_name", "string"),
+        Field("pattern_type", "int8"),
+        Field("principal", "string"),
+        Field("host", "string"),
+        Field("operation", "int8"),
+        Field("permission_type", "int8"),
+    ),
+    REMOVE_ACCESS_CONTROL_ENTRY: _schema("RemoveAccessControlEntry", Field("id", "uuid")),
+    REMOVE_USER_SCRAM_CREDENTIAL: _schema(
+        "RemoveUserScramCredential", Field("name", "string"), Field("mechanism", "int8")
+    ),
+    BEGIN: _schema("BeginTransaction"),
+    END: _schema("EndTransaction"),
+    ABORT: _schema("AbortTransaction"),
+}
+
+_NUMBERS = {
+    "int8": struct.Struct(">b"),
+    "int16": struct.Struct(">h"),
+    "int32": struct.Struct(">i"),
+    "int64": struct.Struct(">q"),
+    "float64": struct.Struct(">d"),
+    "bool": struct.Struct(">?"),
+}
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def decode_record(value: bytes, api_keys: Collection[int]) -> KafkaRecord | None:
+    """The record of a value; None where it is of another kind than `api_keys` name.
+
+    Raises: UnreadableMetadata where it is of these, and in a form that is not known.
+    """
+    reader = _Reader(value)
+    frame_version, api_key, version = reader.varint(), reader.varint(), reader.varint()
+    if frame_version > FRAME_VERSION:
+        raise UnreadableMetadata(f"a record has the frame version {frame_version}")
+    if api_key not in api_keys:
+        return None
+    schema = SCHEMAS[api_key]
+    if version > schema.latest:
+        raise UnreadableMetadata(f"a {schema.name} record has the version {version}")
+    fields = {
+        field.name: reader.of_type(field.type) if field.tag < 0 <= version - field.since
+        else field.default
+        for field in schema.fields
+    }  # fmt: skip
+    by_tag = {field.tag: field for field in schema.fields if field.tag >= 0}
+    if by_tag:
+        for tag, data in reader.tagged().items():
+            if tag in by_tag:
+                fields[by_tag[tag].name] = _Reader(data).of_type(by_tag[tag].type)
+    return KafkaRecord(api_key, fields)
+
+
+class _Reader:
+    """A value, read from its front. Raises UnreadableMetadata."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value, self._at = value, 0
+
+    def _take(self, count: int) -> bytes:
+        value = self._value[self._at : self._at + count]
+        if len(value) != count:
+            raise UnreadableMetadata("a record is cut off")
+        self._at += count
+        return value
+
+    def varint(self) -> int:
+        number = 0
+        for shift in range(0, 35, 7):
+            byte = self._take(1)[0]
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+        raise UnreadableMetadata("a number is longer than five bytes")
+
+    def of_type(self, kind: str) -> Any:
+        """The next field, of that type."""
+        if kind in _NUMBERS:
+            number = _NUMBERS[kind]
+            return number.unpack(self._take(number.size))[0]
+        return _READ[kind](self)
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.UUID(bytes=self._take(16))
+
+    def blob(self) -> bytes | None:
+        length = self.varint()
+        return self._take(length - 1) if length else None
+
+    def string(self) -> str | None:
+        data = self.blob()
+        try:
+            return None if data is None else data.decode()
+        except UnicodeDecodeError as error:
+            raise UnreadableMetadata(str(error)) from error
+
+    def list_of(self, read: Callable[[], Any]) -> list[Any] | None:
+        length = self.varint()
+        return [read() for _ in range(length - 1)] if length else None
+
+    def entity(self) -> tuple[str | None, str | None]:
+        """One part of whom a quota is for: its type, and its name (None: the default)."""
+        part = self.string(), self.string()
+        self.tagged()
+        return part
+
+    def tagged(self) -> dict[int, bytes]:
+        """The tagged fields of a structure."""
+        return {self.varint(): self._take(self.varint()) for _ in range(self.varint())}
+
+
+_READ: dict[str, Callable[[_Reader], Any]] = {
+    "uuid": _Reader.uuid,
+    "bytes": _Reader.blob,
+    "string": _Reader.string,
+    "int32s": lambda reader: reader.list_of(lambda: reader.of_type("int32")),
+    "uuids": lambda reader: reader.list_of(reader.uuid),
+    "entity": lambda reader: reader.list_of(reader.entity),
+}
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def encode_record(record: KafkaRecord) -> bytes:
+    """The value of a record, in the version of its schema that is written."""
+    schema = SCHEMAS[record.api_key]
+    out = bytearray()
+    for number in (FRAME_VERSION, record.api_key, schema.written):
+        _put_varint(number, out)
+    tagged = []
+    for field in schema.fields:
+        value = record.fields[field.name]
+        if field.tag < 0:
+            _put(field.type, value, out)
+        elif value != field.default:
+            data = bytearray()
+            _put(field.type, value, data)
+            tagged.append((field.tag, data))
+    _put_varint(len(tagged), out)
+    for tag, data in tagged:
+        _put_varint(tag, out)
+        _put_varint(len(data), out)
+        out += data
+    return bytes(out)
+
+
+def _put_varint(number: int, out: bytearray) -> None:
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+
+
+def _put_bytes(data: bytes | None, out: bytearray) -> None:
+    if data is None:
+        out.append(0)
+    else:
+        _put_varint(len(data) + 1, out)
+        out += data
+
+
+def _put(kind: str, value: Any, out: bytearray) -> None:
+    if kind in _NUMBERS:
+        out += _NUMBERS[kind].pack(value)
+    elif kind == "uuid":
+        out += value.bytes
+    elif kind == "bytes":
+        _put_bytes(value, out)
+    elif kind == "string":
+        _put_bytes(None if value is None else value.encode(), out)
+    elif value is None:
+        out.append(0)
+    else:
+        _put_varint(len(value) + 1, out)
+        for part in value:
+            if kind == "entity":
+                _put("string", part[0], out)
+                _put("string", part[1], out)
+                out.append(0)
+            else:
+                _put(kind.removesuffix("s"), part, out)

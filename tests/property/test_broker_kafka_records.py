@@ -1,0 +1,98 @@
+"""Records of Kafka's metadata log: each comes back from its encoded form, and real ones, which
+Apache Kafka wrote, come back from ours byte for byte.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.broker.kafka_metadata import values_of_log
+from barnabas.broker.kafka_records import (
+    BEGIN,
+    PARTITION,
+    PARTITION_CHANGE,
+    SCHEMAS,
+    TOPIC,
+    Field,
+    KafkaRecord,
+    UnreadableMetadata,
+    decode_record,
+    encode_record,
+)
+from barnabas.storage.disk import OsDisk
+
+KAFKAS = Path(__file__).parent.parent / "fixtures" / "kafka-metadata" / "__cluster_metadata-0"
+WRITTEN_BY_KAFKA_3_9 = 7  # records of known kinds in it
+
+NOT_WRITTEN = (BEGIN, PARTITION_CHANGE)  # we have no use for all of their fields
+
+INT32S = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=4)
+OF_TYPE: dict[str, st.SearchStrategy[Any]] = {
+    "int8": st.integers(-128, 127),
+    "int16": st.integers(-(2**15), 2**15 - 1),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "float64": st.floats(allow_nan=False),
+    "bool": st.booleans(),
+    "uuid": st.uuids(),
+    "bytes": st.binary(max_size=200),
+    "string": st.none() | st.text(max_size=200),
+    "int32s": INT32S,
+    "uuids": st.lists(st.uuids(), max_size=3),
+    "entity": st.lists(st.tuples(st.text(max_size=9), st.none() | st.text(max_size=9)), max_size=3),
+}
+
+
+def value_of(field: Field) -> st.SearchStrategy[Any]:
+    value = OF_TYPE[field.type]
+    return st.just(field.default) | value if field.tag >= 0 else value
+
+
+@st.composite
+def records(draw: st.DrawFn) -> KafkaRecord:
+    api_key = draw(st.sampled_from(sorted(SCHEMAS)))
+    fields = {field.name: draw(value_of(field)) for field in SCHEMAS[api_key].fields}
+    return KafkaRecord(api_key, fields)
+
+
+@given(records())
+def test_a_record_comes_back(record: KafkaRecord) -> None:
+    value = encode_record(record)
+    assert decode_record(value, {record.api_key}) == record
+    assert decode_record(value, ()) is None
+
+
+@given(records(), st.data())
+def test_a_record_that_is_cut_off_is_refused(record: KafkaRecord, data: st.DataObject) -> None:
+    value = encode_record(record)
+    if SCHEMAS[record.api_key].fields:
+        size = data.draw(st.integers(0, len(value) - 2))
+        with pytest.raises(UnreadableMetadata):
+            decode_record(value[:size], SCHEMAS)
+
+
+def test_what_apache_kafka_wrote_is_what_we_write() -> None:
+    values = list(values_of_log(OsDisk(), str(KAFKAS)))
+    kinds = []
+    for value in values:
+        record = decode_record(value, SCHEMAS)
+        if record is not None and record.api_key not in NOT_WRITTEN:
+            kinds.append(record.api_key)
+            assert encode_record(record) == value
+    assert len(kinds) >= WRITTEN_BY_KAFKA_3_9
+    assert {TOPIC, PARTITION} <= set(kinds)
+
+
+def test_a_version_that_is_not_known_is_refused() -> None:
+    value = bytearray(
+        encode_record(KafkaRecord(TOPIC, {"name": "t", "topic_id": uuid.UUID(int=1)}))
+    )
+    value[2] = 1
+    with pytest.raises(UnreadableMetadata, match="Topic record has the version 1"):
+        decode_record(bytes(value), SCHEMAS)
