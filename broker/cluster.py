@@ -56,14 +56,16 @@ class Leadership(NamedTuple):
 
 
 class ClusterNode:
-    """One broker: whether it is there, where it listens, and what it keeps for itself alone."""
+    """One broker: whether it is there, at which port of each listener, and what it keeps for itself
+    alone.
+    """
 
-    __slots__ = ("fetch_sessions", "is_there", "node_id", "port", "producer_ids")
+    __slots__ = ("fetch_sessions", "is_there", "node_id", "ports", "producer_ids")
 
     def __init__(self, node_id: int, fetch_sessions: FetchSessions) -> None:
         self.node_id = node_id
         self.fetch_sessions = fetch_sessions
-        self.port = -1
+        self.ports: dict[str, int] = {}
         self.is_there = True
         self.producer_ids: Iterator[int] = iter(())
 

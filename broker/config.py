@@ -19,23 +19,17 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from barnabas.broker.features import LEVELS
+from barnabas.broker.listeners import PREFIX as LISTENER_PREFIX
+from barnabas.broker.listeners import SASL_MECHANISMS, ListenerError, read_listeners
 from barnabas.protocol.compression import Levels
 from barnabas.storage.log_config import LogConfig
-
-if TYPE_CHECKING:
-    from barnabas.broker.tls import TlsListener
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 OWN_PREFIX = "barnabas."
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-LISTENER_PREFIX = "listener.name."
-OF_LISTENERS = ("sasl.enabled.mechanisms", "connections.max.reauth.ms")
-OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")  # of a listener, by mechanism
 Value = TypeVar("Value")
 
 
@@ -205,7 +199,6 @@ REPLICATION_FACTORS = (
     "offsets.topic.replication.factor",
     "transaction.state.log.replication.factor",
 )
-_PORT = re.compile(r"[0-9]{1,5}")
 _UNIT_MS = {"hours": HOUR_MS, "minutes": MINUTE_MS}
 
 
@@ -217,8 +210,8 @@ _BROKER_ROWS = (
     _broker("node.id", Kind.INT, 1, "This broker's number.", lowest=0),
     _broker("broker.id", Kind.INT, None, "The older name of node.id.", lowest=0),
     _broker("broker.rack", Kind.STRING, None, "Told in Metadata."),
-    _broker("listeners", Kind.STRING, "PLAINTEXT://127.0.0.1:9092", "Where to listen: PROTOCOL://ADDRESS:PORT; the protocol is PLAINTEXT, SSL, SASL_PLAINTEXT (clients have to say who they are) or SASL_SSL; one listener; port 0 takes a free one."),
-    _broker("advertised.listeners", Kind.STRING, None, "What clients are told to connect to; by default the address where they came in."),
+    _broker("listeners", Kind.STRING, "PLAINTEXT://127.0.0.1:9092", "Where to listen: NAME://ADDRESS:PORT, and more with commas between; a name is PLAINTEXT, SSL, SASL_PLAINTEXT (clients have to say who they are) or SASL_SSL, or one of listener.security.protocol.map; port 0 takes a free one; unix:///PATH is a socket in the file system."),
+    _broker("advertised.listeners", Kind.STRING, None, "What clients are told to connect to, for each name of listeners; by default the address where they came in."),
     _broker("log.dirs", Kind.STRING, None, "The data directory; one."),
     _broker("log.dir", Kind.STRING, "./data", "The data directory, where log.dirs is not set."),
     _broker("socket.request.max.bytes", Kind.INT, 100 << 20, "The largest request that is read.", lowest=1),
@@ -327,8 +320,8 @@ _BROKER_ROWS = (
     _broker("auto.leader.rebalance.enable", Kind.BOOLEAN, True, "Accepted; there is one replica."),
     _broker("controlled.shutdown.enable", Kind.BOOLEAN, True, "Accepted; there is one broker."),
     _broker("security.inter.broker.protocol", Kind.STRING, "PLAINTEXT", "Accepted; there is one broker."),
-    _broker("inter.broker.listener.name", Kind.STRING, None, "Accepted; there is one broker."),
-    _broker("listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", "What protocol each listener name stands for."),
+    _broker("inter.broker.listener.name", Kind.STRING, None, "One of listeners; otherwise without effect, as there is one broker."),
+    _broker("listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", "What protocol each listener name stands for, as NAME:PROTOCOL with commas between."),
     _broker("controller.listener.names", Kind.LIST, ("CONTROLLER",), "Listeners of these names are left out: there is no controller."),
     _broker("sasl.enabled.mechanisms", Kind.LIST, SASL_MECHANISMS, "How clients may show who they are, on a listener with SASL.", choices=SASL_MECHANISMS),
     _broker("ssl.keystore.location", Kind.STRING, None, "The file with the broker's private key and its certificates."),
@@ -343,6 +336,7 @@ _BROKER_ROWS = (
     _broker("ssl.truststore.certificates", Kind.PASSWORD, None, "The authorities themselves, as PEM, instead of a file."),
     _broker("ssl.client.auth", Kind.STRING, "none", "Whether clients have to show a certificate.", choices=("none", "requested", "required")),
     _broker("ssl.enabled.protocols", Kind.LIST, ("TLSv1.2", "TLSv1.3"), "Versions of TLS.", choices=("TLSv1.2", "TLSv1.3")),
+    _broker("ssl.principal.mapping.rules", Kind.STRING, "DEFAULT", "Who a client with a certificate is: RULE:PATTERN/REPLACEMENT/[LU], ..., of its subject; DEFAULT: the subject itself."),
     _broker("ssl.protocol", Kind.STRING, "TLSv1.3", "Accepted; ssl.enabled.protocols says which versions are spoken."),
     _broker("ssl.cipher.suites", Kind.LIST, (), "Those of TLS 1.2 that may be used, by OpenSSL's names."),
     _broker("sasl.mechanism.inter.broker.protocol", Kind.STRING, "GSSAPI", "Accepted; there is one broker."),
@@ -430,7 +424,7 @@ IGNORED_KEYS = {
     "broker.id.generation.enable": "node.id is what is set",
     "client.quota.callback.class": _NO_QUOTAS,
     "delete.records.purgatory.purge.interval.requests": _NO_PURGATORY,
-    "early.start.listeners": "there is one listener",
+    "early.start.listeners": "all listeners start together",
     "eligible.leader.replicas.enable": _ONE_BROKER,
     "fetch.purgatory.purge.interval.requests": _NO_PURGATORY,
     "group.coordinator.append.linger.ms": "a group's record is written at once",
@@ -545,21 +539,14 @@ class _Typed(Generic[Value]):
         return value
 
 
-class _Listener(NamedTuple):
-    """Where to listen, or what clients are told of it; and what is spoken there."""
-
-    name: str
-    protocol: str
-    address: tuple[str, int]
-
-
 class BrokerConfig:
     """The broker's settings. Those that the broker itself heeds are typed attributes; `config[name]`
     is for requests that go by names.
 
     explicit: what a file or the command line said; dynamic, dynamic_defaults: what was changed at
     run time on this broker, and for every broker; all as text. warnings: settings that were taken
-    and do nothing here.
+    and do nothing here. listeners: in the order in which they are named. users: passwords of
+    barnabas.users.file, by name.
     """
 
     auto_create_topics_enable = _Typed[bool]()
@@ -637,22 +624,11 @@ class BrokerConfig:
                 self._fixed[name] = min(self._fixed["barnabas.brokers"], KAFKAS_FACTOR)
         self._values = dict(self._fixed)
         self.data_dir = _one_data_dir(self._values["log.dirs"] or self._values["log.dir"])
-        listener = self._one_listener("listeners")
-        self.listener_name, self.security_protocol = listener.name, listener.protocol
-        self.listener = listener.address
-        self.advertised_listener = (
-            self._one_listener("advertised.listeners").address
-            if self._values["advertised.listeners"]
-            else None
-        )
         self.users: dict[str, str] = {}
-        self.tls: TlsListener | None = None
-        self._of_listener = self._listener_settings(of_listeners)
-        if self.has_sasl and not self.sasl_mechanisms:
-            raise ConfigError(
-                f"sasl.enabled.mechanisms is empty: name some of {', '.join(SASL_MECHANISMS)}"
-            )
-        self.plain_passwords = self._plain_passwords()
+        try:
+            self.listeners = read_listeners(self._fixed, of_listeners, BROKER_SETTINGS, warnings)
+        except ListenerError as error:
+            raise ConfigError(str(error)) from error
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
@@ -681,106 +657,10 @@ class BrokerConfig:
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
-    def _one_listener(self, name: str) -> _Listener:
-        text: str = self._values[name]
-        pairs = self._values["listener.security.protocol.map"].upper().split(",")
-        protocols = {
-            listener.strip(): protocol.strip()
-            for listener, _, protocol in (pair.partition(":") for pair in pairs)
-        }
-        controllers = [
-            controller.upper() for controller in self._values["controller.listener.names"]
-        ]
-        listeners = [part.strip() for part in text.split(",") if part.strip()]
-        kept = [part for part in listeners if part.partition("://")[0].upper() not in controllers]
-        if len(kept) != 1:
-            raise ConfigError(
-                f"{name}={text}: name one listener, such as PLAINTEXT://127.0.0.1:9092"
-            )
-        listener_name, separator, address = kept[0].partition("://")
-        host, colon, port = address.rpartition(":")
-        if not separator or not colon or not _PORT.fullmatch(port) or int(port) > 65535:
-            raise ConfigError(f"{name}={text}: it must have the form PLAINTEXT://ADDRESS:PORT")
-        protocol = protocols.get(listener_name.upper(), listener_name.upper())
-        if protocol not in SECURITY_PROTOCOLS:
-            raise ConfigError(
-                f"{name}={text}: {protocol} is not spoken, only {', '.join(SECURITY_PROTOCOLS)}; "
-                "what another name stands for is said by listener.security.protocol.map"
-            )
-        anywhere = "0.0.0.0" if name == "listeners" else "localhost"
-        return _Listener(listener_name, protocol, (host.strip("[]") or anywhere, int(port)))
-
-    def _listener_settings(self, of_listeners: Mapping[str, str]) -> dict[str, str]:
-        """Those of the listener, without its name. Raises: ConfigError."""
-        settings: dict[str, str] = {}
-        for full_name, text in of_listeners.items():
-            listener, _, name = full_name.removeprefix(LISTENER_PREFIX).partition(".")
-            mechanism, _, rest = name.partition(".")
-            is_of_mechanism = mechanism.upper() in SASL_MECHANISMS and rest in OF_MECHANISMS
-            is_of_tls = name.startswith("ssl.") and name in BROKER_SETTINGS
-            if name not in OF_LISTENERS and not is_of_tls and not is_of_mechanism:
-                raise ConfigError(
-                    f"{full_name}: a listener has settings of its own only for "
-                    f"ssl.*, {', '.join(OF_LISTENERS)} and, by mechanism, {', '.join(OF_MECHANISMS)}"
-                )
-            if listener.lower() != self.listener_name.lower():
-                self.warnings.append(f"{full_name} does nothing here: no listener has that name")
-                continue
-            kind = rest if is_of_mechanism else name
-            if kind in BROKER_SETTINGS:
-                BROKER_SETTINGS[kind].parse(text)
-            settings[name.lower()] = text
-        return settings
-
-    # --- who clients are -------------------------------------------------------------------------
-
     @property
     def has_sasl(self) -> bool:
-        """Whether clients have to say who they are."""
-        return self.security_protocol.startswith("SASL_")
-
-    @property
-    def has_tls(self) -> bool:
-        """Whether the listener speaks TLS."""
-        return self.security_protocol.endswith("SSL")
-
-    @property
-    def tls_settings(self) -> dict[str, str]:
-        """The listener's settings `ssl.*`, by Kafka's names: its own before those of all."""
-        own = {name: text for name, text in self._of_listener.items() if name.startswith("ssl.")}
-        return {name: text for name, text in self.explicit.items() if name.startswith("ssl.")} | own
-
-    @property
-    def sasl_mechanisms(self) -> tuple[str, ...]:
-        """The mechanisms that are enabled, in the order of their names."""
-        own = self._of_listener.get("sasl.enabled.mechanisms")
-        setting = BROKER_SETTINGS["sasl.enabled.mechanisms"]
-        names = self["sasl.enabled.mechanisms"] if own is None else setting.parse(own)
-        return tuple(sorted(names))
-
-    @property
-    def max_reauth_ms(self) -> dict[str, int]:
-        """By mechanism, how long a client is who it has shown to be; 0: without an end."""
-        name = "connections.max.reauth.ms"
-        every = int(self._of_listener.get(name, self[name]))
-        return {
-            mechanism: int(self._of_listener.get(f"{mechanism.lower()}.{name}", every))
-            for mechanism in SASL_MECHANISMS
-        }
-
-    def _plain_passwords(self) -> dict[str, str]:
-        """By user, of the JAAS text for PLAIN. Raises: ConfigError."""
-        text = self._of_listener.get("plain.sasl.jaas.config")
-        if text is None:
-            return {}
-        from barnabas.broker.security.jaas import JaasError, parse_jaas
-
-        try:
-            return parse_jaas(text).passwords
-        except JaasError as error:
-            raise ConfigError(
-                f"{LISTENER_PREFIX}{self.listener_name.lower()}.plain.sasl.jaas.config: {error}"
-            ) from error
+        """Whether clients have to say who they are, on any listener."""
+        return any(listener.has_sasl for listener in self.listeners)
 
     def set_dynamic(self, configs: Mapping[str, str]) -> None:
         """Let what was changed at run time on this broker hold.

@@ -74,6 +74,7 @@ from barnabas.storage.log_manager import LogManager, sync_one_by_one
 
 if TYPE_CHECKING:
     from barnabas.broker.error_counts import ErrorCounts
+    from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.security.gate import SaslGate
 
 logger = logging.getLogger("barnabas.broker")
@@ -211,10 +212,12 @@ class Broker:
         local_host: str,
         local_port: int,
         node_id: int | None = None,
+        listener: ListenerConfig | None = None,
     ) -> None:
         """A client connected. Its address is shown with the slash that Kafka's tools expect.
 
-        Takes: node_id, of the broker it came to; None: the first one.
+        Takes: node_id, of the broker it came to; None: the first one. listener: by which it came;
+               None: the first one.
         """
         connection = self.connections[connection_id] = ConnectionState(
             connection_id,
@@ -222,6 +225,7 @@ class Broker:
             local_host,
             local_port,
             self.node_id if node_id is None else node_id,
+            self.config.listeners[0] if listener is None else listener,
         )
         if self.sasl is not None:
             self.sasl.on_connected(connection)
@@ -500,18 +504,15 @@ class Broker:
         _FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)
         return (out,)
 
-    def advertised(self, context: RequestContext) -> tuple[str, int]:
-        """The address that a client is told to come back to: what advertised.listeners says, else
-        where it came in.
-        """
-        configured: tuple[str, int] | None = self.config.advertised_listener
-        return configured or (context.local_host, context.local_port)
+    def on_identified(self, connection_id: int, principal: str) -> None:
+        """A client has shown by a certificate who it is."""
+        self.connections[connection_id].principal = principal
 
     # --- several brokers -------------------------------------------------------------------------
 
-    def on_listening(self, node_id: int, port: int) -> None:
-        """One of several brokers listens at that port."""
-        self.cluster.node(node_id).port = port
+    def on_listening(self, node_id: int, listener: ListenerConfig, port: int) -> None:
+        """One of the brokers listens there at that port."""
+        self.cluster.node(node_id).ports[listener.name] = port
 
     def topics_of(self, context: RequestContext) -> TopicRegistry | NodeTopics:
         """The topics as the broker has them that a request came to: with the logs that it leads."""
@@ -528,18 +529,21 @@ class Broker:
         return self.node_id if self.cluster.is_one else context.node_id
 
     def endpoint(self, node_id: int, context: RequestContext) -> Endpoint:
-        """Where a broker is, as the client of this request may reach it.
+        """Where a broker is, as the client of this request may reach it: what advertised.listeners
+        says of the listener that it came by, else where it came in.
 
         With advertised.listeners of several brokers the first has that port, and the others are as
         far from it as their own ports are from the first's.
         """
-        host, port = self.advertised(context)
+        connection = self.connections.get(context.connection_id)  # None: it has hung up meanwhile
+        listener = self.config.listeners[0] if connection is None else connection.listener
+        host, port = listener.advertised or (context.local_host, context.local_port)
         if not self.cluster.is_one:
-            nodes = self.cluster.nodes
-            if self.config.advertised_listener is None:
-                port = nodes[node_id].port
+            nodes, name = self.cluster.nodes, listener.name
+            if listener.advertised is None:
+                port = nodes[node_id].ports.get(name, -1)
             else:
-                port += nodes[node_id].port - nodes[self.node_id].port
+                port += nodes[node_id].ports[name] - nodes[self.node_id].ports[name]
         return Endpoint(node_id, host, port, self.config.broker_rack)
 
     def endpoints(self, context: RequestContext) -> list[Endpoint]:
@@ -567,7 +571,7 @@ class Broker:
 
 
 def _sasl_gate(broker: Broker) -> SaslGate | None:
-    """What asks clients who they are, where the listener has SASL."""
+    """What asks clients who they are, where a listener has SASL."""
     if not broker.config.has_sasl:
         return None
     from barnabas.broker.security.gate import SaslGate

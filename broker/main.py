@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.log_lines import LineFormatter
@@ -27,6 +27,7 @@ from barnabas.version import __version__
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.log_output import LogOutput
 
 logger = logging.getLogger("barnabas")
@@ -301,7 +302,7 @@ def _read_config(options: argparse.Namespace) -> Any:
         for setting in options.settings:
             key, equals, value = setting.partition("=")
             if not equals:
-                raise StartError(f"--set {setting}: it must have the form KEY=VALUE")
+                raise StartError(f"--set {key[:40]}: it must have the form KEY=VALUE")
             properties[key.strip()] = value
         if options.data_dir:
             properties.pop("log.dir", None)
@@ -315,33 +316,50 @@ def _read_config(options: argparse.Namespace) -> Any:
         if options.console_port is not None:
             properties["barnabas.console.port"] = str(options.console_port)
         if options.port is not None or options.host is not None:
-            before = BrokerConfig.from_properties(properties)
-            host = options.host if options.host is not None else before.listener[0]
-            port = before.listener[1] if options.port is None else options.port[0]
-            for one in options.port or ():
-                if not 0 <= one <= 65535:
-                    raise StartError(f"--port {one}: a port is between 0 and 65535")
-            properties["listeners"] = f"{before.listener_name}://{host}:{port}"
+            properties["listeners"] = _moved_listeners(properties, options.host, options.port)
         config = BrokerConfig.from_properties(properties)
         _read_users(config)
         _read_certificates(config)
     except ConfigError as error:
         raise StartError(str(error)) from error
-    for warning in config.warnings:
+    from barnabas.broker.exposure import warnings_of
+
+    for warning in (*config.warnings, *warnings_of(config, _arguments_with_values(options))):
         logger.warning("%s", warning)
     return config
+
+
+def _arguments_with_values(options: argparse.Namespace) -> list[str]:
+    """The settings that stand on the command line, where everybody may read them."""
+    return [setting.partition("=")[0].strip() for setting in options.settings]
+
+
+def _moved_listeners(
+    properties: Mapping[str, str], host: str | None, ports: Sequence[int] | None
+) -> str:
+    """The value of `listeners` with the first of them where --host and --port say.
+
+    Raises: StartError, ConfigError.
+    """
+    from barnabas.broker.config import BrokerConfig
+
+    for port in ports or ():
+        if not 0 <= port <= 65535:
+            raise StartError(f"--port {port}: a port is between 0 and 65535")
+    listeners = BrokerConfig.from_properties(properties).listeners
+    first = listeners[0].endpoint
+    if listeners[0].path is not None:
+        raise StartError(f"--host and --port do nothing to {first}: leave them out")
+    moved = first._replace(
+        host=first.host if host is None else host, port=ports[0] if ports else first.port
+    )
+    return ",".join(map(str, (moved, *(one.endpoint for one in listeners[1:]))))
 
 
 def _read_users(config: BrokerConfig) -> None:
     """Take the users of barnabas.users.file. Raises: StartError, ConfigError."""
     path = config.barnabas_users_file
     if path is None:
-        if config.has_sasl and not config.plain_passwords:
-            logger.warning(
-                "clients have to say who they are (%s), and the settings name no user: only SCRAM "
-                "users that were made before can come in; barnabas.users.file names others",
-                config.security_protocol,
-            )
         return
     from barnabas.broker.security.users import UsersFileError, parse_users
 
@@ -352,29 +370,18 @@ def _read_users(config: BrokerConfig) -> None:
         raise StartError(f"cannot read the users of {path}: {error.strerror}") from error
     except (UsersFileError, UnicodeDecodeError) as error:
         raise StartError(f"the users file {path}: {error}") from error
-    if not config.has_sasl:
-        logger.warning(
-            "barnabas.users.file does nothing: nobody is asked who he is; that takes "
-            "listeners=SASL_PLAINTEXT://ADDRESS:PORT"
-        )
 
 
 def _read_certificates(config: BrokerConfig) -> None:
-    """Make the listener's TLS ready. Raises: StartError."""
-    if not config.has_tls:
-        if config.tls_settings:
-            logger.warning(
-                "%s do nothing: the listener does not speak TLS; that takes "
-                "listeners=SSL://ADDRESS:PORT or SASL_SSL",
-                ", ".join(config.tls_settings),
-            )
-        return
-    from barnabas.broker.tls import TlsError, TlsListener
+    """Make the listeners' TLS ready. Raises: StartError."""
+    for listener in config.listeners:
+        if listener.has_tls:
+            from barnabas.broker.tls import TlsError, TlsListener
 
-    try:
-        config.tls = TlsListener(config.tls_settings)
-    except TlsError as error:
-        raise StartError(str(error)) from error
+            try:
+                listener.tls = TlsListener(listener.tls_settings(config.explicit))
+            except TlsError as error:
+                raise StartError(f"{listener.endpoint}: {error}") from error
 
 
 def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
@@ -388,26 +395,48 @@ def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
         sock.close()
         if error.errno == 98:
             raise StartError(
-                f"port {port} on {host} is in use: choose another with {option} N (0: any free one)"
+                f"port {port} on {host} is in use: choose another with {option}"
+                f"{'' if option == 'listeners' else ' N'} (0: any free one)"
             ) from error
         raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
     sock.setblocking(False)
     return sock
 
 
-def _listen_for_each(config: Any, ports: Sequence[int] | None) -> list[socket.socket]:
-    """A socket for each broker: at the ports that are given, else at those after the first one's;
-    for 0 at free ones.
+def _listen_for_each(config: BrokerConfig, ports: Sequence[int] | None) -> list[socket.socket]:
+    """A socket for each broker, listener by listener.
+
+    Takes: ports, of the brokers, for the first listener; else they are those after the first
+           broker's; for 0 free ones.
     """
-    host, port = config.listener
     count = config.barnabas_brokers
-    if ports is None or len(ports) == 1:
-        ports = [port + at if port else 0 for at in range(count)]
-    if len(ports) != count:
+    if ports is not None and len(ports) not in (1, count):
         raise StartError(f"--port names {len(ports)} ports, and there are {count} brokers")
-    if max(ports) > 65535:
-        raise StartError(f"{count} brokers from port {port} on: the last port is 65535")
-    return [_listen(host, one) for one in ports]
+    sockets = []
+    for listener in config.listeners:
+        host, port = listener.endpoint.host, listener.endpoint.port
+        if listener.path is not None:
+            sockets.append(_listen_at_path(listener.path))
+            continue
+        if listener is not config.listeners[0] or ports is None or len(ports) == 1:
+            of_brokers = [port + at if port else 0 for at in range(count)]
+        else:
+            of_brokers = list(ports)
+        if max(of_brokers) > 65535:
+            raise StartError(f"{count} brokers from port {port} on: the last port is 65535")
+        option = "--port" if listener is config.listeners[0] else "listeners"
+        sockets += [_listen(host, one, option) for one in of_brokers]
+    return sockets
+
+
+def _listen_at_path(path: str) -> socket.socket:
+    """A socket in the file system. Raises: StartError."""
+    from barnabas.broker.server import unix_listener_at
+
+    try:
+        return unix_listener_at(path)
+    except OSError as error:
+        raise StartError(f"cannot listen on unix://{path}: {error.strerror or error}") from error
 
 
 def _log_as_json() -> None:
@@ -731,8 +760,14 @@ def _on_end_of_input(do: Callable[[], object]) -> None:
 def _shown(addresses: Sequence[tuple[str, int]]) -> str:
     """Where clients on this machine reach the brokers, in the form of `bootstrap.servers`."""
     return ",".join(
-        f"{DEFAULT_HOST if host in ('0.0.0.0', '::') else host}:{port}" for host, port in addresses
+        _address_text((DEFAULT_HOST if host in ("0.0.0.0", "::") else host, port))
+        for host, port in addresses
     )
+
+
+def _address_text(address: tuple[str, int]) -> str:
+    host, port = address
+    return host if host.startswith("unix://") else f"{host}:{port}"
 
 
 def _write_ready_file(path: str, addresses: Sequence[tuple[str, int]]) -> None:
@@ -788,30 +823,44 @@ def _explain(error: Exception, broker: Any) -> str:
     )
 
 
-def _what_clients_need(config: BrokerConfig) -> str:
+def _what_clients_need(listener: ListenerConfig) -> str:
     """What clients have to say on a listener that is not plain; empty where they need nothing."""
-    if config.tls is None and not config.has_sasl:
+    if not (listener.has_tls or listener.has_sasl):
         return ""
-    name = ("SASL_" if config.has_sasl else "") + ("PLAINTEXT" if config.tls is None else "SSL")
-    return f"client.properties needs security.protocol={name}, and what docs/SECURITY.md says of it"
+    return (
+        f"client.properties needs security.protocol={listener.security_protocol}, and what "
+        "docs/SECURITY.md says of it"
+    )
+
+
+def _other_listeners(server: Any, config: BrokerConfig) -> list[str]:
+    """Where the broker listens beside its first listener, with what is spoken there."""
+    return [
+        str(listener.config.endpoint._replace(host=listener.address[0], port=listener.address[1]))
+        + f" ({listener.config.security_protocol})"
+        for listener in server.listeners
+        if listener.config is not config.listeners[0]
+    ]
 
 
 def _announce(server: Any, broker: Any, began: float, console: Any, *, quiet: bool) -> None:
-    where = ",".join(f"{host}:{port}" for host, port in server.addresses)
+    where = ",".join(map(_address_text, server.addresses))
+    others = _other_listeners(server, broker.config)
     if quiet:
-        logger.warning("listening on %s", where)
+        logger.warning("listening on %s", ",".join((where, *others)))
         if console is not None:
             logger.warning("the console is at %s", console.url)
         return
     took_ms = (time.perf_counter() - began) * 1000
     address = _shown(server.addresses)
-    needs = _what_clients_need(broker.config)
+    needs = _what_clients_need(broker.config.listeners[0])
     kcat = "kcat -F client.properties" if needs else "kcat"
     text = (
         f"barnabas {__version__} listens on {where} "
         f"(ready after {took_ms:.0f} ms, process {os.getpid()})\n"
         f"  data:     {os.path.abspath(broker.config.data_dir)}\n"
         + (f"  security: {needs}\n" if needs else "")
+        + "".join(f"  besides:  {other}\n" for other in others)
         + f"  produce:  echo hello | {kcat} -b {address} -t greetings -P\n"
         f"  consume:  {kcat} -b {address} -t greetings -C -e\n"
         + (f"  console:  {console.url}\n" if console is not None else "")

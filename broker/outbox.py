@@ -14,8 +14,10 @@ from barnabas.storage.disk import Syncable
 from barnabas.storage.durability import FlushToken
 
 if TYPE_CHECKING:
+    from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.security.authentication import Authentication
 
+ANONYMOUS = "User:ANONYMOUS"
 CloseReason = ProtocolViolation | str  # why the broker ends a connection, for its log
 
 
@@ -45,8 +47,10 @@ class CoordinatorWait(NamedTuple):
 class ConnectionState:
     """A connection as the core knows it. `in_flight`: a request is being answered, and the next one
     waits (answers keep their order). authentication: what it has shown of its client; None where
-    nobody has to show anything. node_id: of the broker that it leads to, where a process is
-    several; waits_for_coordinator: what the parked request of that ticket waits for, if it is that.
+    nobody has to show anything. principal: who that is, as Kafka names it (`User:NAME`); ANONYMOUS
+    as long as nobody has shown it. listener: by which it came. node_id: of the broker that it leads
+    to, where a process is several; waits_for_coordinator: what the parked request of that ticket
+    waits for, if it is that.
     """
 
     __slots__ = (
@@ -55,10 +59,12 @@ class ConnectionState:
         "client_software",
         "connection_id",
         "in_flight",
+        "listener",
         "local_host",
         "local_port",
         "node_id",
         "parked_ticket",
+        "principal",
         "waits_for_coordinator",
     )
 
@@ -68,10 +74,12 @@ class ConnectionState:
         client_host: str,
         local_host: str,
         local_port: int,
-        node_id: int = -1,
+        node_id: int,
+        listener: ListenerConfig,
     ) -> None:
         self.connection_id = connection_id
-        self.node_id = node_id
+        self.node_id, self.listener = node_id, listener
+        self.principal = ANONYMOUS
         self.client_host = client_host
         self.local_host, self.local_port = local_host, local_port
         self.client_software = ""

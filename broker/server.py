@@ -27,15 +27,18 @@ import math
 import os
 import resource
 import socket
+import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.cleaning import CleanerProcess
 from barnabas.broker.clocks import steady_ms, wall_ms
 from barnabas.broker.core import Broker
 from barnabas.broker.flusher import Flusher
+from barnabas.broker.listeners import UNIX_SCHEME
 from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.broker.receive_turns import ReceiveTurns
 from barnabas.broker.worker import Worker
@@ -45,6 +48,9 @@ from barnabas.storage.cleaner import CleanJob, CleanResult
 from barnabas.storage.log_reader import Slice
 
 if TYPE_CHECKING:
+    import ssl
+
+    from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.tls import TlsSocket
 
 logger = logging.getLogger("barnabas.server")
@@ -80,15 +86,23 @@ class Connection:
     )  # fmt: skip
 
     def __init__(
-        self, server: Server, connection_id: int, sock: socket.socket | TlsSocket, peer: str
+        self,
+        server: Server,
+        connection_id: int,
+        sock: socket.socket | TlsSocket,
+        peer: str,
+        greeting_bytes: int = 0,
     ) -> None:
+        """Takes: greeting_bytes, the largest request until the client has shown who it is; 0: it
+        need not.
+        """
         self._server, self._socket, self._loop = server, sock, server.loop
         self.connection_id, self.peer = connection_id, peer
         self._turns, memory = server.turns, server.memory
-        if server.greeting_bytes:
+        if greeting_bytes:
             self._turns, memory = server.greeting_turns, server.greeting_memory
         self._buffer = FrameBuffer(
-            server.greeting_bytes or server.max_frame_bytes, memory, server.max_other_bytes
+            greeting_bytes or server.max_frame_bytes, memory, server.max_other_bytes
         )
         self._out: deque[Any] = deque()
         self._gathered: list[Any] = []
@@ -385,21 +399,27 @@ def _descriptors_for_connections(others: int) -> int:
 
 
 class Listener:
-    """The listening socket of one broker, which may be closed for a while."""
+    """A listening socket of one broker, which may be closed for a while.
 
-    __slots__ = ("address", "node_id", "socket")
+    greeting_bytes: the largest request of a client that has not shown who it is; 0: it need not.
+    """
 
-    def __init__(self, node_id: int, sock: socket.socket) -> None:
-        self.node_id = node_id
+    __slots__ = ("address", "config", "greeting_bytes", "node_id", "socket")
+
+    def __init__(
+        self, node_id: int, config: ListenerConfig, sock: socket.socket, greeting_bytes: int
+    ) -> None:
+        self.node_id, self.config = node_id, config
+        self.greeting_bytes = greeting_bytes if config.has_sasl else 0
         self.socket: socket.socket | None = sock
-        host, port = sock.getsockname()[:2]
-        self.address: tuple[str, int] = (host, port)
+        self.address = address_of(sock)
 
 
 class Server:
     """The listening sockets, their connections, the timer and the flusher around the core.
 
-    Takes: sock, of the one broker, or one for each of several. steady_ms, wall_ms: the clocks.
+    Takes: sock, of the one broker with one listener; or one for each of several brokers, listener
+           by listener. steady_ms, wall_ms: the clocks.
     on_frame: what takes the connections' requests.
     """
 
@@ -419,10 +439,6 @@ class Server:
         self._steady_ms, self._wall_ms = steady_ms, wall_ms
         self.max_frame_bytes = broker.config.socket_request_max_bytes
         self.max_other_bytes = broker.config.barnabas_request_max_bytes
-        self.greeting_bytes = (
-            broker.config.sasl_server_max_receive_size if broker.config.has_sasl else 0
-        )
-        self._tls = broker.config.tls
         self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
         self.turns = ReceiveTurns(self.memory, loop)
         # clients that have not shown who they are share a part of their own: half requests of
@@ -434,10 +450,12 @@ class Server:
         self.greeting_turns = ReceiveTurns(self.greeting_memory, loop)
         self._accepts = True
         socks = [sock] if isinstance(sock, socket.socket) else sock
-        self.listeners = {
-            node_id: Listener(node_id, of_node)
-            for node_id, of_node in zip(broker.cluster.nodes, socks, strict=True)
-        }
+        config = broker.config
+        places = product(config.listeners, broker.cluster.nodes)
+        self.listeners = [
+            Listener(node_id, listener, of_node, config.sasl_server_max_receive_size)
+            for (listener, node_id), of_node in zip(places, socks, strict=True)
+        ]
         self._connections: dict[int, Connection] = {}
         self._next_connection_id = 1
         self._timer: asyncio.TimerHandle | None = None
@@ -456,8 +474,8 @@ class Server:
         self._flusher = self._flusher_of()
         self._cleaner = CleanerProcess(self._cleaned_in_thread)
         self._worker = Worker(self._worked_in_thread)
-        for listener in self.listeners.values():
-            broker.on_listening(*(listener.node_id, listener.address[1]))
+        for listener in self.listeners:
+            broker.on_listening(listener.node_id, listener.config, listener.address[1])
             self._listen_to(listener)
         self.carry_out()
 
@@ -482,12 +500,16 @@ class Server:
     @property
     def address(self) -> tuple[str, int]:
         """Where the first broker listens, or did and will."""
-        return next(iter(self.listeners.values())).address
+        return self.listeners[0].address
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where each broker listens."""
-        return [listener.address for listener in self.listeners.values()]
+        """Where each broker listens, by the first listener."""
+        return [self.listener_of(node_id).address for node_id in self.broker.cluster.nodes]
+
+    def listener_of(self, node_id: int) -> Listener:
+        """The first listener of a broker."""
+        return next(listener for listener in self.listeners if listener.node_id == node_id)
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -496,19 +518,26 @@ class Server:
             self.loop.add_reader(listener.socket.fileno(), self._on_connect, listener)
 
     def close_listener(self, node_id: int) -> None:
-        """Listen at a broker's port no more; who connects is refused."""
-        listener = self.listeners[node_id]
-        if listener.socket is not None:
-            self.loop.remove_reader(listener.socket.fileno())
-            listener.socket.close()
-            listener.socket = None
+        """Listen at a broker's ports no more; who connects is refused."""
+        for listener in self.listeners:
+            if listener.node_id == node_id and listener.socket is not None:
+                self.loop.remove_reader(listener.socket.fileno())
+                listener.socket.close()
+                listener.socket = None
+                path = listener.config.path
+                if path is not None:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
 
     def open_listener(self, node_id: int) -> None:
-        """Listen at a broker's port again. Raises: OSError where another has the port by now."""
-        listener = self.listeners[node_id]
-        if listener.socket is None:
-            listener.socket = listener_at(*listener.address)
-            self._listen_to(listener)
+        """Listen at a broker's ports again. Raises: OSError where another has one by now."""
+        for listener in self.listeners:
+            if listener.node_id == node_id and listener.socket is None:
+                path = listener.config.path
+                listener.socket = (
+                    listener_at(*listener.address) if path is None else unix_listener_at(path)
+                )
+                self._listen_to(listener)
 
     def _on_connect(self, listener: Listener) -> None:
         for _ in range(BACKLOG):
@@ -523,24 +552,26 @@ class Server:
             except OSError as error:
                 self._pause_accepting(str(error))
                 return
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(
-                socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
-            )  # of a machine that is gone a parked request would stay for ever
-            local_host, local_port = sock.getsockname()[:2]
+            _set_options(sock)
+            address = address_of(sock)
+            connection_id = self._next_connection_id
             try:
-                transport = sock if self._tls is None else self._tls.wrap(sock)
+                transport = self._transport(listener.config, sock, connection_id)
             except OSError:  # it has hung up already
                 sock.close()
                 continue
-            connection_id = self._next_connection_id
             self._next_connection_id += 1
+            # a socket in the file system has an address at neither end
+            client_host, client_port = peer[:2] if peer else (listener.address[0], 0)
             self.broker.on_connected(
-                connection_id, peer[0], local_host, local_port, listener.node_id
+                connection_id, client_host, *address, listener.node_id, listener.config
             )
             self._connections[connection_id] = self.connection_class(
-                self, connection_id, transport, f"{peer[0]}:{peer[1]}"
+                self,
+                connection_id,
+                transport,
+                f"{client_host}:{client_port}",
+                listener.greeting_bytes,
             )
             descriptor = transport.fileno()
             # the lowest free one is given out: all below are in use
@@ -550,12 +581,26 @@ class Server:
                 )
                 return
 
+    def _transport(
+        self, config: ListenerConfig, sock: socket.socket, connection_id: int
+    ) -> socket.socket | TlsSocket:
+        """The socket, under TLS where the listener speaks it. Raises: OSError."""
+        if config.tls is None:
+            return sock
+        if config.has_sasl or not config.tls.asks_for_certificates:
+            return config.tls.wrap(sock)
+
+        def on_shaken(peer: ssl.SSLSocket) -> None:
+            self.broker.on_identified(connection_id, config.tls_principal(peer.getpeercert()))
+
+        return config.tls.wrap(sock, on_shaken)
+
     def _pause_accepting(self, why: str) -> None:
         """Let those who connect wait in the listener's queue until there are descriptors again;
         said once a minute at most.
         """
         self._accepts = False
-        for listener in self.listeners.values():
+        for listener in self.listeners:
             if listener.socket is not None:
                 self.loop.remove_reader(listener.socket.fileno())
         if self._accept_timer is None:
@@ -582,7 +627,7 @@ class Server:
         if self._may_connect(lowest_free):
             self._accept_timer = None
             self._accepts = True
-            for listener in self.listeners.values():
+            for listener in self.listeners:
                 self._listen_to(listener)
         else:
             self._accept_timer = self.loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
@@ -789,7 +834,7 @@ class Server:
         disk failed, also only now: see `failure`).
         """
         self._is_closed = True
-        for node_id in self.listeners:
+        for node_id in self.broker.cluster.nodes:
             self.close_listener(node_id)
         self.turns.close()
         self.greeting_turns.close()
@@ -811,6 +856,54 @@ class Server:
             except (OSError, AssertionError) as error:
                 self.fail(error)
         self._flusher.close()
+
+
+def address_of(sock: socket.socket) -> tuple[str, int]:
+    """A socket's own end; of one in the file system `unix:///PATH` and 0."""
+    if sock.family == socket.AF_UNIX:
+        return f"{UNIX_SCHEME}{sock.getsockname()}", 0
+    host, port = sock.getsockname()[:2]
+    return host, port
+
+
+def _set_options(sock: socket.socket) -> None:
+    """What every connection has."""
+    sock.setblocking(False)
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # of a machine that is gone a parked request would stay for ever
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def unix_listener_at(path: str) -> socket.socket:
+    """A socket in the file system, of the owner alone; one that nobody listens at goes.
+
+    Raises: OSError.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if stat.S_ISSOCK(_mode_of(path)) and sock.connect_ex(path) == errno.ECONNREFUSED:
+            os.unlink(path)
+        sock.close()
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        former_mask = os.umask(0o177)
+        try:
+            sock.bind(path)
+        finally:
+            os.umask(former_mask)
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+def _mode_of(path: str) -> int:
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return 0
 
 
 def listener_at(host: str, port: int) -> socket.socket:

@@ -16,7 +16,7 @@ import os
 import socket
 import ssl
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 logger = logging.getLogger("barnabas.tls")
@@ -44,12 +44,17 @@ class TlsSocket:
     As a socket's, its methods raise BlockingIOError where they would have to wait. The handshake is
     a part of the first reads. `recv_into` gives less than asked for only when nothing more has
     come, but for what `pending` tells of.
+
+    Takes: on_shaken, called once, with the socket, before the first bytes are given out; its
+           OSError is that of `recv_into`.
     """
 
-    __slots__ = ("_socket",)
+    __slots__ = ("_on_shaken", "_socket")
 
-    def __init__(self, sock: ssl.SSLSocket) -> None:
-        self._socket = sock
+    def __init__(
+        self, sock: ssl.SSLSocket, on_shaken: Callable[[ssl.SSLSocket], None] | None = None
+    ) -> None:
+        self._socket, self._on_shaken = sock, on_shaken
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -79,6 +84,9 @@ class TlsSocket:
             if count == 0:
                 break
             total += count
+        if total and self._on_shaken is not None:
+            on_shaken, self._on_shaken = self._on_shaken, None
+            on_shaken(self._socket)
         return total
 
     def send(self, data: bytes | bytearray | memoryview, flags: int = 0) -> int:
@@ -127,8 +135,17 @@ class TlsListener:
                 states.append((0, 0, 0))
         return states
 
-    def wrap(self, sock: socket.socket) -> TlsSocket:
-        """The socket under TLS, by the certificates that the files have now. Raises: OSError."""
+    @property
+    def asks_for_certificates(self) -> bool:
+        """Whether clients may, or have to, show one."""
+        return self._context.verify_mode is not ssl.CERT_NONE
+
+    def wrap(
+        self, sock: socket.socket, on_shaken: Callable[[ssl.SSLSocket], None] | None = None
+    ) -> TlsSocket:
+        """The socket under TLS, by the certificates that the files have now; on_shaken is called
+        when it is known who the client is. Raises: OSError.
+        """
         state = self._state_of_files()
         if state != self._seen:
             self._seen = state
@@ -140,7 +157,7 @@ class TlsListener:
         wrapped = self._context.wrap_socket(
             sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
         )
-        return TlsSocket(wrapped)
+        return TlsSocket(wrapped, on_shaken)
 
 
 def make_context(settings: Mapping[str, str]) -> ssl.SSLContext:

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from barnabas.broker.control.clock import ControlledClock
 from barnabas.broker.control.faults import Action, Fault, FaultTable
@@ -37,6 +37,9 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import SIZE, response_has_tagged_header
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.storage.log_reader import Slice
+
+if TYPE_CHECKING:
+    from barnabas.broker.tls import TlsSocket
 
 logger = logging.getLogger("barnabas.control")
 
@@ -139,9 +142,16 @@ class ControlledConnection(Connection):
 
     __slots__ = ("exchange",)
 
-    def __init__(self, server: Server, connection_id: int, sock: socket.socket, peer: str) -> None:
+    def __init__(
+        self,
+        server: Server,
+        connection_id: int,
+        sock: socket.socket | TlsSocket,
+        peer: str,
+        greeting_bytes: int = 0,
+    ) -> None:
         self.exchange: Exchange | None = None
-        super().__init__(server, connection_id, sock, peer)
+        super().__init__(server, connection_id, sock, peer, greeting_bytes)
 
     def send(self, pieces: Any) -> None:
         """Send an answer as its request's faults will have it."""
@@ -350,8 +360,10 @@ class ControlledServer(Server):
         connection_id = exchange.connection
         host, _, _ = exchange.client.rpartition(":")
         late = cast("Connection", LateConnection(self, exchange))
-        listener = self.listeners[exchange.node_id]
-        self.broker.on_connected(connection_id, host, *listener.address, exchange.node_id)
+        listener = self.listener_of(exchange.node_id)
+        self.broker.on_connected(
+            connection_id, host, *listener.address, exchange.node_id, listener.config
+        )
         self._connections[connection_id] = late
         exchange.deliveries += 1
         try:
@@ -485,7 +497,7 @@ class ControlledServer(Server):
         cluster = self.broker.cluster
         rows = []
         for node in cluster.nodes.values():
-            host, port = self.listeners[node.node_id].address
+            host, port = self.listener_of(node.node_id).address
             leads = {
                 name: indexes
                 for name in self.broker.metadata.topics

@@ -25,6 +25,7 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.outbox import ConnectionState
 
 logger = logging.getLogger("barnabas.security")
@@ -46,25 +47,34 @@ class SaslGate:
     """
 
     def __init__(self, broker: Broker) -> None:
-        config, ids = broker.config, broker.ids
+        config = broker.config
         self._broker = broker
         self._refusals: deque[_Refusal] = deque()
+        self._failure_delay_ms = config.connection_failed_authentication_delay_ms
+        self._authenticators = {
+            listener.name: self._authenticator(listener)
+            for listener in config.listeners
+            if listener.has_sasl
+        }
+
+    def _authenticator(self, listener: ListenerConfig) -> Authenticator:
+        broker, ids = self._broker, self._broker.ids
         users = Users(
-            config.users,
-            config.plain_passwords,
+            broker.config.users,
+            listener.plain_passwords,
             broker.metadata.scram_credentials,
             new_salt=lambda: ids.uuid().bytes,
         )
-        self._failure_delay_ms = config.connection_failed_authentication_delay_ms
-        self._authenticator = Authenticator(
-            AuthenticationSettings(config.sasl_mechanisms, config.max_reauth_ms),
+        return Authenticator(
+            AuthenticationSettings(listener.sasl_mechanisms, listener.max_reauth_ms),
             users,
             new_nonce=lambda: ids.uuid().hex + ids.uuid().hex,
             refusal=_refusal,
         )
 
     def on_connected(self, connection: ConnectionState) -> None:
-        connection.authentication = Authentication()
+        if connection.listener.has_sasl:
+            connection.authentication = Authentication()
 
     def is_served(
         self,
@@ -78,13 +88,15 @@ class SaslGate:
         Raises: ProtocolViolation where it cannot be read.
         """
         try:
-            verdict = self._authenticator.on_frame(authentication, frame, now_ms)
+            authenticator = self._authenticators[connection.listener.name]
+            verdict = authenticator.on_frame(authentication, frame, now_ms)
         except (struct.error, IndexError, MalformedMessageError) as error:
             raise ProtocolViolation(f"a request cannot be read: {error}") from error
         if verdict is SERVE:
             return True
         if verdict.is_admitted:
             self._broker.outbox.admitted.append(connection.connection_id)
+            connection.principal = f"User:{authentication.user}"
             logger.info(
                 "%s is user '%s', by %s",
                 connection.client_host.removeprefix("/"),

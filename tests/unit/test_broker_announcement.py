@@ -32,8 +32,7 @@ def test_clients_of_a_protected_listener_are_told_what_they_need(
     if protocol.endswith("SSL"):
         settings["ssl.keystore.location"] = str(tmp_path / "broker.pem")
     config = BrokerConfig.from_properties(settings)
-    config.tls = object() if protocol.endswith("SSL") else None  # type: ignore[assignment]
-    server = SimpleNamespace(addresses=[("127.0.0.1", 9092)])
+    server = SimpleNamespace(addresses=[("127.0.0.1", 9092)], listeners=[])
     _announce(server, SimpleNamespace(config=config), 0.0, None, quiet=False)
     text = capsys.readouterr().out
     if shown is None:

@@ -201,8 +201,9 @@ def test_defaults_of_our_own() -> None:
     assert defaults["group.initial.rebalance.delay.ms"] == 0
     assert defaults.data_dir == "./data"
     assert defaults["barnabas.transaction.durability"] == "flush"
-    assert defaults.listener == ("127.0.0.1", 9092)
-    assert defaults.advertised_listener is None
+    (listener,) = defaults.listeners
+    assert str(listener.endpoint) == "PLAINTEXT://127.0.0.1:9092"
+    assert listener.advertised is None
 
 
 def test_every_default_may_be_given_as_text_and_is_itself_then() -> None:
@@ -232,8 +233,9 @@ def test_kafkas_own_files_are_taken(text: str) -> None:
 
 def test_kafkas_kraft_file_listens_where_it_says_and_warns_of_what_does_nothing() -> None:
     taken = BrokerConfig.from_properties(read_properties(KRAFT_FILE))
-    assert taken.listener == ("0.0.0.0", 9092)
-    assert taken.advertised_listener == ("localhost", 9092)
+    (listener,) = taken.listeners
+    assert str(listener.endpoint) == "PLAINTEXT://0.0.0.0:9092"
+    assert listener.advertised == ("localhost", 9092)
     assert taken.warnings == [
         "process.roles does nothing here: one process is broker and controller",
         "controller.quorum.bootstrap.servers does nothing here: there is no quorum",
@@ -257,7 +259,6 @@ def test_every_other_setting_of_kafka_is_known_or_does_nothing() -> None:
     [
         ("sasl.enabled.mechanisms", "GSSAPI"),
         ("sasl.jaas.config", "x"),
-        ("ssl.principal.mapping.rules", "DEFAULT"),
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("listener.name.external.ssl.engine.factory.class", "x"),
         ("listeners", "KERBEROS://:9092"),
@@ -270,77 +271,6 @@ def test_security_that_is_not_there_is_refused_instead_of_ignored(name: str, val
 
 def test_security_settings_that_ask_for_nothing_are_taken() -> None:
     config(sasl_enabled_mechanisms="", authorizer_class_name="")
-
-
-def test_what_a_listener_speaks_is_said_by_a_map() -> None:
-    properties = {"listeners": "EXTERNAL://:9092", "listener.security.protocol.map": "A:SSL"}
-    with pytest.raises(ConfigError, match="EXTERNAL is not spoken"):
-        BrokerConfig.from_properties(properties)
-    protocols = {"PLAINTEXT": False, "SSL": True, "SASL_PLAINTEXT": False, "SASL_SSL": True}
-    for protocol, has_tls in protocols.items():
-        mapped = {**properties, "listener.security.protocol.map": f"A:SSL, EXTERNAL:{protocol}"}
-        taken = BrokerConfig.from_properties(mapped)
-        assert (taken.listener[1], taken.has_tls) == (9092, has_tls)
-        assert taken.has_sasl == protocol.startswith("SASL")
-
-
-def test_a_listeners_own_certificates_go_before_those_of_all() -> None:
-    taken = BrokerConfig.from_properties(
-        {
-            "listeners": "SSL://:9092",
-            "ssl.keystore.location": "/all.pem",
-            "ssl.client.auth": "required",
-            "listener.name.ssl.ssl.keystore.location": "/own.pem",
-        }
-    )
-    assert taken.tls_settings == {
-        "ssl.keystore.location": "/own.pem",
-        "ssl.client.auth": "required",
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("PLAINTEXT://:9092", ("0.0.0.0", 9092)),
-        ("PLAINTEXT://[::1]:9092", ("::1", 9092)),
-        ("plaintext://localhost:0", ("localhost", 0)),
-        ("PLAINTEXT://a.b:65535,CONTROLLER://:9093", ("a.b", 65535)),
-    ],
-)
-def test_listeners_that_may_be(text: str, expected: tuple[str, int]) -> None:
-    assert config(listeners=text).listener == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "9092",
-        "localhost:9092",
-        "PLAINTEXT://h",
-        "PLAINTEXT://h:x",
-        "PLAINTEXT://h:65536",
-        "PLAINTEXT://h:²",
-        "PLAINTEXT://a:1,PLAINTEXT://b:2",
-        "CONTROLLER://:9093",
-    ],
-)
-def test_listeners_that_may_not_be(text: str) -> None:
-    with pytest.raises(ConfigError, match="listeners="):
-        config(listeners=text)
-
-
-def test_controller_listeners_have_the_names_that_the_file_says() -> None:
-    protocols = "A:PLAINTEXT,B:PLAINTEXT"
-    assert config(
-        listeners="A://:1,B://:2",
-        controller_listener_names="A",
-        listener_security_protocol_map=protocols,
-    ).listener == (
-        "0.0.0.0",
-        2,
-    )
 
 
 def test_one_data_directory_is_had() -> None:
@@ -652,63 +582,3 @@ def test_a_typed_setting_follows_what_is_changed_at_run_time() -> None:
 
 
 # --- who clients are ----------------------------------------------------------------------------
-
-JAAS = 'some.LoginModule required user_alice="her-secret";'
-
-
-def sasl(**settings: str) -> BrokerConfig:
-    properties = {
-        "listeners": "CLIENTS://:9092",
-        "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT",
-    }
-    return BrokerConfig.from_properties(
-        properties | {name.replace("_", "."): value for name, value in settings.items()}
-    )
-
-
-def test_a_listener_with_sasl_by_its_own_name_or_by_a_map() -> None:
-    assert config(listeners="SASL_PLAINTEXT://:9092").has_sasl
-    assert sasl().has_sasl
-    assert not config().has_sasl
-
-
-def test_mechanisms_and_sessions_of_a_listener_go_before_those_of_all() -> None:
-    taken = sasl(
-        sasl_enabled_mechanisms="SCRAM-SHA-512",
-        connections_max_reauth_ms="5000",
-        **{
-            "listener.name.clients.sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
-            "listener.name.clients.plain.connections.max.reauth.ms": "7000",
-        },
-    )
-    assert taken.sasl_mechanisms == ("PLAIN", "SCRAM-SHA-256")
-    assert taken.max_reauth_ms == {"PLAIN": 7000, "SCRAM-SHA-256": 5000, "SCRAM-SHA-512": 5000}
-
-
-def test_users_of_plain_are_those_of_the_jaas_text() -> None:
-    taken = sasl(**{"listener.name.clients.plain.sasl.jaas.config": JAAS})
-    assert taken.plain_passwords == {"alice": "her-secret"}
-    assert taken.explicit.keys() == {"listeners", "listener.security.protocol.map"}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("listener.name.clients.plain.sasl.jaas.config", "user_alice=her-secret"),
-        ("listener.name.clients.plain.sasl.server.callback.handler.class", "x"),
-        ("listener.name.clients.gssapi.sasl.jaas.config", JAAS),
-        ("listener.name.clients.sasl.enabled.mechanisms", ""),
-        ("listener.name.clients.connections.max.reauth.ms", "never"),
-    ],
-)
-def test_a_listeners_setting_that_may_not_be(name: str, value: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        sasl(**{name: value})
-    assert "her-secret" not in str(error.value)
-
-
-def test_settings_of_a_listener_that_there_is_not_do_nothing() -> None:
-    taken = sasl(**{"listener.name.other.plain.sasl.jaas.config": JAAS})
-    assert taken.plain_passwords == {}
-    (warning,) = taken.warnings
-    assert "no listener has that name" in warning

@@ -87,7 +87,7 @@ class Cluster(CoreHost):
             **settings,
         )
         for node_id, port in PORTS.items():
-            self.broker.on_listening(node_id, port)
+            self.broker.on_listening(node_id, self.broker.config.listeners[0], port)
             self.connect(node_id, node_id)
         self.create("t", 2)
         self.broker.metadata.set_topic_replicas("t", ((1, 2), (2, 3)))
@@ -173,6 +173,32 @@ def test_advertised_ports_are_as_far_apart_as_the_ports(tmp_path: Path) -> None:
         ("example.org", 19193),
         ("example.org", 19294),
     ]
+    cluster.close()
+
+
+def test_each_listener_has_ports_of_its_own(tmp_path: Path) -> None:
+    """A client is told those of the listener that it came by, in each answer that tells any."""
+    cluster = Cluster(
+        tmp_path,
+        listeners="PLAINTEXT://:9092,OTHER://:1000",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT",
+        advertised_listeners="OTHER://example.org:2000",
+    )
+    other = cluster.broker.config.listeners[1]
+    for node_id in PORTS:
+        cluster.broker.on_listening(node_id, other, 1000 + node_id)
+    cluster.broker.on_connected(9, "192.0.2.9", "127.0.0.1", 1002, 2, other)
+    cluster.answers[9] = []
+    ports = {1: 2000, 2: 2001, 3: 2002}
+    assert {one.node_id: (one.host, one.port) for one in cluster.metadata(9).brokers} == {
+        node_id: ("example.org", port) for node_id, port in ports.items()
+    }
+    described = cluster.call(9, DescribeClusterRequest(endpoint_type=1), 1)
+    assert {one.broker_id: one.port for one in described.brokers} == ports
+    found = FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b", "c"])
+    for row in cluster.call(9, found, 4).coordinators:
+        assert row.port == ports[row.node_id]
+    assert {one.node_id: one.port for one in cluster.metadata(2).brokers} == PORTS
     cluster.close()
 
 

@@ -30,7 +30,8 @@ def test_the_broker_takes_the_settings_as_they_are_printed(
     properties = read_properties("\n".join(line for line in lines if not line.endswith("=")))
     assert len(properties) > 50
     taken = BrokerConfig.from_properties(properties)
-    assert taken.listener == BrokerConfig.from_properties({}).listener
+    (listener,), (by_default,) = taken.listeners, BrokerConfig.from_properties({}).listeners
+    assert listener.endpoint == by_default.endpoint
 
 
 def test_settings_of_broker_and_topics_that_contain_a_text(

@@ -62,10 +62,16 @@ class ScriptedBroker:
         self.outbox.sends.append((connection, (b"<" + frame + b">",)))
 
     def on_connected(
-        self, connection: int, client_host: str, local_host: str, local_port: int, node_id: int
+        self,
+        connection: int,
+        client_host: str,
+        local_host: str,
+        local_port: int,
+        node_id: int,
+        listener: Any,
     ) -> None: ...
 
-    def on_listening(self, node_id: int, port: int) -> None: ...
+    def on_listening(self, node_id: int, listener: Any, port: int) -> None: ...
 
     def on_frame(self, connection: int, frame: memoryview, now_ms: int) -> None:
         content = bytes(frame)
@@ -845,9 +851,9 @@ def test_an_accept_that_fails_is_tried_again_later(
         def close(self) -> None:
             self.listener.close()
 
-    listener = rim.server.listeners[1].socket
+    listener = rim.server.listeners[0].socket
     full = Full(listener)
-    rim.server.listeners[1].socket = cast(Any, full)
+    rim.server.listeners[0].socket = cast(Any, full)
     with socket.create_connection(rim.server.address):
         rim.pass_time(20_000, step_ms=250)
         assert 1 < full.tried <= 41
@@ -855,7 +861,7 @@ def test_an_accept_that_fails_is_tried_again_later(
             len([record for record in caplog.records if "Too many open files" in record.message])
             == 1
         )
-        rim.server.listeners[1].socket = listener
+        rim.server.listeners[0].socket = listener
         rim.pass_time(1_000, step_ms=250)
         assert len(rim.server._connections) == 1
 

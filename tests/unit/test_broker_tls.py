@@ -17,6 +17,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from barnabas.broker.outbox import ANONYMOUS
+from barnabas.broker.security.principals import PrincipalMapper
 from barnabas.broker.tls import TlsError, TlsListener, make_context
 from barnabas.certificates import make_certificates
 
@@ -309,6 +311,45 @@ def test_a_client_without_tls(certs: Path) -> None:
         server.recv_into(memoryview(bytearray(100)))
     server.close()
     far.close()
+
+
+def test_who_a_client_is_is_told_before_its_first_bytes(certs: Path) -> None:
+    listener = TlsListener(
+        {
+            "ssl.keystore.location": str(certs / "broker.pem"),
+            "ssl.truststore.location": str(certs / "ca.pem"),
+            "ssl.client.auth": "requested",
+        }
+    )
+    assert listener.asks_for_certificates
+    subjects: list[object] = []
+    for with_certificate in (True, False):
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        far.setblocking(False)
+        server = listener.wrap(near, lambda peer: subjects.append(peer.getpeercert()))
+        context = ssl.create_default_context(cafile=str(certs / "ca.pem"))
+        if with_certificate:
+            context.load_cert_chain(certs / "client.pem")
+        client = context.wrap_socket(
+            far, server_hostname="localhost", do_handshake_on_connect=False
+        )
+        for _ in range(3):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+            with contextlib.suppress(BlockingIOError):
+                server.recv_into(memoryview(bytearray(10)))
+        told = len(subjects)
+        client.send(b"x")
+        assert server.recv_into(memoryview(bytearray(10))) == 1
+        assert len(subjects) == told + 1, "when the first bytes are given out, and not before"
+        client.send(b"x")
+        assert server.recv_into(memoryview(bytearray(10))) == 1
+        server.close()
+        client.close()
+    shown, nothing = subjects
+    assert PrincipalMapper("DEFAULT").principal(shown) == "User:CN=client"  # type: ignore[arg-type]
+    assert PrincipalMapper("DEFAULT").principal(nothing) == ANONYMOUS  # type: ignore[arg-type]
 
 
 def serial_number(listener: TlsListener, certs: Path) -> int:

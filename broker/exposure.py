@@ -1,0 +1,107 @@
+"""What a start warns of: listeners and ports that are open to strangers, secrets that others can
+read, and settings that protect nothing.
+
+An address of this machine alone (127.0.0.1, ::1, localhost, a socket in the file system) is open to
+nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker.listeners import PREFIX, UNIX_SCHEME
+
+if TYPE_CHECKING:
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.listeners import ListenerConfig
+
+OTHERS_MAY_READ = 0o044
+SECRET_WORDS = ("password", "jaas.config", "ssl.keystore.key", "secret")
+
+
+def is_local(host: str) -> bool:
+    """Whether nobody on another machine can connect to what listens there."""
+    return host in ("localhost", "::1") or host.startswith(("127.", UNIX_SCHEME))
+
+
+def warnings_of(config: BrokerConfig, arguments: Sequence[str]) -> Iterator[str]:
+    """Takes: arguments, the names of the settings that stand on the command line."""
+    for listener in config.listeners:
+        yield from _open_listener(listener)
+    yield from _open_ports(config)
+    yield from _settings_without_effect(config)
+    yield from _readable_secrets(config)
+    for name in arguments:
+        if any(word in name.removeprefix(PREFIX) for word in SECRET_WORDS):
+            yield (
+                f"--set {name}: whoever lists the processes of this machine reads its value: put "
+                "it into the file of --config, or say ${env:NAME} or ${file:/PATH:KEY} there"
+            )
+
+
+def _open_listener(listener: ListenerConfig) -> Iterator[str]:
+    endpoint = listener.endpoint
+    if listener.has_sasl or is_local(endpoint.host):
+        return
+    if not listener.has_tls:
+        lines = (
+            f"listeners={endpoint._replace(name='SASL_PLAINTEXT')}",
+            "barnabas.users.file=FILE, with lines NAME:PASSWORD",
+        )
+    elif listener["ssl.client.auth"] != "required":
+        lines = ("ssl.client.auth=required", "ssl.truststore.location=FILE, the authority's")
+    else:
+        return
+    yield (
+        f"{endpoint} is open to other machines and asks nobody who he is: whoever reaches it may "
+        f"read, write and delete everything. Two lines change that: {lines[0]} and {lines[1]}; "
+        "docs/SECURITY.md says more"
+    )
+
+
+def _open_ports(config: BrokerConfig) -> Iterator[str]:
+    """The console's own warning comes when it listens."""
+    host = config.barnabas_metrics_host
+    if config.barnabas_metrics_port >= 0 and not is_local(host):
+        yield (
+            f"metrics are served on {host}, to whoever reaches it and without TLS: they tell the "
+            "names of topics and groups; barnabas.metrics.host=127.0.0.1 keeps them to this machine"
+        )
+
+
+def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
+    of_tls = [name for name in config.explicit if name.startswith("ssl.")]
+    if of_tls and not any(listener.has_tls for listener in config.listeners):
+        yield (
+            f"{', '.join(of_tls)} do nothing: no listener speaks TLS; that takes "
+            "listeners=SSL://ADDRESS:PORT or SASL_SSL"
+        )
+    if config.barnabas_users_file is not None and not config.has_sasl:
+        yield (
+            "barnabas.users.file does nothing: nobody is asked who he is; that takes "
+            "listeners=SASL_PLAINTEXT://ADDRESS:PORT"
+        )
+    for listener in config.listeners if config.barnabas_users_file is None else ():
+        if listener.has_sasl and not listener.plain_passwords:
+            yield (
+                f"clients have to say who they are ({listener.security_protocol}), and the "
+                "settings name no user: only SCRAM users that were made before can come in; "
+                "barnabas.users.file names others"
+            )
+
+
+def _readable_secrets(config: BrokerConfig) -> Iterator[str]:
+    """Files with passwords or private keys that others on this machine may read."""
+    paths = [config.barnabas_users_file]
+    for listener in config.listeners:
+        if listener.has_tls:
+            paths.append(listener.tls_settings(config.explicit).get("ssl.keystore.location"))
+    for path in dict.fromkeys(filter(None, paths)):
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue  # told of where it is read
+        if mode & OTHERS_MAY_READ:
+            yield f"{path} holds secrets, and others on this machine may read it: chmod 600 {path}"

@@ -1,0 +1,148 @@
+"""Principals of clients that show a certificate: its subject, made a name by rules.
+
+    ssl.principal.mapping.rules = RULE:PATTERN/REPLACEMENT/[LU], ..., DEFAULT
+
+The first rule whose pattern matches the whole subject makes the name; $1 stands for the pattern's
+first group, L and U make it lower and upper case. DEFAULT is the subject itself, and what holds
+without rules. A slash within a rule has a backslash before it.
+
+Source: KIP-371, KIP-457; the subject's form is RFC 2253's, as Java's X500Principal.getName() writes
+it: the last part first, and a part whose name RFC 2253 does not have as its number and its bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from barnabas.broker.outbox import ANONYMOUS
+
+Subject = tuple[tuple[tuple[str, str], ...], ...]
+_KEYWORDS = {
+    "commonName": "CN", "countryName": "C", "domainComponent": "DC", "localityName": "L",
+    "organizationName": "O", "organizationalUnitName": "OU", "stateOrProvinceName": "ST",
+    "streetAddress": "STREET", "userId": "UID",
+}  # fmt: skip
+_PRINTABLE, _IA5, _UTF8 = 0x13, 0x16, 0x0C
+_NUMBERS = {  # and the kind of text that RFC 5280 says for each
+    "emailAddress": ("1.2.840.113549.1.9.1", _IA5),
+    "serialNumber": ("2.5.4.5", _PRINTABLE),
+    "dnQualifier": ("2.5.4.46", _PRINTABLE),
+    "title": ("2.5.4.12", _UTF8),
+    "givenName": ("2.5.4.42", _UTF8),
+    "surname": ("2.5.4.4", _UTF8),
+    "initials": ("2.5.4.43", _UTF8),
+    "generationQualifier": ("2.5.4.44", _UTF8),
+    "pseudonym": ("2.5.4.65", _UTF8),
+    "name": ("2.5.4.41", _UTF8),
+    "businessCategory": ("2.5.4.15", _UTF8),
+    "postalCode": ("2.5.4.17", _UTF8),
+    "organizationIdentifier": ("2.5.4.97", _UTF8),
+}
+_SPECIAL = re.compile(r'([,+"\\<>;])')
+_DEFAULT = "DEFAULT"
+_PART = r"((?:\\.|[^\\/])*)"
+_RULE = re.compile(rf"RULE:{_PART}/{_PART}/([LU]?)\s*(?:,|$)")
+_DEFAULT_RULE = re.compile(r"DEFAULT\s*(?:,|$)")
+_GROUP = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
+Rule = Callable[[str], str | None]
+
+
+class MappingError(ValueError):
+    """The rules cannot be read; the text says from where on."""
+
+
+class PrincipalMapper:
+    """Makes principals of subjects. Raises: MappingError where the rules cannot be read."""
+
+    def __init__(self, rules: str) -> None:
+        self._rules = list(_read_rules(rules.strip())) or [_subject_itself]
+
+    def principal(self, certificate: Mapping[str, Any] | None) -> str:
+        """Of a client's certificate, as `ssl` decodes it; ANONYMOUS for none.
+
+        Raises: OSError where no rule matches.
+        """
+        if not certificate:
+            return ANONYMOUS
+        subject = distinguished_name(certificate["subject"])
+        for rule in self._rules:
+            name = rule(subject)
+            if name is not None:
+                return f"User:{name}"
+        raise OSError(f"no rule of ssl.principal.mapping.rules matches the subject {subject!r}")
+
+
+def distinguished_name(subject: Subject) -> str:
+    """A subject as text."""
+    return ",".join(
+        "+".join(_attribute(name, value) for name, value in part) for part in reversed(subject)
+    )
+
+
+def _attribute(name: str, value: str) -> str:
+    keyword = _KEYWORDS.get(name)
+    if keyword is None:
+        number, kind = _NUMBERS.get(name, (name, _UTF8))
+        data = value.encode()
+        length = bytes([len(data)]) if len(data) < 0x80 else _long_length(len(data))
+        return f"{number}=#{(bytes([kind]) + length + data).hex()}"
+    escaped = _SPECIAL.sub(r"\\\1", value)
+    if escaped[:1] in ("#", " "):
+        escaped = f"\\{escaped}"
+    if len(escaped) > 1 and escaped.endswith(" "):
+        escaped = f"{escaped[:-1]}\\ "
+    return f"{keyword}={escaped}"
+
+
+def _long_length(length: int) -> bytes:
+    """A length of DER that takes more than seven bits."""
+    data = length.to_bytes((length.bit_length() + 7) // 8, "big")
+    return bytes([0x80 | len(data)]) + data
+
+
+def _read_rules(text: str) -> Iterator[Rule]:
+    at = 0
+    while at < len(text):
+        while text[at : at + 1] in (" ", ",", "\n"):
+            at += 1
+        if match := _DEFAULT_RULE.match(text, at):
+            yield _subject_itself
+        elif match := _RULE.match(text, at):
+            yield _rule(*match.groups())
+        elif at < len(text):
+            raise MappingError(
+                f"from character {at + 1} on it is neither DEFAULT nor "
+                f"RULE:PATTERN/REPLACEMENT/ with L, U or nothing behind: {text[at : at + 40]}"
+            )
+        at = match.end() if match else at
+
+
+def _subject_itself(subject: str) -> str:
+    return subject
+
+
+def _rule(pattern_text: str, replacement: str, case: str) -> Rule:
+    try:
+        pattern = re.compile(pattern_text.replace(r"\/", "/"))
+    except re.error as error:
+        raise MappingError(f"the pattern {pattern_text} cannot be read: {error}") from error
+    template = replacement.replace(r"\/", "/")
+
+    def apply(subject: str) -> str | None:
+        match = pattern.fullmatch(subject)
+        if match is None:
+            return None
+        name = _GROUP.sub(lambda group: _group(match, group), template)
+        return name.lower() if case == "L" else name.upper() if case == "U" else name
+
+    return apply
+
+
+def _group(match: re.Match[str], reference: re.Match[str]) -> str:
+    """What a reference stands for; one to a group that there is not stands for itself."""
+    escaped, number = reference.groups()
+    if escaped is not None:
+        return str(escaped)
+    return match[int(number)] or "" if int(number) <= (match.re.groups) else reference[0]

@@ -1,0 +1,78 @@
+"""What a start warns of, and what it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.exposure import warnings_of
+
+
+def warnings(arguments: tuple[str, ...] = (), **settings: str) -> str:
+    properties = {name.replace("_", "."): value for name, value in settings.items()}
+    return "\n".join(warnings_of(BrokerConfig.from_properties(properties), arguments))
+
+
+def test_a_broker_without_settings_is_open_to_nobody_else() -> None:
+    assert warnings() == ""
+    assert warnings(listeners="PLAINTEXT://[::1]:1,unix:///b.sock") == ""
+
+
+@pytest.mark.parametrize(
+    ("listeners", "more", "lines"),
+    [
+        (
+            "PLAINTEXT://0.0.0.0:9092",
+            {},
+            ("listeners=SASL_PLAINTEXT://0.0.0.0:9092", "barnabas.users.file="),
+        ),
+        ("SSL://b.example:1", {}, ("ssl.client.auth=required", "ssl.truststore.location=")),
+        ("SSL://:1", {"ssl_client_auth": "requested"}, ("ssl.client.auth=required",)),
+    ],
+)
+def test_who_listens_elsewhere_and_asks_nobody_is_told_two_lines(
+    listeners: str, more: dict[str, str], lines: tuple[str, ...]
+) -> None:
+    text = warnings(listeners=listeners, **more)
+    assert len(text.splitlines()) == 1
+    assert all(line in text for line in lines)
+
+
+def test_who_asks_is_not_warned_of_it() -> None:
+    assert warnings(listeners="SSL://:1", ssl_client_auth="required") == ""
+    assert "asks nobody" not in warnings(listeners="SASL_PLAINTEXT://:1")
+
+
+def test_metrics_for_everybody() -> None:
+    assert "names of topics" in warnings(barnabas_metrics_port="0", barnabas_metrics_host="0.0.0.0")
+    assert warnings(barnabas_metrics_port="0") == warnings(barnabas_metrics_host="0.0.0.0") == ""
+
+
+def test_settings_that_protect_nothing() -> None:
+    assert "no listener speaks TLS" in warnings(ssl_client_auth="required")
+    assert "nobody is asked" in warnings(barnabas_users_file="/none")
+    assert "name no user" in warnings(listeners="SASL_PLAINTEXT://127.0.0.1:1")
+
+
+def test_secrets_that_others_may_read(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.touch(0o600)
+    settings = {"listeners": "SASL_PLAINTEXT://127.0.0.1:1", "barnabas_users_file": str(users)}
+    assert warnings(**settings) == ""
+    users.chmod(0o640)
+    assert f"chmod 600 {users}" in warnings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_secret"),
+    [
+        ("ssl.key.password", True),
+        ("ssl.keystore.key", True),
+        ("listener.name.a.plain.sasl.jaas.config", True),
+        ("ssl.keystore.location", False),
+    ],
+)
+def test_secrets_on_the_command_line(name: str, is_secret: bool) -> None:
+    assert (name in warnings((name,))) is is_secret

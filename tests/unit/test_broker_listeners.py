@@ -1,0 +1,222 @@
+"""Settings of listeners: what they say, and those that are refused as Apache Kafka refuses them."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.config import BrokerConfig, ConfigError
+from barnabas.broker.listeners import ListenerConfig
+
+JAAS = 'some.LoginModule required user_alice="her-secret";'
+
+
+def config(properties: dict[str, str] | None = None, **settings: str) -> BrokerConfig:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return BrokerConfig.from_properties((properties or {}) | named)
+
+
+def sasl(**settings: str) -> BrokerConfig:
+    return config(
+        {"listeners": "CLIENTS://:9092",
+         "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT"},
+        **settings,
+    )  # fmt: skip
+
+
+def only(taken: BrokerConfig) -> ListenerConfig:
+    (listener,) = taken.listeners
+    return listener
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("PLAINTEXT://:9092", "PLAINTEXT://0.0.0.0:9092"),
+        ("PLAINTEXT://[::1]:9092", "PLAINTEXT://[::1]:9092"),
+        ("plaintext://localhost:0", "PLAINTEXT://localhost:0"),
+        ("PLAINTEXT://a.b:65535,CONTROLLER://:9093", "PLAINTEXT://a.b:65535"),
+        ("unix:///run/b.sock", "unix:///run/b.sock"),
+    ],
+)
+def test_listeners_that_may_be(text: str, expected: str) -> None:
+    assert str(only(config(listeners=text)).endpoint) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "name one"),
+        ("9092", "NAME://ADDRESS:PORT"),
+        ("localhost:9092", "NAME://ADDRESS:PORT"),
+        ("PLAINTEXT://h", "NAME://ADDRESS:PORT"),
+        ("PLAINTEXT://h:x", "NAME://ADDRESS:PORT"),
+        ("PLAINTEXT://h:65536", "NAME://ADDRESS:PORT"),
+        ("PLAINTEXT://h:²", "NAME://ADDRESS:PORT"),
+        ("://h:1", "NAME://ADDRESS:PORT"),
+        ("unix://run/b.sock", "unix:///PATH"),
+        ("CONTROLLER://:9093", "name one"),
+        # what follows Apache Kafka's KafkaConfig refuses, too
+        ("PLAINTEXT://a:1,plaintext://b:2", "two are called PLAINTEXT"),
+        ("PLAINTEXT://a:1,SSL://b:1", "have the port 1 both"),
+        ("PLAINTEXT://127.0.0.1:1,SSL://127.0.0.2:1", "have the port 1 both"),
+        ("KERBEROS://:9092", "what KERBEROS stands for is not said"),
+    ],
+)
+def test_listeners_that_may_not_be(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match="listeners") as error:
+        config(listeners=text)
+    assert words in str(error.value)
+
+
+def test_one_port_for_two_families_of_addresses() -> None:
+    taken = config(
+        listeners="FOUR://127.0.0.1:1,SIX://[::1]:1",
+        listener_security_protocol_map="FOUR:PLAINTEXT,SIX:PLAINTEXT",
+    )
+    assert [listener.endpoint.host for listener in taken.listeners] == ["127.0.0.1", "::1"]
+
+
+def test_ports_of_several_brokers_may_not_meet() -> None:
+    listeners = "PLAINTEXT://:9092,SSL://:{}"
+    with pytest.raises(ConfigError, match=r"the port 9094 both .each has 3 ports"):
+        config(listeners=listeners.format(9094), barnabas_brokers="3")
+    config(listeners=listeners.format(9095), barnabas_brokers="3")
+    with pytest.raises(ConfigError, match="cannot share"):
+        config(listeners="unix:///b.sock", barnabas_brokers="3")
+
+
+def test_what_a_listener_speaks_is_said_by_a_map() -> None:
+    properties = {"listeners": "EXTERNAL://:9092"}
+    protocols = {"PLAINTEXT": False, "SSL": True, "SASL_PLAINTEXT": False, "SASL_SSL": True}
+    for protocol, has_tls in protocols.items():
+        mapped = {**properties, "listener.security.protocol.map": f"A:SSL, external:{protocol}"}
+        listener = only(BrokerConfig.from_properties(mapped))
+        assert (listener.security_protocol, listener.has_tls) == (protocol, has_tls)
+        assert listener.has_sasl == protocol.startswith("SASL")
+
+
+@pytest.mark.parametrize("text", ["A", ":SSL", "A:", "A:KERBEROS", "A:SSL,a:PLAINTEXT"])
+def test_maps_that_may_not_be(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"listener\.security\.protocol\.map="):
+        config(listener_security_protocol_map=f"PLAINTEXT:PLAINTEXT,{text}")
+
+
+def test_controller_listeners_have_the_names_that_the_file_says() -> None:
+    listener = only(
+        config(
+            listeners="A://:1,B://:2",
+            controller_listener_names="A",
+            listener_security_protocol_map="A:PLAINTEXT,B:PLAINTEXT",
+        )
+    )
+    assert str(listener.endpoint) == "B://0.0.0.0:2"
+
+
+def test_each_listener_has_what_its_clients_are_told() -> None:
+    taken = config(
+        listeners="PLAINTEXT://:1,SSL://:2,unix:///b.sock",
+        advertised_listeners="ssl://b.example:443,UNIX://proxy:9092",
+    )
+    assert [listener.advertised for listener in taken.listeners] == [
+        None,
+        ("b.example", 443),
+        ("proxy", 9092),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SSL://b:1", "there is no listener SSL"),
+        ("PLAINTEXT://0.0.0.0:9092", "no client can connect"),
+        ("PLAINTEXT://[::]:9092", "no client can connect"),
+        ("PLAINTEXT://b", "NAME://ADDRESS:PORT"),
+        ("PLAINTEXT://b:1,PLAINTEXT://c:1", "two are called PLAINTEXT"),
+    ],
+)
+def test_advertised_listeners_that_may_not_be(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=r"advertised\.listeners=") as error:
+        config(advertised_listeners=text)
+    assert words in str(error.value)
+
+
+def test_the_name_between_brokers_is_that_of_a_listener() -> None:
+    config(inter_broker_listener_name="plaintext")
+    with pytest.raises(ConfigError, match=r"inter\.broker\.listener\.name=OTHER"):
+        config(inter_broker_listener_name="OTHER")
+
+
+# --- settings of one listener -------------------------------------------------------------------
+
+
+def test_a_listeners_own_certificates_go_before_those_of_all() -> None:
+    taken = config(
+        listeners="SSL://:9092,SASL_SSL://:9093",
+        ssl_keystore_location="/all.pem",
+        ssl_client_auth="required",
+        **{"listener.name.ssl.ssl.keystore.location": "/own.pem"},
+    )
+    own, other = (listener.tls_settings(taken.explicit) for listener in taken.listeners)
+    assert own == {"ssl.keystore.location": "/own.pem", "ssl.client.auth": "required"}
+    assert other == {"ssl.keystore.location": "/all.pem", "ssl.client.auth": "required"}
+
+
+def test_mechanisms_and_sessions_of_a_listener_go_before_those_of_all() -> None:
+    listener = only(
+        sasl(
+            sasl_enabled_mechanisms="SCRAM-SHA-512",
+            connections_max_reauth_ms="5000",
+            **{
+                "listener.name.clients.sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
+                "listener.name.clients.plain.connections.max.reauth.ms": "7000",
+            },
+        )
+    )
+    assert listener.sasl_mechanisms == ("PLAIN", "SCRAM-SHA-256")
+    assert listener.max_reauth_ms["PLAIN"] == 7000
+    assert listener.max_reauth_ms["SCRAM-SHA-256"] == 5000
+
+
+def test_users_of_plain_are_those_of_the_listeners_jaas_text() -> None:
+    taken = config(
+        {"listener.security.protocol.map": "A:SASL_PLAINTEXT,B:SASL_PLAINTEXT"},
+        listeners="A://:1,B://:2",
+        **{"listener.name.a.plain.sasl.jaas.config": JAAS},
+    )
+    assert [listener.plain_passwords for listener in taken.listeners] == [
+        {"alice": "her-secret"},
+        {},
+    ]
+    assert taken.explicit.keys() == {"listeners", "listener.security.protocol.map"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("listener.name.clients.plain.sasl.jaas.config", "user_alice=her-secret"),
+        ("listener.name.clients.plain.sasl.server.callback.handler.class", "x"),
+        ("listener.name.clients.gssapi.sasl.jaas.config", JAAS),
+        ("listener.name.clients.sasl.enabled.mechanisms", ""),
+        ("listener.name.clients.connections.max.reauth.ms", "never"),
+    ],
+)
+def test_a_listeners_setting_that_may_not_be(name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        sasl(**{name: value})
+    assert "her-secret" not in str(error.value)
+
+
+def test_settings_of_a_listener_that_there_is_not_do_nothing() -> None:
+    taken = sasl(**{"listener.name.other.plain.sasl.jaas.config": JAAS})
+    assert only(taken).plain_passwords == {}
+    (warning,) = taken.warnings
+    assert "no listener has that name" in warning
+
+
+def test_rules_of_principals_are_read_at_the_start() -> None:
+    with pytest.raises(ConfigError, match=r"ssl\.principal\.mapping\.rules"):
+        config(listeners="SSL://:9092", ssl_principal_mapping_rules="CN")
+    listener = only(
+        config(listeners="SSL://:9092", ssl_principal_mapping_rules="RULE:CN=(.*)/$1/U")
+    )
+    assert listener.tls_principal({"subject": ((("commonName", "a"),),)}) == "User:A"
