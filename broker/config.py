@@ -282,6 +282,7 @@ _BROKER_ROWS = (
     _broker("transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, 10_000, "Accepted; transactions are aborted when their time is up.", lowest=1),
     _broker("transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT, HOUR_MS, "Accepted; transactional ids expire when their time is up.", lowest=1),
     _broker("transaction.partition.verification.enable", Kind.BOOLEAN, True, "Accepted; partitions are always verified (KIP-890).", dynamic=True),
+    _broker("transaction.two.phase.commit.enable", Kind.BOOLEAN, False, "Whether producers may take part in two-phase commit (KIP-939): their transactions have no timeout."),
     _broker("transactional.id.expiration.ms", Kind.INT, 7 * DAY_MS, "How long an unused transactional id is remembered.", lowest=1),
     _broker("producer.id.expiration.ms", Kind.INT, DAY_MS, "How long a partition remembers an idle producer.", lowest=1, dynamic=True),
     _broker("producer.id.expiration.check.interval.ms", Kind.INT, 600_000, "How often idle producers are looked for.", lowest=1),
@@ -604,6 +605,7 @@ class BrokerConfig:
     transaction_max_timeout_ms = _Typed[int]()
     transaction_state_log_num_partitions = _Typed[int]()
     transaction_state_log_segment_bytes = _Typed[int]()
+    transaction_two_phase_commit_enable = _Typed[bool]()
     transactional_id_expiration_ms = _Typed[int]()
 
     def __init__(

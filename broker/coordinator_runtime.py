@@ -84,6 +84,36 @@ class CoordinatorRuntime:
         for further in result.more:
             self.run_transactions(further, now_ms)
 
+    def two_phase_logs(self, transactional_id: str | None, now_ms: int) -> list[Log]:
+        """The log of its transactions, where it is in a session of two-phase commit (KIP-939).
+
+        What such a producer is told waits for that log, too: an open transaction outlives a loss of
+        power, and so must the record of each partition that it wrote to.
+        """
+        broker = self._broker
+        transactions = broker.transactions
+        if (
+            transactional_id is None
+            or transactional_id not in transactions.two_phase
+            or not transactions.settings.is_durable
+        ):
+            return []
+        index = transactions.partition_of(transactional_id)
+        return [broker.topics.internal_log(TRANSACTIONS_TOPIC, index, now_ms)]
+
+    def run_groups_durably(self, result: Result, logs: list[Log], now_ms: int) -> None:
+        """As `run_groups`, with its answer once what it appends is on the disk, and `logs` too."""
+        broker = self._broker
+        *_, last = (result, *result.more)
+        replies, last.replies = last.replies, []
+        self.run_groups(result, now_ms)
+        written = [
+            broker.topics.internal_log(OFFSETS_TOPIC, each.partition, now_ms)
+            for each in (result, *result.more)
+            if each.records
+        ]
+        broker.flushes.wait([*written, *logs], lambda _: self._reply(replies), now_ms)
+
     def _conclude(self, result: Result, now_ms: int) -> None:
         self._reply(result.replies)
         for effect in result.effects:

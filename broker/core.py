@@ -584,6 +584,8 @@ def _transaction_settings(config: BrokerConfig, features: FinalizedFeatures) -> 
         transaction_max_timeout_ms=config.transaction_max_timeout_ms,
         transactional_id_expiration_ms=config.transactional_id_expiration_ms,
         transaction_version=features.level(TRANSACTION_VERSION),
+        two_phase_commit_enable=config.transaction_two_phase_commit_enable,
+        is_durable=config.barnabas_transaction_durability == "flush",
     )
 
 

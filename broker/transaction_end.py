@@ -11,13 +11,16 @@ the markers are appended, to what may be a thousand logs, and these are appended
 request is heard: a client that learns of the commit reads it. Requests of the transactional id are
 held back until the Complete record, so that the next transaction, which a client may begin once its
 EndTxn is answered, never meets CONCURRENT_TRANSACTIONS. An abort needs no waits: what a crash
-forgets of it is aborted again.
+forgets of it is aborted again. Not so in a session of two-phase commit (KIP-939), whose open
+transactions outlive a loss of power: its aborts wait as a commit without a journal does.
 
 Version 2 of the protocol (KIP-890, part two) goes by the same rows. What its producer writes in the
 next epoch is held back until the Complete record, like every other request of the transactional id.
 
-Comments in the table keep the places of what is to come: prepared transactions (KIP-939), and a
-second node.
+A transaction that is prepared for two-phase commit is an open one: Kafka's protocol has no request
+for it, and all that its producer was told is on the disk already.
+
+Comments in the table keep the places of what is to come: a second node.
 """
 
 from __future__ import annotations
@@ -117,10 +120,10 @@ _END_NOW = Row(_S.COMPLETE, (_A.WRITE_PREPARE, _A.WRITE_MARKERS, _A.WRITE_COMPLE
 _RESUME_NOW = Row(_S.COMPLETE, (_A.WRITE_MARKERS, _A.WRITE_COMPLETE))
 
 # A commit that is to survive a power loss begins in the column JOURNAL; with DATA the flush queue
-# says whether there is a frame, else it goes on in FLUSH. An abort has the same row in each column.
-# A second node adds a column: what waits for the disk waits for in-sync replicas, too.
+# says whether there is a frame, else it goes on in FLUSH. An abort is in the column OS, whatever a
+# commit is in, but for one of two-phase commit. A second node adds a column: what waits for the
+# disk waits for in-sync replicas, too.
 LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
-    # KIP-939 adds (OPEN, PREPARE) -> FLUSH_DATA -> PREPARED, and rows (PREPARED, COMMIT | ABORT).
     (_S.OPEN, _E.COMMIT): {
         _D.JOURNAL: _FLUSH_DATA,
         _D.FLUSH: _FLUSH_DATA,
@@ -147,8 +150,14 @@ LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
         _D.FLUSH: _RESUME,
         _D.OS: _RESUME_NOW,
     },
-    (_S.OPEN, _E.ABORT): dict.fromkeys(_D, _END_NOW),
-    (_S.OPEN, _E.RESUME_ABORT): dict.fromkeys(_D, _RESUME_NOW),
+    (_S.OPEN, _E.ABORT): {
+        _D.FLUSH: Row(_S.FLUSH_DECISION, (_A.WRITE_PREPARE, _A.FLUSH_PREPARE)),
+        _D.OS: _END_NOW,
+    },
+    (_S.OPEN, _E.RESUME_ABORT): {
+        _D.FLUSH: _RESUME,
+        _D.OS: _RESUME_NOW,
+    },
 }
 
 
@@ -288,7 +297,7 @@ class TransactionEnds:
         again when this has ended.
         """
         assert not (decision.commit and self.flushes_commits), "a commit's data come first"
-        ending = Ending(decision.transactional_id, CommitDurability.OS, decision)
+        ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
         overtaken = self._endings.get(decision.transactional_id)
         if overtaken is not None:
             ending.held_back = self._calls_of(overtaken)
@@ -297,10 +306,14 @@ class TransactionEnds:
 
     def resume(self, decision: Decision, now_ms: int) -> None:
         """At a start: carry a decision out whose Prepare record is in the log."""
-        durability = CommitDurability.FLUSH if self.flushes_commits else CommitDurability.OS
-        ending = Ending(decision.transactional_id, durability, decision)
+        ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
         self._endings[decision.transactional_id] = ending
         self._on(ending, Event.RESUME_COMMIT if decision.commit else Event.RESUME_ABORT, now_ms)
+
+    def _durability_of(self, decision: Decision) -> CommitDurability:
+        if self.flushes_commits and (decision.commit or decision.prepare.is_two_phase):
+            return CommitDurability.FLUSH
+        return CommitDurability.OS
 
     def set_session_at_end(self, effect: SessionAtEnd) -> None:
         """Let a session begin when the transaction is complete."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.broker.transaction_end import Marker
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.coordinator.transaction_records import producer_id_of
+from barnabas.coordinator.transaction_state import VERSION_2, TransactionState
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 
 if TYPE_CHECKING:
@@ -173,15 +175,25 @@ class TransactionRecovery:
         (that record is not flushed of itself). Nobody can commit such a transaction any more, since
         its coordinator has forgotten it; left alone it would hold back the last stable offset for
         ever. A kill of the process alone never leads here.
+
+        An open transaction of two-phase commit is not forgotten: a partition of which the record
+        alone was lost belongs to it still. Its producer, who was not told of the batch, sends it
+        again.
         """
         broker = self._broker
         of_coordinator: dict[tuple[str, int], set[int]] = {}
+        two_phase: dict[tuple[int, int], str] = {}
         for metadata in broker.transactions.snapshot().values():
             for partition in metadata.partitions:
                 of_coordinator.setdefault(partition, set()).add(metadata.producer_id)
+            if metadata.is_two_phase and metadata.state is TransactionState.ONGOING:
+                two_phase[metadata.producer] = metadata.transactional_id
         for (topic, index), log in sorted(broker.logs.logs.items()):
             for producer_id in log.producer_state.open_transactions():
                 if producer_id in of_coordinator.get((topic, index), ()):
+                    continue
+                producer = (producer_id, log.producer_state.producer_epoch_of(producer_id))
+                if producer in two_phase and self._adopt(two_phase[producer], log, now_ms):
                     continue
                 logger.warning(
                     "%r: aborting the transaction of producer %d, which its coordinator does "
@@ -197,3 +209,22 @@ class TransactionRecovery:
                     commit=False,
                 )
                 self._ends.append_marker(topic, index, marker, now_ms)
+
+    def _adopt(self, transactional_id: str, log: Log, now_ms: int) -> bool:
+        """Add the partition to the open transaction of the epoch that wrote there.
+
+        Only in version 2 of the protocol is an epoch that of one transaction; in version 1 the
+        record is durable before a batch is sent.
+        """
+        broker = self._broker
+        metadata = broker.transactions.metadata(transactional_id)
+        assert metadata is not None
+        if metadata.client_transaction_version < VERSION_2:
+            return False
+        broker.runtime.run_transactions(
+            broker.transactions.on_partition_recovered(
+                metadata, TopicPartition(log.topic, log.partition), now_ms
+            ),
+            now_ms,
+        )
+        return True

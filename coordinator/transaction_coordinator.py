@@ -14,8 +14,13 @@ In version 2 (KIP-890, part two) a transaction begins with what it writes, each 
 epoch, and so does each abort of a coordinator whose transaction.version is at level 2. The version
 of each request decides, so that one transactional id may go from one version to the other.
 
-Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890, as Apache Kafka 3.9 and 4.3 have them; README.md
-        names what we do otherwise.
+In a session of two-phase commit (KIP-939) the decision is another system's. Its transactions have
+no timeout, and whoever begins the next session may have the open one kept, so that it can be ended
+as that system says. What such a producer was told outlives a loss of power, its open transaction
+too: every answer about it waits for the disk.
+
+Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890, as Apache Kafka 3.9 and 4.3 have them, and
+        KIP-939; README.md names what we do otherwise.
 """
 
 from __future__ import annotations
@@ -50,6 +55,7 @@ from barnabas.coordinator.transaction_state import (
     MAX_PRODUCER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
     NOBODY,
     PREPARED,
     STATE_BY_NAME,
@@ -106,13 +112,18 @@ _ADD_KNOWS_ABORTABLE = 5
 
 @dataclass(frozen=True)
 class TxnSettings:
-    """transaction.max.timeout.ms, transactional.id.expiration.ms, and the level of
-    transaction.version, which says how the coordinator's own aborts raise the epoch.
+    """transaction.max.timeout.ms, transactional.id.expiration.ms,
+    transaction.two.phase.commit.enable, and the level of transaction.version, which says how the
+    coordinator's own aborts raise the epoch.
+
+    is_durable: whether decisions are to be on the disk before they are told.
     """
 
     transaction_max_timeout_ms: int = 15 * 60 * 1000
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
     transaction_version: int = 0
+    two_phase_commit_enable: bool = False
+    is_durable: bool = True
 
 
 logger = logging.getLogger("barnabas.transactions")
@@ -138,7 +149,9 @@ class TransactionCoordinator:
     is open, of the id while it is at rest, none while markers are written. Deadlines follow from
     the hard state, so replay sets them too. Beside it, as soft state, the latest connection over
     which each producer added to its transaction. is_loaded: set when a start has fed it the log;
-    from then on each step is said at debug level.
+    from then on each step is said at debug level. two_phase: the ids in a session of two-phase
+    commit. kept_from: the producers whose open transactions are kept for another; both are empty
+    where nobody uses two-phase commit.
     """
 
     def __init__(
@@ -173,6 +186,8 @@ class TransactionCoordinator:
         self._timers: Timers[str] = Timers()
         self._is_decided = is_ending
         self.is_loaded = False
+        self.two_phase: set[str] = set()
+        self.kept_from: set[tuple[int, int]] = set()
         self._latest_connections: dict[
             str, dict[tuple[Channel, int], tuple[tuple[int, int], int]]
         ] = {}
@@ -190,6 +205,7 @@ class TransactionCoordinator:
             return
         if value is None:
             self._transactions.pop(transactional_id, None)
+            self.two_phase.discard(transactional_id)
             self._timers.cancel(transactional_id)
             self._latest_connections.pop(transactional_id, None)
             return
@@ -206,8 +222,17 @@ class TransactionCoordinator:
         self._transactions[transactional_id] = metadata
         if self.is_loaded and logger.isEnabledFor(logging.DEBUG):
             _trace(metadata)
+        if (
+            metadata.timeout_ms == NO_TIMEOUT_MS
+            or metadata.next_producer_epoch >= 0
+            or self.two_phase
+            or self.kept_from
+        ):
+            self._note_two_phase(before, metadata)
         if metadata.state is TransactionState.ONGOING:
-            if before is None or not _is_same_open_transaction(before, metadata):
+            if metadata.timeout_ms == NO_TIMEOUT_MS:
+                self._timers.cancel(transactional_id)
+            elif before is None or not _is_same_open_transaction(before, metadata):
                 began_ms = self._wall.since_ms(metadata.start_ms)
                 self._timers.schedule(transactional_id, began_ms + metadata.timeout_ms)
             # else its deadline stands, wherever the wall clock has gone since it began
@@ -218,6 +243,18 @@ class TransactionCoordinator:
             )
         else:
             self._timers.cancel(transactional_id)
+
+    def _note_two_phase(
+        self, before: TransactionMetadata | None, metadata: TransactionMetadata
+    ) -> None:
+        if before is not None and before.is_kept:
+            self.kept_from.discard(before.producer)
+        if metadata.is_kept:
+            self.kept_from.add(metadata.producer)
+        if metadata.is_two_phase:
+            self.two_phase.add(metadata.transactional_id)
+        else:
+            self.two_phase.discard(metadata.transactional_id)
 
     def prepared(self) -> list[Decision]:
         """The decisions that are in the log and not complete: to be carried out (again).
@@ -241,13 +278,18 @@ class TransactionCoordinator:
         Each gets another producer id, since the next epoch of its own may be somebody's already:
         an abort of version 2 gives one, and is not flushed. Such aborts may have come at whatever
         level of transaction.version, and the broker may have been at another one then.
+
+        An open transaction of two-phase commit stays as it is, and its producer, too: nothing that
+        it was told was lost. Not so where nothing waits for the disk.
         """
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
         for transaction in self._transactions.values():
             is_open = transaction.state is TransactionState.ONGOING
+            if is_open and transaction.is_two_phase and self.settings.is_durable:
+                continue
             goes_on = (
-                transaction.producer
+                transaction.current_producer
                 if transaction.is_epoch_given_out
                 else transaction.last_producer
             )
@@ -267,9 +309,9 @@ class TransactionCoordinator:
         if decided is None:
             return Result()
         transaction = self._transactions.get(decided.transactional_id)
-        if transaction is None or transaction.producer not in (
-            decided.producer,
-            decided.last_producer,
+        if transaction is None or not (
+            {transaction.producer, transaction.current_producer}
+            & {decided.producer, decided.last_producer}
         ):
             # the id has expired, or a later session has begun: sessions are durable from their
             # beginning
@@ -277,6 +319,15 @@ class TransactionCoordinator:
         if transaction.last_update_ms >= decided.last_update_ms:
             return Result()  # a decision is later than all before it
         return self._result(decided, [decided], [])
+
+    def on_partition_recovered(
+        self, transaction: TransactionMetadata, partition: TopicPartition, now_ms: int
+    ) -> Result:
+        """Add a partition to an open transaction, whose record of it a power loss has taken."""
+        added = transaction.with_partitions(
+            [partition], self._wall.at(now_ms), transaction.client_transaction_version
+        )
+        return self._result(added, [added], [])
 
     def decision_of(self, key: bytes, value: bytes) -> Decision | None:
         """The decision of a Prepare record; None where its key is of a later version."""
@@ -286,6 +337,10 @@ class TransactionCoordinator:
     def metadata(self, transactional_id: str) -> TransactionMetadata | None:
         """What the last record of `transactional_id` says; None where there is none."""
         return self._transactions.get(transactional_id)
+
+    def partition_of(self, transactional_id: str) -> int:
+        """The partition of __transaction_state that keeps it."""
+        return partition_for(transactional_id, self._partition_count)
 
     def latest_connection(self, transactional_id: str) -> int:
         """The connection by which the producer last added to its transaction; 0: not known."""
@@ -304,8 +359,11 @@ class TransactionCoordinator:
         """A producer's first request, or its wish for the next epoch (KIP-360).
 
         Gives:  an Empty record and its answer; where a transaction is open, its abort, and the
-        answer when that is complete. Errors: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
-        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (markers are being written).
+        answer when that is complete; where it is to be kept (KIP-939), an Ongoing record and the
+        answer. Errors: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
+        CONCURRENT_TRANSACTIONS (markers are being written); TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        for two-phase commit where it is not enabled; INVALID_TXN_STATE where an open transaction of
+        two-phase commit is to be kept in a session that is none.
         """
         transactional_id = request.transactional_id
         try:
@@ -316,24 +374,61 @@ class TransactionCoordinator:
                 )
             if not transactional_id:
                 raise KafkaError(Code.INVALID_REQUEST)
-            if not 0 < request.transaction_timeout_ms <= self.settings.transaction_max_timeout_ms:
-                raise KafkaError(Code.INVALID_TRANSACTION_TIMEOUT)
+            timeout_ms = self._timeout_of(request)
             transaction = self._transactions.get(transactional_id)
             if transaction is None:
-                return self._first_session(
-                    transactional_id, request.transaction_timeout_ms, context, now_ms
-                )
+                return self._first_session(transactional_id, timeout_ms, context, now_ms)
             self._check_may_init(transaction, requester)
+            if request.keep_prepared_txn and transaction.state is TransactionState.ONGOING:
+                return self._keep(transaction, requester, timeout_ms, context, now_ms)
         except KafkaError as error:
             code = _for_version(error.code, context, _INIT_KNOWS_FENCED)
             return _reply(
                 context, InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
             )
-        init = WaitingInit(context.ticket, requester, request.transaction_timeout_ms)
+        init = WaitingInit(context.ticket, requester, timeout_ms)
         if transaction.state is TransactionState.ONGOING:
             fence = self._fenced(transaction, requester, now_ms)
             return Result(effects=[self._decision(fence, init)])
         return self.begin_session(transaction, init, now_ms)
+
+    def _timeout_of(self, request: InitProducerIdRequest) -> int:
+        """The timeout of the session's transactions. Raises: KafkaError."""
+        if request.enable2_pc:
+            if not self.settings.two_phase_commit_enable:
+                raise KafkaError(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return NO_TIMEOUT_MS
+        if not 0 < request.transaction_timeout_ms <= self.settings.transaction_max_timeout_ms:
+            raise KafkaError(Code.INVALID_TRANSACTION_TIMEOUT)
+        return request.transaction_timeout_ms
+
+    def _keep(
+        self,
+        transaction: TransactionMetadata,
+        requester: ProducerIdAndEpoch,
+        timeout_ms: int,
+        context: RequestContext,
+        now_ms: int,
+    ) -> Result:
+        """Fence who has a transaction open, and leave that to whoever asks: it may end it alone.
+
+        The timeout is never shortened: a transaction that was prepared must not be aborted by it.
+        Raises: KafkaError INVALID_TXN_STATE, see `on_init_producer_id`.
+        """
+        if transaction.is_two_phase and timeout_ms != NO_TIMEOUT_MS:
+            raise KafkaError(Code.INVALID_TXN_STATE)
+        current = transaction.current_producer
+        if transaction.is_kept and requester != NOBODY and requester == transaction.last_producer:
+            producer = current  # the same request again
+        elif is_epoch_exhausted(current.producer_epoch):
+            producer = ProducerIdAndEpoch(self._allocate_producer_id(), 0)
+        else:
+            producer = ProducerIdAndEpoch(current.producer_id, current.producer_epoch + 1)
+        kept = transaction.kept(
+            producer, requester, max(timeout_ms, transaction.timeout_ms), self._wall.at(now_ms)
+        )
+        response = _init_response(producer, kept.producer)
+        return _once_durable(self._result(kept, [kept], [Reply(context.ticket, response)]))
 
     def begin_session(
         self, transaction: TransactionMetadata, init: WaitingInit, now_ms: int
@@ -373,9 +468,10 @@ class TransactionCoordinator:
         (a retry). Kafka lets any epoch of the current producer id abort an open transaction; here a
         fenced producer cannot.
         """
-        if requester not in (NOBODY, transaction.producer, transaction.last_producer):
+        current = transaction.current_producer
+        if requester not in (NOBODY, current, transaction.last_producer):
             raise KafkaError(Code.PRODUCER_FENCED)
-        if requester == transaction.producer and not transaction.is_epoch_given_out:
+        if requester == current and not transaction.is_epoch_given_out:
             raise KafkaError(Code.PRODUCER_FENCED)
         if self._is_ending(transaction):
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
@@ -525,6 +621,8 @@ class TransactionCoordinator:
         transaction = _current(transaction, transactional_id, producer)
         if self._is_ending(transaction):
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
+        if transaction.is_kept:
+            raise KafkaError(Code.INVALID_TXN_STATE)
         if all(
             pair in transaction.partitions for pair in pairs
         ):  # nor does a transaction begin with no partition
@@ -637,6 +735,8 @@ class TransactionCoordinator:
         Takes:  open_epoch, the epoch with which the producer has a transaction open in the group's
                 partition; None where it has none there.
         """
+        if (producer_id, producer_epoch) in self.kept_from:
+            return Code.INVALID_PRODUCER_EPOCH
         is_lax = self.settings.transaction_version < VERSION_2 and api_version < OFFSETS_ADD
         if open_epoch is not None and is_lax:
             is_valid = open_epoch <= producer_epoch < MAX_PRODUCER_EPOCH
@@ -658,6 +758,8 @@ class TransactionCoordinator:
             return error.code
         if self._is_ending(transaction):
             return Code.CONCURRENT_TRANSACTIONS
+        if transaction.is_kept:
+            return Code.INVALID_TXN_STATE
         return Code.NONE if pair in transaction.partitions else Code.TRANSACTION_ABORTABLE
 
     def _verification(
@@ -742,12 +844,12 @@ class TransactionCoordinator:
         if (
             transaction is None
             or transaction.state is not TransactionState.ONGOING
-            or (transaction.producer_id, transaction.producer_epoch)
-            != (producer_id, producer_epoch)
+            or transaction.current_producer != (producer_id, producer_epoch)
             or not transaction.is_epoch_given_out
         ):
             return None
-        self._timers.schedule(transactional_id, now_ms + transaction.timeout_ms)
+        if transaction.timeout_ms != NO_TIMEOUT_MS:
+            self._timers.schedule(transactional_id, now_ms + transaction.timeout_ms)
         return transaction
 
     def on_data(
@@ -976,6 +1078,7 @@ class TransactionCoordinator:
             else -1,
             records=[record_of(metadata) for metadata in records],
             replies=replies,
+            durable=transactional_id in self.two_phase,
         )
 
     def _results(
@@ -992,6 +1095,7 @@ class TransactionCoordinator:
         for metadata in moved:
             partition = partition_for(metadata.transactional_id, self._partition_count)
             result = by_partition.setdefault(partition, Result(partition=partition))
+            result.durable = result.durable or metadata.is_two_phase
             result.records.append(record_of(metadata))
         chain = list(by_partition.values()) or [Result()]
         chain[-1].replies.extend(replies)
@@ -1030,6 +1134,13 @@ def _current(
     """`transaction`, if `producer` is its current one. Raises: KafkaError otherwise."""
     if not transactional_id:
         raise KafkaError(Code.INVALID_REQUEST)
+    if transaction is not None and transaction.is_kept:
+        current = transaction.current_producer
+        if producer.producer_id not in (transaction.producer_id, current.producer_id):
+            raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING)
+        if producer != current:
+            raise KafkaError(Code.PRODUCER_FENCED)
+        return transaction
     if transaction is None or transaction.producer_id != producer.producer_id:
         if transaction is not None and _is_of_last_session(transaction, producer):
             raise KafkaError(Code.PRODUCER_FENCED)
@@ -1111,11 +1222,16 @@ def _reply(context: RequestContext, response: Message) -> Result:
     return Result(replies=[Reply(context.ticket, response)])
 
 
-def _init_response(producer: ProducerIdAndEpoch) -> InitProducerIdResponse:
+def _init_response(
+    producer: ProducerIdAndEpoch, ongoing: ProducerIdAndEpoch = NOBODY
+) -> InitProducerIdResponse:
+    """ongoing: who has written the open transaction that is kept."""
     return InitProducerIdResponse(
         error_code=Code.NONE,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
+        ongoing_txn_producer_id=ongoing.producer_id,
+        ongoing_txn_producer_epoch=ongoing.producer_epoch,
     )
 
 

@@ -2,7 +2,8 @@
 
 `TransactionMetadata` is immutable. A transition is a method that gives the next value, or fails an
 assertion where LEGAL_PREDECESSORS does not know the step; it decides nothing and writes nothing.
-Source: KIP-98 (states), KIP-360 (the last epoch), KIP-588 (fencing by timeout).
+Source: KIP-98 (states), KIP-360 (the last epoch), KIP-588 (fencing by timeout), KIP-939 (two-phase
+commit).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
+NO_TIMEOUT_MS = 2**31 - 1
+"""The timeout of a session of two-phase commit, in requests and in the log (KIP-939): never."""
 VERSION_2 = 2
 """Of the transaction protocol, of clients and of the feature transaction.version (KIP-890)."""
 
@@ -56,8 +59,10 @@ class TransactionState(Enum):
     """
 
     ONGOING = "Ongoing"
-    """Init: fence, abort, and answer then. AddPartitions, AddOffsets: one more partition. EndTxn:
-    Prepare*, answered as the table of broker/transaction_end.py has it.
+    """Init: fence, abort, and answer then; where it is to keep the transaction: Ongoing, for the
+    next epoch. AddPartitions, AddOffsets: one more partition; INVALID_TXN_STATE where the
+    transaction was kept. EndTxn: Prepare*, answered as the table of broker/transaction_end.py has
+    it.
     """
 
     PREPARE_COMMIT = "PrepareCommit"
@@ -138,6 +143,9 @@ class TransactionMetadata(NamedTuple):
     epoch_is_a_fence: the epoch was raised to abort over the producer's head, and nobody has been
         given it.
     next_producer_id: in Prepare of version 2, at the end of epochs: the id that Complete gives.
+    next_producer_id, next_producer_epoch: of a transaction that an InitProducerId has kept
+        (KIP-939): in Ongoing the one producer that may end it, in Prepare the one that Complete
+        gives. producer_id and producer_epoch stay those that wrote it.
     client_transaction_version: VERSION_2 where the transaction is of that version, else 0.
     """
 
@@ -152,12 +160,28 @@ class TransactionMetadata(NamedTuple):
     previous_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     next_producer_id: int = NO_PRODUCER_ID
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
     client_transaction_version: int = 0
     epoch_is_a_fence: bool = False
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+
+    @property
+    def is_two_phase(self) -> bool:
+        """Whether its session is one of two-phase commit: no time ends its transactions."""
+        return self.timeout_ms == NO_TIMEOUT_MS
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is open, and an InitProducerId of a later producer has left it so."""
+        return self.next_producer_epoch >= 0 and self.state is TransactionState.ONGOING
+
+    @property
+    def current_producer(self) -> ProducerIdAndEpoch:
+        """Whose requests are taken: of a transaction that was kept, the producer that kept it."""
+        return self.next_producer if self.is_kept else self.producer
 
     @property
     def is_epoch_given_out(self) -> bool:
@@ -181,9 +205,9 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def next_producer(self) -> ProducerIdAndEpoch:
-        """Whom the end of version 2 that is prepared makes of the producer."""
+        """Whom the end that is prepared makes of the producer."""
         if self.next_producer_id != NO_PRODUCER_ID:
-            return ProducerIdAndEpoch(self.next_producer_id, 0)
+            return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
         return self.producer
 
     def was_ended_by(self, producer: ProducerIdAndEpoch) -> bool:
@@ -232,6 +256,7 @@ class TransactionMetadata(NamedTuple):
             partitions=NO_PARTITIONS,
             start_ms=NO_TIMESTAMP,
             next_producer_id=NO_PRODUCER_ID,
+            next_producer_epoch=NO_PRODUCER_EPOCH,
             client_transaction_version=0,
         )
 
@@ -255,8 +280,29 @@ class TransactionMetadata(NamedTuple):
             client_transaction_version=client_transaction_version,
         )
 
+    def kept(
+        self,
+        producer: ProducerIdAndEpoch,
+        requester: ProducerIdAndEpoch,
+        timeout_ms: int,
+        wall_ms: int,
+    ) -> TransactionMetadata:
+        """The same open transaction, which `producer` alone may end from now on (KIP-939).
+
+        requester: who requested it, NOBODY if unnamed.
+        """
+        return self._moved(
+            TransactionState.ONGOING,
+            wall_ms,
+            next_producer_id=producer.producer_id,
+            next_producer_epoch=producer.producer_epoch,
+            previous_producer_id=requester.producer_id,
+            last_producer_epoch=requester.producer_epoch,
+            timeout_ms=timeout_ms,
+        )
+
     def prepared(self, commit: bool, wall_ms: int) -> TransactionMetadata:
-        """The decision of the producer itself, in version 1.
+        """The decision of the producer itself, in version 1: whoever kept it goes on as it is.
 
         Its time is the transaction's own: later than that of any decision before.
         """
@@ -271,18 +317,27 @@ class TransactionMetadata(NamedTuple):
         """The decision in version 2: of the producer, or of a coordinator of that level.
 
         The epoch is raised already, and the markers bear it; at the end of epochs the next id is
-        chosen. Whoever has the epoch before is the one that may ask again.
+        chosen. Whoever has the epoch before is the one that may ask again. Where the transaction
+        was kept, the markers bear the epoch after the one that wrote it, and whoever kept it goes
+        on with the epoch after its own.
         """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         was_open = self.state is TransactionState.ONGOING
-        is_last = is_epoch_exhausted(self.producer_epoch)
+        current = self.current_producer
+        next_producer_id, next_producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        if is_epoch_exhausted(current.producer_epoch):
+            next_producer_id = allocate_producer_id()
+            next_producer_epoch = 0 if self.is_kept else NO_PRODUCER_EPOCH
+        elif self.is_kept:
+            next_producer_id, next_producer_epoch = current[0], current[1] + 1
         return self._moved(
             state,
             max(wall_ms, self.last_update_ms + 1),
             producer_epoch=min(self.producer_epoch + 1, MAX_PRODUCER_EPOCH),
-            previous_producer_id=self.producer_id,
-            last_producer_epoch=self.producer_epoch,
-            next_producer_id=allocate_producer_id() if is_last else NO_PRODUCER_ID,
+            previous_producer_id=current.producer_id,
+            last_producer_epoch=current.producer_epoch,
+            next_producer_id=next_producer_id,
+            next_producer_epoch=next_producer_epoch,
             client_transaction_version=VERSION_2,
             epoch_is_a_fence=False,
             start_ms=self.start_ms if was_open else max(wall_ms, self.start_ms + 1),
@@ -295,8 +350,10 @@ class TransactionMetadata(NamedTuple):
         was seen to may have a transaction that somebody began with it.)
 
         requester: the producer itself where it requested a new epoch in the midst of its
-        transaction, else NOBODY.
+        transaction, else NOBODY. Of a transaction that was kept, the producer that kept it is
+        fenced.
         """
+        next_epoch = self.next_producer_epoch
         raised = self._moved(
             TransactionState.PREPARE_EPOCH_FENCE,
             wall_ms,
@@ -304,6 +361,9 @@ class TransactionMetadata(NamedTuple):
             epoch_is_a_fence=True,
             previous_producer_id=requester.producer_id,
             last_producer_epoch=requester.producer_epoch,
+            next_producer_epoch=min(next_epoch + 1, MAX_PRODUCER_EPOCH)
+            if self.is_kept
+            else next_epoch,
         )
         return raised._moved(TransactionState.PREPARE_ABORT, max(wall_ms, self.last_update_ms + 1))
 
@@ -322,6 +382,7 @@ class TransactionMetadata(NamedTuple):
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             next_producer_id=NO_PRODUCER_ID,
+            next_producer_epoch=NO_PRODUCER_EPOCH,
         )
 
     def expired(self, wall_ms: int) -> TransactionMetadata:

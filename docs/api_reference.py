@@ -78,7 +78,7 @@ DIFFERENCES = {
     "Metadata": "A topic that the request makes is told of from the next request on, as in Kafka.",
     "OffsetCommit": "An offset beyond a log that a power loss cut is set back at the start.",
     "CreateTopics": "One request makes 10,000 partitions at most.",
-    "InitProducerId": "Answered when the transaction that it met has ended, instead of CONCURRENT_TRANSACTIONS. An old producer id and epoch are PRODUCER_FENCED in every state.",
+    "InitProducerId": "Version 6: two-phase commit ([TWO_PHASE_COMMIT.md](TWO_PHASE_COMMIT.md)). Answered when the transaction that it met has ended, instead of CONCURRENT_TRANSACTIONS. An old producer id and epoch are PRODUCER_FENCED in every state.",
     "AddPartitionsToTxn": "Without partitions it begins no transaction.",
     "EndTxn": "Below version 5 a request that comes late, by a connection which its producer has given up, ends nothing; from 5 on its epoch tells ([TRANSACTIONS.md](TRANSACTIONS.md)).",
     "ElectLeaders": "Of one broker there is no other leader to elect; of several, the leader moves at once.",

@@ -52,7 +52,7 @@ APIS = (
     Api(19, "CreateTopics", 2, 7, 5),
     Api(20, "DeleteTopics", 1, 6, 4),
     Api(21, "DeleteRecords", 0, 2, 2),
-    Api(22, "InitProducerId", 0, 5, 2),
+    Api(22, "InitProducerId", 0, 6, 2),
     Api(23, "OffsetForLeaderEpoch", 0, 4, 4),
     Api(24, "AddPartitionsToTxn", 0, 5, 3),
     Api(25, "AddOffsetsToTxn", 0, 4, 3),

@@ -91,12 +91,13 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
 
     acks 0: no answer, and an error closes the connection, since the client would not learn of it
     otherwise; acks 1 and -1: answered when the operating system has the data (one replica); with
-    acks=-1 when the disk has, once `flush.messages` of the topic are not yet there. An error's
-    `log_start_offset` is known where the log refused, -1 where the batch did not reach it. Errors:
-    INVALID_REQUIRED_ACKS; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a
-    request without transactional id; of several brokers NOT_LEADER_OR_FOLLOWER, and
-    NOT_ENOUGH_REPLICAS (acks=-1, `min.insync.replicas`); what `Log.append` and
-    `TransactionCoordinator.verify` (KIP-890) refuse with.
+    acks=-1 when the disk has, once `flush.messages` of the topic are not yet there, and always in a
+    session of two-phase commit. An error's `log_start_offset` is known where the log refused, -1
+    where the batch did not reach it. Errors: INVALID_REQUIRED_ACKS;
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a request without
+    transactional id; of several brokers NOT_LEADER_OR_FOLLOWER, and NOT_ENOUGH_REPLICAS (acks=-1,
+    `min.insync.replicas`); what `Log.append` and `TransactionCoordinator.verify` (KIP-890) refuse
+    with.
 
     A batch whose check takes long is checked elsewhere while the request is parked. It is appended
     when that is done, as if it had only now come: all that depends on the log, its producers and
@@ -326,7 +327,7 @@ def _hang_up_if_failed(broker: Broker, produce: _Produce) -> None:
 
 def _answer_when_flushed(broker: Broker, produce: _Produce, now_ms: int) -> None:
     broker.flushes.wait(
-        produce.unflushed,
+        produce.unflushed + broker.runtime.two_phase_logs(produce.request.transactional_id, now_ms),
         lambda _: broker.reply(produce.context.ticket, _encoded(broker, produce)),
         now_ms,
     )
@@ -439,7 +440,10 @@ def _append(
     if transactional_id is not None and logger.isEnabledFor(logging.DEBUG):
         _trace(log, transactional_id, info, records)
     config = log.config
-    if log.log_end_offset - log.durability.durable_offset >= config.flush_messages:
+    if log.log_end_offset - log.durability.durable_offset >= config.flush_messages or (
+        transactional_id in broker.transactions.two_phase
+        and broker.transactions.settings.is_durable
+    ):
         produce.unflushed.append(log)
     elif config.flush_ms < NEVER_MS:
         broker.progress.flush_later(log, context.now_ms + config.flush_ms)
@@ -460,6 +464,9 @@ def _verify(
     producer_id, producer_epoch, base_sequence = producer_of(records)
     producers = log.producer_state
     if producers.has_ongoing_transaction(producer_id, producer_epoch):
+        kept_from = broker.transactions.kept_from
+        if kept_from and (producer_id, producer_epoch) in kept_from:
+            return Code.INVALID_PRODUCER_EPOCH
         return Code.NONE
     if producers.producer_epoch_of(producer_id) > producer_epoch:
         return Code.INVALID_PRODUCER_EPOCH

@@ -98,10 +98,12 @@ def _commit_offsets(
     if code is not Code.NONE:
         return _offset_commit_refused(request, code)
     broker.park(context)
-    broker.runtime.run_groups(
-        broker.groups.on_txn_offset_commit(request, context, context.now_ms),
-        context.now_ms,
-    )
+    result = broker.groups.on_txn_offset_commit(request, context, context.now_ms)
+    two_phase = broker.runtime.two_phase_logs(name, context.now_ms)
+    if two_phase:
+        broker.runtime.run_groups_durably(result, two_phase, context.now_ms)
+    else:
+        broker.runtime.run_groups(result, context.now_ms)
     return PARKED
 
 

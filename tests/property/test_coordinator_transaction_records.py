@@ -32,6 +32,7 @@ topics = st.dictionaries(names, st.lists(int32, min_size=1, max_size=5, unique=T
     int16,
     int64,
     int16,
+    int16,
 )
 def test_what_is_written_is_read(
     name: str,
@@ -45,6 +46,7 @@ def test_what_is_written_is_read(
     previous: int,
     last_epoch: int,
     following: int,
+    following_epoch: int,
     version: int,
 ) -> None:
     pairs = (
@@ -64,6 +66,7 @@ def test_what_is_written_is_read(
         previous,
         last_epoch,
         following,
+        following_epoch,
         version,
     )
     read = decode_value(name, encode_value(metadata))

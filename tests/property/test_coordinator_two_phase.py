@@ -1,0 +1,193 @@
+"""Sessions of two-phase commit on one transactional id: prepared, kept, ended, aborted and left
+alone in any order, over kills, losses of power and any time; the model says who may do what.
+
+Source: KIP-939.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from helpers.txn_host import TxnHost
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from barnabas.coordinator.transaction_coordinator import TxnSettings
+from barnabas.coordinator.transaction_records import encode_key, encode_value
+from barnabas.coordinator.transaction_state import (
+    NO_TIMEOUT_MS,
+    NOBODY,
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+)
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.topic_partition import TopicPartition
+
+TXN = "txn"
+TIMEOUT_MS = 1_000
+T0 = TopicPartition("t", 0)
+LATE = (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING)
+
+which = st.sampled_from([0, 0, 0, 0, 1, 2])  # 0: who is current, 1: who was before, ...
+
+
+class Prepared(RuleBasedStateMachine):
+    """pairs: all that were given out. writer: whose transaction is open, None: none is. is_kept:
+    whether the current producer is another one. is_two_phase: whether time does nothing.
+    decisions: of all transactions that ended, whether they commit.
+    """
+
+    @initialize(level=st.integers(0, 2), epoch=st.sampled_from([0, 32_762, 32_765]))
+    def begin(self, level: int, epoch: int) -> None:
+        chosen = TxnSettings(transaction_version=level, two_phase_commit_enable=True)
+        self.level, self.host = level, TxnHost(settings=chosen)
+        self.pairs: list[tuple[int, int]] = []
+        self.writer: tuple[int, int] | None = None
+        self.is_kept = self.is_two_phase = False
+        self.decisions: list[bool] = []
+        if epoch:
+            pid = self.host._ids.allocate()
+            metadata = TransactionMetadata(
+                TXN, pid, epoch, NO_TIMEOUT_MS, last_update_ms=self.host.now_ms
+            )
+            self.host._append(0, encode_key(TXN), encode_value(metadata))
+        self.begin_session(enable=True)
+
+    def pair(self, nth: int) -> tuple[int, int]:
+        return self.pairs[-1 - nth] if nth < len(self.pairs) else (9_999, 0)
+
+    def give(self, pair: tuple[int, int]) -> None:
+        """Somebody goes on as that pair, which nobody has had."""
+        assert pair not in self.pairs and 0 <= pair[1] <= 32_766
+        if self.pairs and pair[0] == self.pairs[-1][0]:
+            assert pair[1] > self.pairs[-1][1], "an epoch went backwards"
+        self.pairs.append(pair)
+        self.current = pair
+
+    def end(self, commit: bool) -> None:
+        if self.writer is not None:
+            self.decisions.append(commit)
+        self.writer, self.is_kept = None, False
+
+    def init(self, *, enable: bool, keep: bool) -> Any:
+        asked = InitProducerIdRequest(TXN, TIMEOUT_MS, enable2_pc=enable, keep_prepared_txn=keep)
+        return self.host.call(asked, 6)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    @rule(enable=st.sampled_from([True, True, True, False]))
+    def begin_session(self, enable: bool) -> None:
+        answer = self.init(enable=enable, keep=False)
+        assert answer.error_code == Code.NONE and answer.ongoing_txn_producer_id == -1
+        self.end(False)
+        self.is_two_phase = enable
+        self.give((answer.producer_id, answer.producer_epoch))
+
+    @rule(enable=st.sampled_from([True, True, True, False]))
+    def keep(self, enable: bool) -> None:
+        answer = self.init(enable=enable, keep=True)
+        if self.writer is not None and self.is_two_phase and not enable:
+            assert answer.error_code == Code.INVALID_TXN_STATE
+            return
+        assert answer.error_code == Code.NONE
+        self.is_kept, self.is_two_phase = self.writer is not None, enable
+        ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
+        assert ongoing == (self.writer or NOBODY), "the prepared transaction keeps its name"
+        self.give((answer.producer_id, answer.producer_epoch))
+
+    @rule(nth=which)
+    def write(self, nth: int) -> None:
+        pair = self.pair(nth)
+        coordinator = self.host.coordinator
+        asked = (TXN, ProducerIdAndEpoch(*pair), [T0], self.host.event_ms())
+        self.host.handle(coordinator.on_writing(*asked))
+        code = coordinator.verify(TXN, *pair, *T0, 12)
+        if pair != self.current:
+            assert code in (Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING)
+        elif self.is_kept:
+            assert code == Code.INVALID_TXN_STATE
+        else:
+            assert code == Code.NONE
+            self.writer = pair
+
+    @rule(nth=which, commit=st.booleans(), version=st.sampled_from([4, 5, 5]))
+    def finish(self, nth: int, commit: bool, version: int) -> None:
+        pair = self.pair(nth)
+        was_open = self.writer is not None
+        answer = self.host.call(EndTxnRequest(TXN, *pair, commit), version)
+        if pair == self.current and was_open:
+            assert answer.error_code == Code.NONE
+            self.end(commit)
+            if version == 5:
+                self.give((answer.producer_id, answer.producer_epoch))
+        elif was_open:
+            assert answer.error_code in LATE
+        elif pair == self.current and version == 5 and not commit:  # of what never began
+            assert answer.error_code == Code.NONE
+            self.give((answer.producer_id, answer.producer_epoch))
+        # else it is an end again, or of nothing: other tests have these
+
+    # --- the world -------------------------------------------------------------------------------
+
+    @rule(ms=st.sampled_from([TIMEOUT_MS, NO_TIMEOUT_MS]))
+    def time_goes_by(self, ms: int) -> None:
+        if ms > TIMEOUT_MS and self.writer is None:
+            return  # else the id expires
+        self.host.tick(ms)
+        if self.writer is None or self.is_two_phase:
+            return
+        self.end(False)
+        metadata = self.host.coordinator.metadata(TXN)
+        assert metadata is not None
+        if self.level < 2:
+            assert not metadata.is_epoch_given_out
+            self.begin_session(enable=True)
+        else:
+            self.give(tuple(metadata.producer))
+
+    @rule()
+    def kill(self) -> None:
+        self.host.crash()
+
+    @rule()
+    def lose_power(self) -> None:
+        if self.level < 2:
+            return
+        self.host.crash()
+        self.host.handle(self.host.coordinator.on_power_loss(self.host.event_ms()))
+        if self.writer is not None and self.is_two_phase:
+            return
+        self.end(False)
+        metadata = self.host.coordinator.metadata(TXN)
+        assert metadata is not None
+        self.give(tuple(metadata.producer))
+
+    @invariant()
+    def what_is_open_is_told_by_its_own_name(self) -> None:
+        if hasattr(self, "host"):
+            (row,) = self.host.describe(TXN)
+            is_open = row.transaction_state == "Ongoing"
+            assert is_open == (self.writer is not None)
+            if is_open:
+                assert (row.producer_id, row.producer_epoch) == self.writer
+                assert (row.transaction_timeout_ms == NO_TIMEOUT_MS) == self.is_two_phase
+
+    @invariant()
+    def each_transaction_ended_as_it_should(self) -> None:
+        if hasattr(self, "host"):
+            ended = [decision.commit for decision in self.host.written if decision.partitions]
+            assert ended == self.decisions
+
+    @invariant()
+    def a_fresh_coordinator_equals_the_live_one(self) -> None:
+        if hasattr(self, "host"):
+            fresh, live = self.host.replayed(), self.host.coordinator
+            assert fresh.snapshot() == live.snapshot()
+            assert (fresh.two_phase, fresh.kept_from) == (live.two_phase, live.kept_from)
+
+
+TestPrepared = Prepared.TestCase
+TestPrepared.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

@@ -1,0 +1,458 @@
+"""Two-phase commit: open transactions that nothing ends but who was asked to, and who may end them.
+
+Source: KIP-939 ("Proposed Changes", its examples of ids and epochs); Apache Kafka 4.3's answers to
+InitProducerId 6 where two-phase commit is off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.disk_broker import DiskBroker, Producer
+
+from barnabas.coordinator.transaction_state import NO_TIMEOUT_MS, NOBODY
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+
+LAST_EPOCH = 32766
+MONTH_MS = 30 * 24 * 3600 * 1000
+ENABLED = {"transaction_two_phase_commit_enable": "true"}
+Pair = tuple[int, int]
+
+
+class TwoPhase(Producer):
+    """A producer in a session of two-phase commit, of version 1 or 2 of the protocol.
+
+    ongoing: whose open transaction its session has kept.
+    """
+
+    def __init__(
+        self, b: DiskBroker, version: int = 2, *, keep: bool = False, enable: bool = True
+    ) -> None:
+        self.version, self.keep, self.enable = version, keep, enable
+        self.ongoing: Pair = NOBODY
+        super().__init__(b, "txn")
+
+    @property
+    def pair(self) -> Pair:
+        return self.pid, self.epoch
+
+    def begin_session(self) -> None:
+        answer = self.b.call(init_6(keep=self.keep, enable=self.enable), 6, self.connection)
+        assert answer.error_code == Code.NONE, answer.error_code
+        self.pid, self.epoch = answer.producer_id, answer.producer_epoch
+        self.ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
+
+    def write(self, topic: str, partition: int, value: bytes) -> int:
+        """The code."""
+        if self.version == 1:
+            return self.add(topic, partition) or self.produce(topic, partition, value)
+        at = self.sequences.get((topic, partition), 0)
+        code, _ = self.b.produce(
+            topic,
+            (value,),
+            partition=partition,
+            pid=self.pid,
+            epoch=self.epoch,
+            sequence=at,
+            txn=self.txn,
+            connection=self.connection,
+            version=12,
+        )
+        if code == Code.NONE:
+            self.sequences[topic, partition] = at + 1
+        return code
+
+    def finish(self, commit: bool) -> int:
+        """End the transaction; goes on as whom the answer names."""
+        version = 5 if self.version == 2 else 4
+        answer = self.b.call(self.end_request(commit), version, self.connection)
+        if answer.error_code == Code.NONE and version == 5:
+            self.pid, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+        return int(answer.error_code)
+
+
+def init_6(
+    *, keep: bool = False, enable: bool = False, timeout_ms: int = 60_000, of: Pair = NOBODY
+) -> InitProducerIdRequest:
+    return InitProducerIdRequest(
+        transactional_id="txn",
+        transaction_timeout_ms=timeout_ms,
+        producer_id=of[0],
+        producer_epoch=of[1],
+        enable2_pc=enable,
+        keep_prepared_txn=keep,
+    )
+
+
+def keep(b: DiskBroker, version: int = 2) -> TwoPhase:
+    """Somebody who comes after a crash of the producer."""
+    return TwoPhase(b, version, keep=True)
+
+
+def timeout_of(b: DiskBroker) -> int:
+    (row,) = b.call(DescribeTransactionsRequest(["txn"]), 0).transaction_states
+    timeout_ms: int = row.transaction_timeout_ms
+    return timeout_ms
+
+
+def ways() -> Any:
+    """How a prepared transaction may be left."""
+    return pytest.mark.parametrize("way", ["kill", "lose_power", "stop"])
+
+
+@pytest.fixture(params=["2", "0"], ids=["journal", "no journal"])
+def b(request: pytest.FixtureRequest) -> DiskBroker:
+    broker = DiskBroker(barnabas_flush_journal_logs=request.param, **ENABLED)
+    broker.topic("t", 2)
+    return broker
+
+
+@pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
+def version(request: pytest.FixtureRequest) -> int:
+    number: int = request.param
+    return number
+
+
+# --- asking for it ------------------------------------------------------------------------------
+
+
+def test_it_is_refused_where_it_is_not_enabled() -> None:
+    b = DiskBroker()
+    refused = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert b.call(init_6(enable=True), 6).error_code == refused
+    assert b.call(init_6(enable=True, keep=True), 6).error_code == refused
+    longest = b.call(init_6(timeout_ms=NO_TIMEOUT_MS), 6)
+    assert longest.error_code == Code.INVALID_TRANSACTION_TIMEOUT
+
+
+def test_without_a_transactional_id_both_flags_say_nothing() -> None:
+    asked = InitProducerIdRequest(None, 1, enable2_pc=True, keep_prepared_txn=True)
+    answer = DiskBroker().call(asked, 6)
+    assert answer.error_code == 0 and answer.producer_id >= 0
+    assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == NOBODY
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, NO_TIMEOUT_MS])
+def test_any_timeout_is_taken_for_none(b: DiskBroker, timeout_ms: int) -> None:
+    assert b.call(init_6(enable=True, timeout_ms=timeout_ms), 6).error_code == 0
+    assert timeout_of(b) == NO_TIMEOUT_MS
+
+
+def test_to_keep_what_is_not_there_is_a_session_as_any_other(b: DiskBroker) -> None:
+    p = keep(b)
+    assert (p.epoch, p.ongoing) == (0, NOBODY)
+    assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
+    q = keep(b)
+    assert (q.epoch, q.ongoing) == (p.epoch + 1, NOBODY)
+    assert q.write("t", 0, b"b") == 0
+
+
+# --- what was prepared stays --------------------------------------------------------------------
+
+
+def test_no_time_ends_it(b: DiskBroker, version: int) -> None:
+    p = TwoPhase(b, version)
+    assert p.write("t", 0, b"a") == 0
+    for _ in range(3):
+        b.tick(MONTH_MS)
+    b.kill()
+    b.tick(MONTH_MS)
+    assert b.state("txn") == ("Ongoing", *p.pair)
+    p.reconnect()
+    assert p.finish(True) == 0
+    assert b.read("t", committed=True) == [b"a"]
+
+
+@ways()
+@pytest.mark.parametrize("commit", [True, False])
+def test_whoever_comes_after_a_crash_ends_it_as_was_decided(
+    b: DiskBroker, version: int, way: str, commit: bool
+) -> None:
+    p = TwoPhase(b, version)
+    assert p.write("t", 0, b"a") == 0 and p.write("t", 1, b"b") == 0
+    getattr(b, way)()
+    q = keep(b, version)
+    assert q.ongoing == p.pair, "what the database knows the transaction by"
+    assert b.state("txn") == ("Ongoing", *p.pair)
+    getattr(b, way)()
+    q.reconnect()
+    assert q.finish(commit) == 0
+    assert b.read("t", committed=True) == ([b"a"] if commit else [])
+    assert b.read("t", 1, committed=True) == ([b"b"] if commit else [])
+    assert q.write("t", 0, b"next") == 0 and q.finish(True) == 0
+
+
+@ways()
+def test_its_own_producer_goes_on_over_a_loss_of_power(
+    b: DiskBroker, version: int, way: str
+) -> None:
+    """All that it was told is on the disk: an answer of before that is sent again, too."""
+    p = TwoPhase(b, version)
+    assert p.write("t", 0, b"a") == 0
+    getattr(b, way)()
+    p.reconnect()
+    assert p.write("t", 0, b"b") == 0 and p.write("t", 1, b"c") == 0
+    getattr(b, way)()
+    p.reconnect()
+    assert p.finish(True) == 0
+    assert b.read("t", committed=True) == [b"a", b"b"]
+
+
+@ways()
+def test_an_abort_that_was_answered_is_not_forgotten(b: DiskBroker, version: int, way: str) -> None:
+    """Else it would be open again, and who has its producer's next epoch could commit it."""
+    p = TwoPhase(b, version)
+    assert p.write("t", 0, b"a") == 0 and p.finish(False) == 0
+    getattr(b, way)()
+    assert keep(b, version).ongoing == NOBODY
+    assert b.read("t", committed=True) == []
+    assert b.end_offset("t", committed=True) == b.end_offset("t")
+
+
+@ways()
+def test_group_offsets_are_part_of_it(b: DiskBroker, way: str) -> None:
+    p = TwoPhase(b, 1)
+    p.send_offset("group", "t", 7)
+    getattr(b, way)()
+    assert b.group_offset("group", "t")[0] == Code.UNSTABLE_OFFSET_COMMIT
+    q = keep(b, 1)
+    assert q.ongoing == p.pair and q.finish(True) == 0
+    assert b.group_offset("group", "t") == (0, 7)
+
+
+def test_a_partition_of_which_the_record_alone_was_lost_is_part_of_it(b: DiskBroker) -> None:
+    """A batch may come to the disk before the record that its partition was added by."""
+    p = TwoPhase(b)
+    assert p.write("t", 0, b"a") == 0
+    b.hold_flushes()
+    b.send(p.connection, produce_12(p, 1, b"b"), 12)
+    b.sync("t-1")
+    b.lose_power()
+    p.reconnect()
+    assert p.write("t", 1, b"b") == 0, "as it had no answer"
+    assert p.finish(True) == 0
+    assert b.read("t", committed=True) == [b"a"] and b.read("t", 1, committed=True) == [b"b"]
+
+
+def test_what_nobody_was_told_of_may_be_lost_alone(b: DiskBroker) -> None:
+    p = TwoPhase(b)
+    b.hold_flushes()
+    b.send(p.connection, produce_12(p, 0, b"a"), 12)
+    assert b.answer(p.connection) is None, "it waits for the disk"
+    b.lose_power()
+    q = keep(b)
+    assert q.ongoing == NOBODY
+    assert q.write("t", 0, b"b") == 0 and q.finish(True) == 0
+    assert b.read("t", committed=True) == [b"b"]
+
+
+def produce_12(p: TwoPhase, partition: int, value: bytes) -> Any:
+    return p.b.produce_request(
+        "t", (value,), partition=partition, pid=p.pid, epoch=p.epoch, sequence=0, txn="txn"
+    )
+
+
+def test_with_durability_os_a_loss_of_power_aborts_it() -> None:
+    b = DiskBroker(barnabas_transaction_durability="os", **ENABLED)
+    b.topic("t")
+    p = TwoPhase(b)
+    assert p.write("t", 0, b"a") == 0
+    b.kill()
+    assert keep(b).ongoing == p.pair
+    b.lose_power()
+    assert b.read("t", committed=True) == []
+    assert b.end_offset("t", committed=True) == b.end_offset("t")
+
+
+# --- who may do what ----------------------------------------------------------------------------
+
+
+def test_ids_and_epochs_are_those_of_the_kip(b: DiskBroker) -> None:
+    """The KIP's example: the markers bear the epoch after the one that wrote the transaction, and
+    whoever kept it goes on with the epoch after its own.
+    """
+    p = TwoPhase(b)
+    assert p.write("t", 0, b"a") == 0
+    for number in (1, 2, 3):
+        q = keep(b)
+        assert (q.pair, q.ongoing) == ((p.pid, p.epoch + number), p.pair)
+    assert q.finish(True) == 0
+    assert q.pair == (p.pid, p.epoch + 4)
+    assert b.markers("t") == [(p.pid, p.epoch + 1, True)]
+
+
+def test_at_the_end_of_epochs_whoever_keeps_it_has_another_id(b: DiskBroker) -> None:
+    p = TwoPhase(b)
+    b.set_epoch("txn", LAST_EPOCH)
+    p.epoch = LAST_EPOCH
+    assert p.write("t", 0, b"a") == 0
+    q = keep(b)
+    assert q.pid != p.pid and q.epoch == 0 and q.ongoing == p.pair
+    b.kill()
+    q.reconnect()
+    assert q.finish(True) == 0
+    assert q.epoch == 1 and b.markers("t") == [(p.pid, LAST_EPOCH + 1, True)]
+    assert b.read("t", committed=True) == [b"a"]
+
+
+def test_epochs_end_while_it_is_kept(b: DiskBroker) -> None:
+    """The commit of the last epoch gives a third id, and is answered again with the same."""
+    p = TwoPhase(b)
+    b.set_epoch("txn", LAST_EPOCH - 1)
+    p.epoch = LAST_EPOCH - 1
+    assert p.write("t", 0, b"a") == 0
+    q = keep(b)
+    assert q.pair == (p.pid, LAST_EPOCH)
+    asked = q.end_request(True)
+    first = b.call(asked, 5, q.connection)
+    assert first.error_code == 0 and first.producer_id != p.pid and first.producer_epoch == 0
+    b.kill()
+    again = b.call(asked, 5)
+    assert (again.error_code, again.producer_id, again.producer_epoch) == (0, first.producer_id, 0)
+    assert b.markers("t") == [(p.pid, LAST_EPOCH, True)]
+
+
+@ways()
+def test_an_end_that_had_no_answer_is_answered_again(b: DiskBroker, way: str) -> None:
+    """But for a loss of power, which gives every id that has nothing open to a new producer."""
+    p = TwoPhase(b)
+    assert p.write("t", 0, b"a") == 0
+    q = keep(b)
+    asked = q.end_request(True)
+    assert q.finish(True) == 0
+    getattr(b, way)()
+    again = b.call(asked, 5)
+    if way == "lose_power":
+        assert again.error_code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING)
+    else:
+        assert (again.error_code, again.producer_id, again.producer_epoch) == (0, *q.pair)
+    assert b.read("t", committed=True) == [b"a"]
+    assert keep(b).ongoing == NOBODY
+
+
+def test_the_producer_of_before_is_fenced(b: DiskBroker, version: int) -> None:
+    """It must not end what was kept, nor add to it, not even where it has written before."""
+    p = TwoPhase(b, version)
+    assert p.write("t", 0, b"a") == 0
+    q = keep(b, version)
+    assert p.finish(True) == Code.PRODUCER_FENCED
+    assert p.finish(False) == Code.PRODUCER_FENCED
+    assert p.produce("t", 0, b"late") == Code.INVALID_PRODUCER_EPOCH
+    assert p.write("t", 1, b"late") in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH)
+    again = b.call(init_6(enable=True, keep=True, of=p.pair), 6)
+    assert again.error_code == Code.PRODUCER_FENCED
+    stranger = b.call(q.end_request(True).__class__("txn", q.pid + 77, 0, True), 5)
+    assert stranger.error_code == Code.INVALID_PRODUCER_ID_MAPPING
+    assert q.finish(True) == 0
+    assert b.read("t", committed=True) == [b"a"] and b.read("t", 1) == []
+
+
+def test_offsets_of_the_producer_of_before_are_fenced(b: DiskBroker) -> None:
+    p = TwoPhase(b, 1)
+    p.send_offset("group", "t", 7)
+    q = keep(b, 1)
+    assert p.commit_offset("group", "t", 8) == Code.INVALID_PRODUCER_EPOCH
+    assert q.commit_offset("group", "t", 9) in (
+        Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_EPOCH
+    )  # fmt: skip
+    assert q.finish(True) == 0
+    assert b.group_offset("group", "t") == (0, 7)
+
+
+def test_who_keeps_it_can_only_end_it(b: DiskBroker, version: int) -> None:
+    p = TwoPhase(b, version)
+    assert p.write("t", 0, b"a") == 0
+    q = keep(b, version)
+    assert q.write("t", 0, b"more") == Code.INVALID_TXN_STATE
+    assert q.write("t", 1, b"more") == Code.INVALID_TXN_STATE
+    assert q.finish(True) == 0
+    assert b.read("t", committed=True) == [b"a"]
+
+
+def test_a_session_that_does_not_keep_it_aborts_it(b: DiskBroker, version: int) -> None:
+    """So does an operator with what was abandoned: it needs no right to two-phase commit."""
+    p = TwoPhase(b, version)
+    assert p.write("t", 0, b"a") == 0
+    q = keep(b, version)
+    operator = TwoPhase(b, version, enable=False)
+    assert b.state("txn")[0] == "Empty" and timeout_of(b) == 60_000
+    assert b.read("t", committed=True) == []
+    assert b.end_offset("t", committed=True) == b.end_offset("t")
+    for fenced in (p, q):
+        assert fenced.finish(True) in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING)
+    assert operator.write("t", 0, b"b") == 0 and operator.finish(True) == 0
+    b.tick(MONTH_MS)
+    assert b.read("t", committed=True) == [b"b"]
+
+
+def test_a_commit_that_waits_for_a_frame_is_overtaken() -> None:
+    """Its producer is thought dead, and is not: whoever came after it decides."""
+    b = DiskBroker(**ENABLED)
+    b.topic("t")
+    p = TwoPhase(b, 1)
+    assert p.write("t", 0, b"a") == 0
+    b.topic("u")
+    b.hold_flushes()
+    assert b.produce("u", (b"x",))[0] == 0
+    log = b.broker.topics.partition("u", 0)
+    assert log is not None
+    b.broker.flushes.wait([log], lambda _: None, b.now_ms)  # which the commit has to wait for
+    b.send(p.connection, p.end_request(True), 4)
+    assert b.answer(p.connection) is None
+    late = b.connect()
+    b.send(late, init_6(enable=True, keep=True), 6)
+    b.release_flushes()
+    kept = b.answer(late)
+    assert (kept.ongoing_txn_producer_id, kept.ongoing_txn_producer_epoch) == p.pair
+    assert b.answer(p.connection).error_code == Code.PRODUCER_FENCED
+    assert b.state("txn")[0] == "Ongoing"
+
+
+def test_what_has_a_timeout_is_kept_too_and_has_it_still(b: DiskBroker) -> None:
+    """KeepPreparedTxn without Enable2Pc: for who makes do with a long timeout."""
+    p = TwoPhase(b, enable=False)
+    assert p.write("t", 0, b"a") == 0
+    q = TwoPhase(b, keep=True, enable=False)
+    assert q.ongoing == p.pair
+    b.tick(59_000)
+    assert b.state("txn")[0] == "Ongoing"
+    b.tick(2_000)
+    assert b.state("txn")[0] == "CompleteAbort"
+    assert b.read("t", committed=True) == []
+    assert q.finish(True) == Code.INVALID_TXN_STATE
+
+
+def test_what_is_kept_for_two_phase_commit_has_no_timeout_from_then_on(b: DiskBroker) -> None:
+    p = TwoPhase(b, enable=False)
+    assert p.write("t", 0, b"a") == 0
+    q = keep(b)
+    b.tick(MONTH_MS)
+    assert q.finish(True) == 0 and q.write("t", 0, b"b") == 0
+    b.tick(MONTH_MS)
+    assert q.finish(True) == 0
+    assert b.read("t", committed=True) == [b"a", b"b"]
+
+
+def test_what_has_no_timeout_is_given_none_by_who_keeps_it(b: DiskBroker) -> None:
+    p = TwoPhase(b)
+    assert p.write("t", 0, b"a") == 0
+    assert b.call(init_6(keep=True), 6).error_code == Code.INVALID_TXN_STATE
+    assert p.finish(True) == 0, "a refused request has changed nothing"
+
+
+def test_below_level_2_a_fence_goes_beyond_who_kept_it() -> None:
+    b = DiskBroker(barnabas_features="transaction.version=0", **ENABLED)
+    b.topic("t")
+    p = TwoPhase(b, 1)
+    assert p.write("t", 0, b"a") == 0
+    q = keep(b, 1)
+    b.kill()
+    r = TwoPhase(b, 1)
+    assert r.pair > q.pair > p.pair
+    q.reconnect()
+    assert q.finish(True) == Code.PRODUCER_FENCED
+    assert b.read("t", committed=True) == []
