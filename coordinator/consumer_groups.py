@@ -169,10 +169,8 @@ class ConsumerGroups:
         if group.consumer is not consumer:  # only now, when nothing more is refused
             self._conversion.begin(group, upgrade, result, now_ms)
         change = GroupChange(request.group_id, consumer, self._topics)
-        if former_id not in (None, member_id):
-            assert former_id is not None
-            timers_of.cancel_member(self._timers, request.group_id, former_id)
-            change.replace_member(former_id, member_id)
+        if former_id is not None:
+            self._take_over(change, former_id, member_id)
         former = change.members.get(member_id)
         value = _updated_member(former, request, context)
         self.set_member(change, member_id, value)
@@ -259,6 +257,15 @@ class ConsumerGroups:
                 "leave first.",
             )
         return known_id
+
+    def _take_over(self, change: GroupChange, former_id: str, member_id: str) -> None:
+        """Put the member in the place of its former self: of another id, or of the classic
+        protocol, which had to join again or to sync in time.
+        """
+        if former_id != member_id or change.members[former_id].classic is not None:
+            timers_of.cancel_member(self._timers, change.group_id, former_id)
+        if former_id != member_id:
+            change.replace_member(former_id, member_id)
 
     def _time_revocation(
         self, group_id: str, member_id: str, value: MemberValue, current: CurrentValue, now_ms: int

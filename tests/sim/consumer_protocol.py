@@ -45,6 +45,8 @@ class ConsumerProtocolWorker(Worker):
     """A worker that speaks the consumer protocol; `generation` is its member epoch.
 
     owned: what it has and has not given up. is_sure: it has heard the answer to all that it said.
+    joins: how often it asked to be taken in. Its id stays its own through all of them, so it may
+    come back under the id under which another took its place.
     """
 
     speaks_consumer_protocol = True
@@ -61,6 +63,7 @@ class ConsumerProtocolWorker(Worker):
         self.session_timeout_ms = world.scenario.session_timeout_ms
         self.owned: list[Partition] = []
         self.is_sure = False
+        self.joins = 0
         self.heartbeat_version = self.rng.randint(0, 1)
         self.assignor = self.rng.choice((None, "uniform", "range"))
 
@@ -80,6 +83,10 @@ class ConsumerProtocolWorker(Worker):
         yield self.rng.randint(5, 60)
         return False
 
+    @property
+    def self_id(self) -> str:
+        return f"{self.member_id}/{self.joins}"
+
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
@@ -89,6 +96,7 @@ class ConsumerProtocolWorker(Worker):
             asked_ms, tells_all = self.world.loop.now_ms, not self.is_sure
             owned_before = list(self.owned)
             self.is_sure = False
+            self.joins += self.generation == JOINING
             answer = yield from self.ask(self._heartbeat_call(tells_all=tells_all))
             if answer is LOST or answer.error_code in RETRIABLE:
                 return False

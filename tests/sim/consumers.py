@@ -115,7 +115,7 @@ class Consumer(Worker):
                 continue
             if not self.positions:
                 self.is_idle = True
-                yield self.rng.randint(100, 400)
+                yield self.within_session(self.rng.randint(100, 400))
                 continue
             if self.follows_epochs and not (yield from self._follow_epochs()):
                 if not self.goes_on:
@@ -123,7 +123,10 @@ class Consumer(Worker):
                 continue
             asked_ms = self.world.loop.now_ms
             targets = [(*p, at, self.leader_epochs.get(p, -1)) for p, at in self.positions.items()]
-            answer = yield from self.ask(wire.fetch(targets, committed=True, max_wait_ms=400))
+            max_wait_ms = self.within_session(400)
+            answer = yield from self.ask(
+                wire.fetch(targets, committed=True, max_wait_ms=max_wait_ms)
+            )
             if answer is LOST:
                 if not self.goes_on:
                     return
@@ -135,7 +138,7 @@ class Consumer(Worker):
                 yield from self._begin_anew(partition)
             self.is_idle = not has_moved
             if not has_moved:
-                yield self.rng.randint(50, 300)
+                yield self.within_session(self.rng.randint(50, 300))
             elif not (yield from self.commit()) and (self.lost == lost or not self.goes_on):
                 return
 

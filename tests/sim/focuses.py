@@ -219,10 +219,7 @@ def with_power_on_unflushed_transactions(scenario: Scenario) -> None:
 
 
 def with_a_clock_set_back(scenario: Scenario) -> None:
-    """Retention goes by the wall clock, so nothing is said of when it may delete."""
     scenario.clock_steps_ms = (-3_600_000,)
-    for configs in scenario.topic_configs.values():
-        configs.pop("retention.ms", None)
 
 
 def with_a_clock_set_back_and_kills(scenario: Scenario) -> None:

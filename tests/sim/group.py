@@ -203,11 +203,16 @@ class Worker(TransactionalProducer):
         if code == Code.FENCED_INSTANCE_ID:
             raise Fenced
 
+    @property
+    def self_id(self) -> str:
+        """What tells this self of the member from its earlier and later ones."""
+        return self.member_id
+
     def _was_let_on(self, asked_ms: int, *, is_leave: bool = False) -> None:
         self.world.history.accesses.append(
             Access(
                 self.group,
-                self.member_id,
+                self.self_id,
                 self.instance_id,
                 self.generation,
                 asked_ms,
@@ -224,6 +229,12 @@ class Worker(TransactionalProducer):
         self._replace_other_selves()
         for holding in self.holdings.values():
             holding.until_ms = max(holding.until_ms, self._kept_until(asked_ms))
+
+    def within_session(self, wait_ms: int) -> int:
+        """A wait between two heartbeats. In peace two of them leave time in the session, as with a
+        stock client, whose heartbeats have a thread of their own; before, some sessions end.
+        """
+        return min(wait_ms, self.session_timeout_ms // 3) if self.world.is_draining else wait_ms
 
     # --- what is its own -------------------------------------------------------------------------
 
@@ -415,10 +426,13 @@ class Worker(TransactionalProducer):
                 return
             if not self.positions:
                 self.is_idle = True
-                yield self.rng.randint(100, 400)
+                yield self.within_session(self.rng.randint(100, 400))
                 continue
             targets = [(topic, index, at) for (topic, index), at in self.positions.items()]
-            answer = yield from self.ask(wire.fetch(targets, committed=True, max_wait_ms=400))
+            max_wait_ms = self.within_session(400)
+            answer = yield from self.ask(
+                wire.fetch(targets, committed=True, max_wait_ms=max_wait_ms)
+            )
             if answer is LOST:
                 return
             rows: list[tuple[Partition, int]] = []
@@ -449,7 +463,7 @@ class Worker(TransactionalProducer):
                     self.positions[partition] = position
             self.is_idle = not rows
             if not rows:
-                yield self.rng.randint(50, 300)
+                yield self.within_session(self.rng.randint(50, 300))
             elif not (yield from self.turn(rows, moved)):
                 return
 

@@ -67,6 +67,7 @@ class Producer(Client):
         self.transactional_id = transactional_id
         self.producer_id, self.epoch = -1, -1
         self.sequences: dict[Partition, int] = {}
+        self.written_ms: dict[Partition, int] = {}
         self.timeout_ms = 60_000
         self.sessions = 0
         self.session = name
@@ -236,6 +237,7 @@ class Producer(Client):
     def _answered(self, batch: Batch, answer: wire.Produced) -> None:
         code = answer.error_code
         if code in (0, Code.DUPLICATE_SEQUENCE_NUMBER):
+            self.written_ms[batch.partition] = batch.sent_ms
             for position, write in enumerate(batch.writes):
                 offset = answer.base_offset + position if answer.base_offset >= 0 else -1
                 write.ok(
@@ -479,6 +481,7 @@ class TransactionalProducer(Producer):
                         or world.scenario.reuses_sequences
                         or world.was_deleted(refusal)
                         or has_lost_batches_at_a_restart(world, self.partitions)
+                        or self.may_have_expired(refusal)
                     )
                     world.refused(
                         refusal, is_explained=is_forgotten or world.is_between_lives(refusal)
@@ -496,6 +499,20 @@ class TransactionalProducer(Producer):
         except Fenced:
             self.note_end_of(transaction)
             raise
+
+    def may_have_expired(self, refusal: Refused) -> bool:
+        """Whether a partition may have forgotten a producer whose transactions become those of
+        version 2 amid its epoch: there a producer that is not known begins with sequence 0.
+        """
+        expires_ms = self.world.history.producer_expiration_ms
+        return (
+            expires_ms is not None
+            and self.is_version_2
+            and all(
+                refusal.asked_ms - self.written_ms.get(partition, refusal.asked_ms) >= expires_ms
+                for partition in refusal.partitions
+            )
+        )
 
     def begin_version(self) -> None:
         """Choose the version of the transaction that begins, which may be another than the last."""

@@ -198,7 +198,11 @@ class Scenario:
 
     @property
     def retention_ms(self) -> dict[str, int]:
-        """Of the topics that are bound by time alone."""
+        """Of the topics that are bound by time alone; none where somebody sets the wall clock, by
+        which retention goes.
+        """
+        if self.clock_steps_ms:
+            return {}
         bounds = {topic: self.topic_configs.get(topic, {}) for topic in self.topics}
         return {
             topic: int(configs["retention.ms"])

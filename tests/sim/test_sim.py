@@ -106,6 +106,28 @@ LESSONS = (
     ),
     (26, "with_a_disk_that_fails", "the same"),
 )
+DRAWN_LESSONS = (
+    (
+        434,
+        "retention deletes by a wall clock that is set back later: how old a record was then is "
+        "not told by the clock at the end",
+    ),
+    (
+        12000407,
+        "a member that has nothing to read and a session of 400 ms has to send heartbeats in time, "
+        "else its group never comes to rest",
+    ),
+    (
+        12000537,
+        "a producer that was forgotten amid its epoch cannot go over to transactions of version 2 "
+        "with a sequence above 0",
+    ),
+    (
+        13000238,
+        "a member of the consumer protocol keeps its id: it may join under it after another had "
+        "its place, and was dismissed with its group",
+    ),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -138,6 +160,11 @@ def test_nothing_is_found_in_a_few_hundred_schedules(first: int) -> None:
 def test_what_was_learnt(seed: int, tweak: str, lesson: str) -> None:
     report = run_seed(seed, tweak=getattr(focuses, tweak), is_plain=True)
     assert report.findings == [], lesson
+
+
+@pytest.mark.parametrize(("seed", "lesson"), DRAWN_LESSONS)
+def test_what_was_learnt_of_whole_schedules(seed: int, lesson: str) -> None:
+    assert run_seed(seed).findings == [], lesson
 
 
 def test_the_same_seed_is_the_same_schedule() -> None:

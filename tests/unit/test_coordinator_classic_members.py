@@ -316,6 +316,9 @@ def test_without_the_policy_or_room_it_stays_a_consumer_group(policy: str) -> No
 
 
 def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
+    """Also while its former self is there: only of two that speak the consumer protocol has the
+    former to leave first, as with Apache Kafka 4.3.
+    """
     host = new_host()
     host.consumer_heartbeat("m", instance_id="i")
     host.consumer_heartbeat("n")
@@ -344,3 +347,19 @@ def test_a_static_member_comes_back_with_the_consumer_protocol() -> None:
     answer = host.consumer_heartbeat("m", instance_id="i")
     assert (answer.error_code, host.assigned(answer)) == (Code.NONE, {"t": [0, 1, 2, 3]})
     assert old.heartbeat() == Code.FENCED_INSTANCE_ID
+
+
+@pytest.mark.parametrize("was_told_to_join", [False, True])
+def test_a_member_that_goes_over_to_the_consumer_protocol_neither_syncs_nor_joins_again(
+    was_told_to_join: bool,
+) -> None:
+    host = new_host()
+    host.consumer_heartbeat("n")
+    old = new_member(host)
+    if was_told_to_join:
+        parts(old)
+        host.consumer_heartbeat("n", 2, owned={})
+        assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    epoch = host.consumer_heartbeat(old.id).member_epoch
+    host.pass_time(REBALANCE_MS + 1)
+    assert host.consumer_heartbeat(old.id, epoch).error_code == Code.NONE
