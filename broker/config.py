@@ -22,8 +22,13 @@ from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from barnabas.broker.features import LEVELS
+from barnabas.broker.listeners import (
+    PASSWORD_MECHANISMS,
+    SASL_MECHANISMS,
+    ListenerError,
+    read_listeners,
+)
 from barnabas.broker.listeners import PREFIX as LISTENER_PREFIX
-from barnabas.broker.listeners import SASL_MECHANISMS, ListenerError, read_listeners
 from barnabas.protocol.compression import Levels
 from barnabas.storage.log_config import LogConfig
 
@@ -324,7 +329,17 @@ _BROKER_ROWS = (
     _broker("inter.broker.listener.name", Kind.STRING, None, "One of listeners; otherwise without effect, as there is one broker."),
     _broker("listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", "What protocol each listener name stands for, as NAME:PROTOCOL with commas between."),
     _broker("controller.listener.names", Kind.LIST, ("CONTROLLER",), "Listeners of these names are left out: there is no controller."),
-    _broker("sasl.enabled.mechanisms", Kind.LIST, SASL_MECHANISMS, "How clients may show who they are, on a listener with SASL.", choices=SASL_MECHANISMS),
+    _broker("sasl.enabled.mechanisms", Kind.LIST, PASSWORD_MECHANISMS, "How clients may show who they are, on a listener with SASL.", choices=SASL_MECHANISMS),
+    _broker("sasl.oauthbearer.jwks.endpoint.url", Kind.STRING, None, "Where the keys are that sign tokens (a JWKS): https://..., or file:///PATH. With OAUTHBEARER alone, as are the next."),
+    _broker("sasl.oauthbearer.jwks.endpoint.refresh.ms", Kind.LONG, HOUR_MS, "How often they are read anew.", lowest=1),
+    _broker("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", Kind.LONG, 100, "How soon they are read again where they could not be, or where a token's key was not among them.", lowest=1),
+    _broker("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", Kind.LONG, 10_000, "The longest time between two tries.", lowest=1),
+    _broker("sasl.oauthbearer.expected.audience", Kind.LIST, (), "Of which a token has to be for one."),
+    _broker("sasl.oauthbearer.expected.issuer", Kind.STRING, None, "Who has to have issued a token."),
+    _broker("sasl.oauthbearer.clock.skew.seconds", Kind.INT, 30, "How far the issuer's clock and the broker's may differ.", lowest=0),
+    _broker("sasl.oauthbearer.scope.claim.name", Kind.STRING, "scope", "The claim with a token's scopes."),
+    _broker("sasl.oauthbearer.sub.claim.name", Kind.STRING, "sub", "The claim with the user's name."),
+    _broker("barnabas.oauthbearer.believe.unsigned.tokens.of.anybody", Kind.BOOLEAN, False, "Whether tokens that nobody has signed are believed: whoever connects can be any user then. For tests of clients, and nothing else."),
     _broker("ssl.keystore.location", Kind.STRING, None, "The file with the broker's private key and its certificates."),
     _broker("ssl.keystore.type", Kind.STRING, None, "PEM or PKCS12; by default what the file's name ends in says.", choices=("PEM", "PKCS12", "JKS")),
     _broker("ssl.keystore.password", Kind.PASSWORD, None, "Of a PKCS#12 key store."),

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.listeners import PREFIX, UNIX_SCHEME
+from barnabas.broker.listeners import BELIEVES_UNSIGNED, OAUTHBEARER, PREFIX, UNIX_SCHEME
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
@@ -30,6 +30,11 @@ def warnings_of(config: BrokerConfig, arguments: Sequence[str]) -> Iterator[str]
     """Takes: arguments, the names of the settings that stand on the command line."""
     for listener in config.listeners:
         yield from _open_listener(listener)
+        if listener.oauth is not None and listener.oauth.believes_unsigned:
+            yield (
+                f"{listener.endpoint}: {BELIEVES_UNSIGNED}=true: WHOEVER CONNECTS CAN BE ANY USER, "
+                "by a token that he writes himself. It is for tests of clients, and nothing else"
+            )
     yield from _open_ports(config)
     yield from _settings_without_effect(config)
     yield from _readable_secrets(config)
@@ -84,7 +89,8 @@ def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
             "listeners=SASL_PLAINTEXT://ADDRESS:PORT"
         )
     for listener in config.listeners if config.barnabas_users_file is None else ():
-        if listener.has_sasl and not listener.plain_passwords:
+        has_passwords = any(name != OAUTHBEARER for name in listener.sasl_mechanisms)
+        if listener.has_sasl and has_passwords and not listener.plain_passwords:
             yield (
                 f"clients have to say who they are ({listener.security_protocol}), and the "
                 "settings name no user: only SCRAM users that were made before can come in; "

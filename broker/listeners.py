@@ -23,14 +23,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from barnabas.broker.config import Setting
+    from barnabas.broker.security.oauth import KeySet, TokenSettings
     from barnabas.broker.security.principals import PrincipalMapper
     from barnabas.broker.tls import TlsListener
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER = "OAUTHBEARER"
+SASL_MECHANISMS = (*PASSWORD_MECHANISMS, OAUTHBEARER)
 PREFIX = "listener.name."
 OWN_SETTINGS = ("sasl.enabled.mechanisms", "connections.max.reauth.ms")
-OWN_SETTINGS_PREFIXES = ("ssl.",)
+OWN_SETTINGS_PREFIXES = ("ssl.", "sasl.oauthbearer.")
+JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
+BELIEVES_UNSIGNED = "barnabas.oauthbearer.believe.unsigned.tokens.of.anybody"
+VALIDATORS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
+_HANDLER = "oauthbearer.sasl.server.callback.handler.class"
 OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")  # of a listener, by mechanism
 UNIX, UNIX_SCHEME = "UNIX", "unix://"
 ANYWHERE = ("0.0.0.0", "::")
@@ -61,7 +71,8 @@ class ListenerConfig:
     """One listener. advertised: what its clients are told; None: the address where they came in.
 
     own: its settings `listener.name.NAME....`, without that prefix. tls: what puts TLS on its
-    connections, once the rim has read the certificates.
+    connections, once the rim has read the certificates. oauth: what is asked of tokens, and
+    oauth_keys, to which the rim gives the keys that sign them; None without OAUTHBEARER.
     """
 
     def __init__(
@@ -92,6 +103,8 @@ class ListenerConfig:
             )
         self.plain_passwords = self._plain_passwords()
         self._principals = self._principal_mapper()
+        self.oauth = self._token_settings()
+        self.oauth_keys = None if self.oauth is None else _no_keys()
 
     def __getitem__(self, name: str) -> Any:
         """The typed value of a setting: its own, else that of all listeners."""
@@ -150,6 +163,36 @@ class ListenerConfig:
             raise ListenerError(
                 f"{PREFIX}{self.name.lower()}.plain.sasl.jaas.config: {error}"
             ) from error
+
+    def _token_settings(self) -> TokenSettings | None:
+        """Raises: ListenerError."""
+        if not self.has_sasl or OAUTHBEARER not in self.sasl_mechanisms:
+            return None
+        believes_unsigned: bool = self[BELIEVES_UNSIGNED]
+        if not self[JWKS_URL] and not believes_unsigned:
+            raise ListenerError(
+                f"OAUTHBEARER needs {JWKS_URL}, the keys that sign tokens: https://... or "
+                "file:///PATH"
+            )
+        try:
+            from barnabas.broker.security.oauth import TokenSettings
+        except ImportError as error:
+            raise ListenerError("OAUTHBEARER needs `pip install 'barnabas[oauth]'`") from error
+        prefix = "sasl.oauthbearer."
+        return TokenSettings(
+            audiences=self[f"{prefix}expected.audience"],
+            issuer=self[f"{prefix}expected.issuer"] or None,
+            clock_skew_s=self[f"{prefix}clock.skew.seconds"],
+            subject_claim=self[f"{prefix}sub.claim.name"],
+            scope_claim=self[f"{prefix}scope.claim.name"],
+            believes_unsigned=believes_unsigned,
+        )
+
+
+def _no_keys() -> KeySet:
+    from barnabas.broker.security.oauth import KeySet
+
+    return KeySet()
 
 
 def read_listeners(
@@ -307,11 +350,15 @@ def _own_settings(
     own: dict[str, dict[str, str]] = {name: {} for name in names}
     for full_name, text in of_listeners.items():
         listener, _, name = full_name.removeprefix(PREFIX).partition(".")
+        if name.startswith("oauthbearer.sasl.oauthbearer."):  # KIP-768 lets both be said
+            name = name.removeprefix("oauthbearer.")
         mechanism, _, rest = name.partition(".")
         is_of_mechanism = mechanism.upper() in SASL_MECHANISMS and rest in OF_MECHANISMS
         is_own = name in OWN_SETTINGS or (
             name.startswith(OWN_SETTINGS_PREFIXES) and name in settings
         )
+        if name == _HANDLER and text in VALIDATORS:
+            continue  # what it does is done without being asked for
         if not is_own and not is_of_mechanism:
             raise ListenerError(
                 f"{full_name}: a listener has settings of its own only for "

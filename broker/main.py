@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.listeners import JWKS_URL
 from barnabas.broker.log_lines import LineFormatter
 from barnabas.version import __version__
 
@@ -320,6 +321,7 @@ def _read_config(options: argparse.Namespace) -> Any:
         config = BrokerConfig.from_properties(properties)
         _read_users(config)
         _read_certificates(config)
+        _read_signing_keys(config)
     except ConfigError as error:
         raise StartError(str(error)) from error
     from barnabas.broker.exposure import warnings_of
@@ -382,6 +384,19 @@ def _read_certificates(config: BrokerConfig) -> None:
                 listener.tls = TlsListener(listener.tls_settings(config.explicit))
             except TlsError as error:
                 raise StartError(f"{listener.endpoint}: {error}") from error
+
+
+def _read_signing_keys(config: BrokerConfig) -> None:
+    """Have the keys read that sign tokens, where listeners take some. Raises: StartError."""
+    for listener in config.listeners:
+        if listener.oauth_keys is not None and listener[JWKS_URL]:
+            from barnabas.broker.security.jwks import JwksReader
+            from barnabas.broker.security.oauth import KeySetError
+
+            try:
+                JwksReader(listener, listener.oauth_keys).start()
+            except KeySetError as error:
+                raise StartError(f"{JWKS_URL}={listener[JWKS_URL]}: {error}") from error
 
 
 def _listen(host: str, port: int, option: str = "--port") -> socket.socket:

@@ -40,7 +40,7 @@ from barnabas.protocol.messages.sasl_authenticate import (
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
-PLAIN = "PLAIN"
+PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 SHORTEST_RENEWAL_MS = 1000  # between two renewals (KIP-368)
 SASL_STATE_ERROR = "this request does not belong here in the exchange with SASL"
 _API_KEY = struct.Struct(">h")
@@ -57,10 +57,13 @@ class Stage(Enum):
 
 
 class SaslServer(Protocol):
-    """The server's side of one mechanism's exchange."""
+    """The server's side of one mechanism's exchange. lifetime_ms: how long what the client showed
+    is good; None: without an end.
+    """
 
     user: str
     is_complete: bool
+    lifetime_ms: int | None
 
     def evaluate(self, token: bytes) -> bytes:
         """The answer to the client's token. Raises: AuthenticationError."""
@@ -137,7 +140,8 @@ class Authenticator:
     """Decides what becomes of each frame of a connection that has to authenticate.
 
     Takes: users; new_nonce, the server's part of SCRAM's nonces; refusal, an answer of the
-           request's own kind with an error code.
+           request's own kind with an error code; new_bearer_server, that of OAUTHBEARER, where it
+           is enabled.
     """
 
     def __init__(
@@ -146,9 +150,11 @@ class Authenticator:
         users: Users,
         new_nonce: Callable[[], str],
         refusal: Callable[[RequestHeader, memoryview, Code], Message],
+        new_bearer_server: Callable[[], SaslServer] | None = None,
     ) -> None:
         self.settings, self._users, self._new_nonce = settings, users, new_nonce
         self._refusal = refusal
+        self._new_bearer_server = new_bearer_server
 
     def on_frame(self, state: Authentication, frame: memoryview, now_ms: int) -> Verdict:
         """What becomes of the frame.
@@ -216,6 +222,9 @@ class Authenticator:
     def _server_of(self, mechanism: str) -> SaslServer:
         if mechanism == PLAIN:
             return PlainServer(self._users.passwords)
+        if mechanism == OAUTHBEARER:
+            assert self._new_bearer_server is not None, "it is enabled"
+            return self._new_bearer_server()
         scram = MECHANISMS[mechanism]
         return ScramServer(
             scram, lambda user: self._users.credential(scram, user), self._new_nonce()
@@ -232,7 +241,8 @@ class Authenticator:
         except AuthenticationError as error:
             response = SaslAuthenticateResponse(
                 Code.SASL_AUTHENTICATION_FAILED,
-                f"Authentication failed during authentication by {state.mechanism}: the user or "
+                error.answer
+                or f"Authentication failed during authentication by {state.mechanism}: the user or "
                 "the password is wrong, or the message is malformed.",
                 b"",
             )
@@ -260,6 +270,7 @@ class Authenticator:
         """How long the session lasts, in ms, where the exchange is complete; else 0."""
         if not state.server.is_complete:
             return 0
-        lifetime_ms = self.settings.max_reauth_ms.get(state.mechanism, 0)
+        limits = (self.settings.max_reauth_ms.get(state.mechanism), state.server.lifetime_ms)
+        lifetime_ms = min((limit for limit in limits if limit), default=0)
         state.complete(now_ms, lifetime_ms)
         return lifetime_ms

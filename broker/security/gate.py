@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.security.authentication import (
@@ -15,6 +15,7 @@ from barnabas.broker.security.authentication import (
     Authentication,
     AuthenticationSettings,
     Authenticator,
+    SaslServer,
 )
 from barnabas.broker.security.users import Users
 from barnabas.protocol.errors import Code, ProtocolViolation
@@ -50,6 +51,7 @@ class SaslGate:
         config = broker.config
         self._broker = broker
         self._refusals: deque[_Refusal] = deque()
+        self._now_ms = 0  # of the frame that is looked at
         self._failure_delay_ms = config.connection_failed_authentication_delay_ms
         self._authenticators = {
             listener.name: self._authenticator(listener)
@@ -70,7 +72,17 @@ class SaslGate:
             users,
             new_nonce=lambda: ids.uuid().hex + ids.uuid().hex,
             refusal=_refusal,
+            new_bearer_server=self._bearer_servers(listener),
         )
+
+    def _bearer_servers(self, listener: ListenerConfig) -> Callable[[], SaslServer] | None:
+        """What makes OAUTHBEARER's side of an exchange, where it is enabled."""
+        if listener.oauth is None or listener.oauth_keys is None:
+            return None
+        from barnabas.broker.security.oauth import OAuthBearerServer, TokenValidator
+
+        validator = TokenValidator(listener.oauth, listener.oauth_keys)
+        return lambda: OAuthBearerServer(validator, lambda: self._broker.wall.at(self._now_ms))
 
     def on_connected(self, connection: ConnectionState) -> None:
         if connection.listener.has_sasl:
@@ -87,6 +99,7 @@ class SaslGate:
 
         Raises: ProtocolViolation where it cannot be read.
         """
+        self._now_ms = now_ms
         try:
             authenticator = self._authenticators[connection.listener.name]
             verdict = authenticator.on_frame(authentication, frame, now_ms)

@@ -12,6 +12,8 @@ from barnabas.broker.security.scram import AuthenticationError, shown
 class PlainServer:
     """The server's side of one exchange. passwords: by user."""
 
+    lifetime_ms: int | None = None
+
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
         self.user = ""

@@ -38,7 +38,14 @@ _FINAL = re.compile(
 
 
 class AuthenticationError(Exception):
-    """The client did not show who it is; the text is for the broker's log, and names no secret."""
+    """The client did not show who it is; the text is for the broker's log, and names no secret.
+
+    answer: what the client is told instead of the usual words.
+    """
+
+    def __init__(self, text: str, answer: str = "") -> None:
+        super().__init__(text)
+        self.answer = answer
 
 
 def shown(name: str) -> str:
@@ -87,6 +94,8 @@ class ScramServer:
            part of it, another each time.
     After: user is the client's name once `is_complete`.
     """
+
+    lifetime_ms: int | None = None
 
     def __init__(
         self,

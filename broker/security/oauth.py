@@ -1,0 +1,228 @@
+"""OAUTHBEARER's server side: one message with a signed token, and who its bearer is.
+
+    client  n,[a=USER],^Aauth=Bearer TOKEN^A[KEY=VALUE^A ...]^A
+    server  nothing: the client is who the token says
+            {"status":"invalid_token"}, of any that is not believed; why stands in the log alone
+    client  ^A, after a refusal, and gets it as the error's text
+
+^A is the byte 1. A token is a JWT (RFC 7519) that a key of the set has signed, by an algorithm of
+that kind of key; a shared secret (HS256 ...) is none. What is asked of its claims is what Apache
+Kafka's validator asks:
+
+    exp, iat      there; exp not past and iat, nbf not ahead by more than the clock skew
+    iss, aud      the expected ones, where settings name some; an audience that is not expected
+                  refuses the token
+    sub           the name of the claim is a setting; a text
+    scope         likewise; a text or a list of texts, where it is there
+
+Source: RFC 7628 (the exchange), KIP-255, KIP-768 (settings and validation), KIP-368 (a session ends
+with its token).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jwt
+from jwt import PyJWK
+
+from barnabas.broker.security.scram import AuthenticationError, shown
+
+REFUSAL = '{"status":"invalid_token"}'
+LONGEST_MESSAGE = 64 << 10
+UNSIGNED = "none"
+ALGORITHMS = {
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "EC": ("ES256", "ES384", "ES512"),
+    "OKP": ("EdDSA",),
+}
+_NAME = r"(?:[^=,\0]|=2C|=3D)+"
+_PAIR = r"[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01"
+_MESSAGE = re.compile(rf"n,(?:a=(?P<authorization>{_NAME}))?,\x01(?P<pairs>(?:{_PAIR})+)\x01")
+_AUTH = re.compile(r"(?:^|\x01)auth=[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>[-_.A-Za-z0-9]+)\x01")
+_TIMES_UNCHECKED = {"verify_exp": False, "verify_nbf": False, "verify_iat": False}
+
+
+class KeySetError(ValueError):
+    """A set of keys cannot be read; the text says why."""
+
+
+class VerificationKey(NamedTuple):
+    """A public key, and the algorithms by which it may have signed."""
+
+    key: Any
+    algorithms: tuple[str, ...]
+
+
+class KeySet:
+    """The keys that sign tokens, by their ids. The rim replaces them when they have changed.
+
+    on_unknown_key: called where a token's key is not among them.
+    """
+
+    def __init__(self) -> None:
+        self.keys: Mapping[str, VerificationKey] = {}
+        self.on_unknown_key: Callable[[], object] = lambda: None
+
+    def key(self, key_id: str | None) -> VerificationKey | None:
+        """The key of a token; one without an id may be signed by the only key that there is."""
+        if key_id is None and len(self.keys) == 1:
+            return next(iter(self.keys.values()))
+        key = None if key_id is None else self.keys.get(key_id)
+        if key is None:
+            self.on_unknown_key()
+        return key
+
+
+def parse_keys(data: object) -> dict[str, VerificationKey]:
+    """The keys of a JWKS (RFC 7517) that verify signatures. Raises: KeySetError."""
+    rows = data.get("keys") if isinstance(data, Mapping) else None
+    if not isinstance(rows, list):
+        raise KeySetError('it must have the form {"keys": [...]}')
+    keys = {}
+    for number, row in enumerate(rows):
+        if isinstance(row, Mapping) and row.get("use", "sig") == "sig":
+            algorithms = ALGORITHMS.get(str(row.get("kty")), ())
+            if "alg" in row:
+                algorithms = tuple(name for name in algorithms if name == row["alg"])
+            if algorithms:
+                keys[str(row.get("kid", f"#{number}"))] = _key(row, algorithms)
+    if not keys:
+        raise KeySetError(f"it has no key of the kinds {', '.join(ALGORITHMS)} that signs")
+    return keys
+
+
+def _key(row: Mapping[str, Any], algorithms: tuple[str, ...]) -> VerificationKey:
+    """Raises: KeySetError, which shows nothing of the key: somebody may have put a private one."""
+    try:
+        key = PyJWK.from_dict(dict(row)).key
+    except (jwt.PyJWTError, ValueError, KeyError, TypeError) as error:
+        kind = type(error).__name__
+        raise KeySetError(
+            f"its key {shown(str(row.get('kid')))!r} cannot be read ({kind})"
+        ) from None
+    return VerificationKey(key, algorithms)
+
+
+class TokenSettings(NamedTuple):
+    """What is asked of a token, by the settings `sasl.oauthbearer....`."""
+
+    audiences: tuple[str, ...]
+    issuer: str | None
+    clock_skew_s: int
+    subject_claim: str
+    scope_claim: str
+    believes_unsigned: bool = False
+
+
+class Bearer(NamedTuple):
+    """Who a token says its bearer is, and until when (ms since 1970)."""
+
+    name: str
+    expiry_ms: int
+
+
+class TokenValidator:
+    """Believes tokens, or does not."""
+
+    def __init__(self, settings: TokenSettings, keys: KeySet) -> None:
+        self._settings, self._keys = settings, keys
+
+    def bearer(self, token: str, wall_ms: int) -> Bearer:
+        """Raises: AuthenticationError."""
+        try:
+            claims = self._claims(token)
+        except (jwt.PyJWTError, ValueError, TypeError) as error:
+            raise AuthenticationError(
+                f"a token that is not believed: {shown(str(error))}"
+            ) from error
+        settings, now_s = self._settings, wall_ms / 1000
+        expiry_s, issued_s = _time(claims, "exp"), _time(claims, "iat")
+        if expiry_s + settings.clock_skew_s <= now_s:
+            raise AuthenticationError(f"a token that has expired {now_s - expiry_s:.0f} s ago")
+        earliest_s = max(issued_s, _time(claims, "nbf") if "nbf" in claims else issued_s)
+        if earliest_s - settings.clock_skew_s > now_s:
+            raise AuthenticationError(f"a token of a time {earliest_s - now_s:.0f} s ahead")
+        name = claims.get(settings.subject_claim)
+        if not isinstance(name, str) or not name.strip():
+            raise AuthenticationError(f"a token without a claim {settings.subject_claim}")
+        scopes = claims.get(settings.scope_claim, [])
+        for scope in scopes if isinstance(scopes, list) else [scopes]:
+            if not isinstance(scope, str) or not scope.strip():
+                raise AuthenticationError(f"a token whose claim {settings.scope_claim} is no text")
+        return Bearer(name.strip(), int(expiry_s * 1000))
+
+    def _claims(self, token: str) -> dict[str, Any]:
+        """The claims, once the signature, the issuer and the audience are right.
+
+        Raises: jwt.PyJWTError, ValueError, TypeError; AuthenticationError.
+        """
+        header = jwt.get_unverified_header(token)
+        algorithm, key_id = header.get("alg"), header.get("kid")
+        settings = self._settings
+        expected = {"audience": settings.audiences or None, "issuer": settings.issuer}
+        if algorithm == UNSIGNED and settings.believes_unsigned:
+            options = {"verify_signature": False, "verify_aud": True, "verify_iss": True}
+            return dict(jwt.decode(token, options=options | _TIMES_UNCHECKED, **expected))
+        key = self._keys.key(None if key_id is None else str(key_id))
+        if key is None:
+            raise AuthenticationError(f"a token of a key that is unknown: {shown(str(key_id))!r}")
+        options = dict(_TIMES_UNCHECKED)
+        return dict(
+            jwt.decode(token, key.key, algorithms=key.algorithms, options=options, **expected)
+        )
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float:
+    """A claim that is a time, in seconds since 1970. Raises: AuthenticationError."""
+    value = claims.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e12:
+        raise AuthenticationError(f"a token whose claim {name} is no time, or not there")
+    return value
+
+
+class OAuthBearerServer:
+    """The server's side of one exchange.
+
+    After: user is the bearer's name once `is_complete`; lifetime_ms, how long the token is good.
+    """
+
+    def __init__(self, validator: TokenValidator, wall_ms: Callable[[], int]) -> None:
+        self._validator, self._wall_ms = validator, wall_ms
+        self.user = ""
+        self.is_complete = False
+        self.lifetime_ms: int | None = None
+        self._refusal = ""
+
+    def evaluate(self, token: bytes) -> bytes:
+        """The answer to the client's message. Raises: AuthenticationError."""
+        if self.is_complete or self._refusal:
+            raise AuthenticationError(
+                self._refusal or "a message after the last one of the exchange", REFUSAL
+            )
+        try:
+            bearer = self._bearer(token)
+        except AuthenticationError as error:
+            self._refusal = str(error)
+            return REFUSAL.encode()
+        self.user, self.is_complete = bearer.name, True
+        self.lifetime_ms = max(1, bearer.expiry_ms - self._wall_ms())
+        return b""
+
+    def _bearer(self, message: bytes) -> Bearer:
+        if len(message) > LONGEST_MESSAGE:
+            raise AuthenticationError(f"a message of more than {LONGEST_MESSAGE} bytes")
+        try:
+            match = _MESSAGE.fullmatch(message.decode())
+        except UnicodeDecodeError as error:
+            raise AuthenticationError("a message that is no text") from error
+        auth = None if match is None else _AUTH.search(match["pairs"])
+        if match is None or auth is None:
+            raise AuthenticationError("the client's message is malformed")
+        bearer = self._validator.bearer(auth["token"], self._wall_ms())
+        authorization = (match["authorization"] or "").replace("=2C", ",").replace("=3D", "=")
+        if authorization not in ("", bearer.name):
+            raise AuthenticationError(f"user '{shown(bearer.name)}' may not act for another user")
+        return bearer

@@ -1,0 +1,110 @@
+"""Keys that are read again when they have changed, from a file and over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from helpers.tokens import Issuer
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.security.jwks import JwksReader
+from barnabas.broker.security.oauth import KeySet, KeySetError
+
+
+def reader_of(url: str, keys: KeySet) -> JwksReader:
+    (listener,) = BrokerConfig.from_properties(
+        {
+            "listeners": "SASL_PLAINTEXT://:9092",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": url,
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "1",
+        }
+    ).listeners
+    return JwksReader(listener, keys)
+
+
+def test_a_file_is_read_and_what_is_wrong_leaves_the_former_keys(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, keys = tmp_path / "keys.json", KeySet()
+    reader = reader_of(Issuer().write(path), keys)
+    assert reader.read()
+    former = keys.keys
+    assert former.keys() == {"rsa", "ec"}
+    for wrong in ("{", "{}", "x" * (2 << 20)):
+        path.write_text(wrong)
+        assert not reader.read()
+    path.unlink()
+    assert not reader.read()
+    assert keys.keys is former
+    assert caplog.text.count("the 2 former ones hold") == 4
+
+
+class Answering(HTTPServer):
+    """Serves a JWKS."""
+
+    content = b""
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Answering)
+        self.send_response(200 if self.server.content else 503)
+        self.end_headers()
+        self.wfile.write(self.server.content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def served() -> Iterator[Answering]:
+    server = Answering(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class WatchedKeys(KeySet):
+    """has_changed: set when the reader gives keys."""
+
+    def __init__(self) -> None:
+        self.has_changed = threading.Event()
+        super().__init__()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name == "keys" and value:
+            self.has_changed.set()
+
+
+def test_a_url_is_tried_until_it_answers_and_again_for_an_unknown_key() -> None:
+    keys = WatchedKeys()
+    with served() as server:
+        reader = reader_of(f"http://127.0.0.1:{server.server_port}/keys", keys)
+        reader.start()  # it answers 503
+        server.content = json.dumps(Issuer().jwks()).encode()
+        assert keys.has_changed.wait(60)
+        first = keys.keys
+        keys.has_changed.clear()
+        server.content = json.dumps(Issuer().jwks()).encode()
+        assert keys.key("unknown") is None
+        assert keys.has_changed.wait(60)
+        assert keys.keys is not first
+        reader.close()
+
+
+def test_a_url_of_another_kind() -> None:
+    with pytest.raises(KeySetError, match="https"):
+        reader_of("ftp://issuer.example/keys", KeySet())

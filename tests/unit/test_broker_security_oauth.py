@@ -1,0 +1,310 @@
+"""OAUTHBEARER: tokens that are believed and those that are not, and the exchange."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from helpers.core_host import CoreHost
+from helpers.tokens import AUDIENCE, ISSUER, Issuer, bearer_message
+
+from barnabas.broker.config import BrokerConfig, ConfigError
+from barnabas.broker.security.oauth import (
+    LONGEST_MESSAGE,
+    REFUSAL,
+    KeySet,
+    KeySetError,
+    OAuthBearerServer,
+    TokenSettings,
+    TokenValidator,
+    parse_keys,
+)
+from barnabas.broker.security.scram import AuthenticationError
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
+
+SETTINGS = TokenSettings((AUDIENCE, "other"), ISSUER, 30, "sub", "scope")
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Issuer:
+    return Issuer()
+
+
+def keys_of(issuer: Issuer) -> KeySet:
+    keys = KeySet()
+    keys.keys = parse_keys(issuer.jwks())
+    return keys
+
+
+def user_of(issuer: Issuer, token: str, settings: TokenSettings = SETTINGS) -> str:
+    validator = TokenValidator(settings, keys_of(issuer))
+    return validator.bearer(token, int(time.time() * 1000)).name
+
+
+def unsigned(**claims: object) -> str:
+    now = int(time.time())
+    values = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": now, "exp": now + 60}
+    parts: tuple[dict[str, Any], ...] = ({"alg": "none"}, values | claims)
+    texts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in parts]
+    return (b".".join(texts) + b".").decode()
+
+
+@pytest.mark.parametrize("key", ["rsa", "ec"])
+def test_tokens_of_the_issuer_are_believed(issuer: Issuer, key: str) -> None:
+    assert user_of(issuer, issuer.token(key=key)) == "alice"
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": ["somebody", "other"]},
+        {"scope": "read write"},
+        {"scope": ["read"]},
+        {"exp": time.time() - 20},  # within the clocks' skew
+        {"nbf": time.time() + 20},
+    ],
+)
+def test_claims_that_may_be(issuer: Issuer, claims: dict[str, object]) -> None:
+    assert user_of(issuer, issuer.token(**claims)) == "alice"
+
+
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        ({"aud": "somebody"}, "Audience"),
+        ({"aud": None}, "aud"),
+        ({"iss": "https://foreign.example"}, "issuer"),
+        ({"iss": None}, "iss"),
+        ({"exp": time.time() - 40}, "expired"),
+        ({"exp": None}, "claim exp"),
+        ({"exp": "tomorrow"}, "claim exp"),
+        ({"exp": 1e300}, "claim exp"),
+        ({"iat": None}, "claim iat"),
+        ({"iat": time.time() + 60}, "ahead"),
+        ({"nbf": time.time() + 60}, "ahead"),
+        ({"sub": None}, "claim sub"),
+        ({"sub": " "}, "claim sub"),
+        ({"scope": 7}, "claim scope"),
+        ({"scope": ["read", ""]}, "claim scope"),
+    ],
+)
+def test_claims_that_may_not_be(issuer: Issuer, claims: dict[str, Any], words: str) -> None:
+    with pytest.raises(AuthenticationError, match=words):
+        user_of(issuer, issuer.token(**{"user": claims.pop("sub", "alice"), **claims}))
+
+
+def test_signatures_that_prove_nothing(issuer: Issuer) -> None:
+    good = issuer.token()
+    header, claims, signature = good.split(".")
+    public = issuer.jwks()["keys"][0]["n"]
+    forged = {
+        "another issuer's": Issuer().token(),
+        "of other claims": f"{header}.{unsigned(sub='admin').split('.')[1]}.{signature}",
+        "without one": f"{header}.{claims}.",
+        "none": unsigned(),
+        "no JWT": "abc",
+        "an unknown key": jwt.encode({"sub": "a"}, issuer.keys["rsa"], "RS256", {"kid": "x"}),
+        "another kind of key": jwt.encode({"sub": "a"}, issuer.keys["rsa"], "RS256", {"kid": "ec"}),
+        "the public key as a secret": jwt.encode(
+            {"sub": "a"}, public.ljust(64), "HS256", {"kid": "rsa"}
+        ),
+    }
+    for why, token in forged.items():
+        with pytest.raises(AuthenticationError) as error:
+            user_of(issuer, token)
+        assert token not in str(error.value), why
+
+
+def test_other_names_of_claims(issuer: Issuer) -> None:
+    settings = SETTINGS._replace(subject_claim="client_id", scope_claim="scp")
+    assert user_of(issuer, issuer.token(client_id=" carol ", scope=7), settings) == "carol"
+
+
+def test_unsigned_tokens_where_a_setting_says_so(issuer: Issuer) -> None:
+    settings = SETTINGS._replace(believes_unsigned=True)
+    assert user_of(issuer, unsigned(), settings) == "alice"
+    for wrong in ({"aud": "x"}, {"iss": "x"}, {"exp": 1}):
+        with pytest.raises(AuthenticationError):
+            user_of(issuer, unsigned(**wrong), settings)
+    with pytest.raises(AuthenticationError):  # what claims to be signed has to be
+        user_of(issuer, Issuer().token(), settings)
+
+
+def test_a_token_of_an_unknown_key_has_the_keys_read_again(issuer: Issuer) -> None:
+    keys, asked = keys_of(issuer), []
+    keys.on_unknown_key = lambda: asked.append(1)
+    assert keys.key("rsa") is not None
+    assert asked == []
+    assert keys.key("new") is keys.key(None) is None
+    assert len(asked) == 2
+    keys.keys = {"rsa": keys.keys["rsa"]}
+    assert keys.key(None) is keys.keys["rsa"], "there is no other that it may be"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        {},
+        {"keys": {}},
+        {"keys": []},
+        {"keys": [{"kty": "oct", "k": "c2VjcmV0"}]},
+        {"keys": [{"kty": "RSA", "use": "enc", "n": "AQAB", "e": "AQAB"}]},
+        {"keys": [{"kty": "RSA", "alg": "HS256", "n": "AQAB", "e": "AQAB"}]},
+        {"keys": [{"kty": "RSA", "kid": "a", "d": "a-secret"}]},
+    ],
+)
+def test_sets_of_keys_that_cannot_be_read(data: object) -> None:
+    with pytest.raises(KeySetError) as error:
+        parse_keys(data)
+    assert "a-secret" not in str(error.value)
+
+
+# --- the exchange -------------------------------------------------------------------------------
+
+
+def server_of(issuer: Issuer) -> OAuthBearerServer:
+    validator = TokenValidator(SETTINGS, keys_of(issuer))
+    return OAuthBearerServer(validator, lambda: int(time.time() * 1000))
+
+
+@pytest.mark.parametrize("before", ["n,,", "n,a=alice,", "n,,\x01traceId=7"])
+def test_one_message_is_enough(issuer: Issuer, before: str) -> None:
+    server = server_of(issuer)
+    assert server.evaluate(bearer_message(issuer.token(), before)) == b""
+    assert (server.user, server.is_complete) == ("alice", True)
+    assert server.lifetime_ms is not None
+    assert 50_000 < server.lifetime_ms <= 60_000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x01",
+        b"\xff",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Basic abc\x01\x01",
+        b"n,,\x01auth=Bearer abc\x01\x01",
+        b"n,,\x01auth=Bearer abc\x01",
+        b"n,,\x01auth=Bearer " + b"a" * LONGEST_MESSAGE + b"\x01\x01",
+    ],
+)
+def test_what_is_not_believed_gets_kafkas_answer(issuer: Issuer, message: bytes) -> None:
+    server = server_of(issuer)
+    assert server.evaluate(message) == REFUSAL.encode()
+    for second in (b"\x01", bearer_message(issuer.token())):
+        with pytest.raises(AuthenticationError) as error:
+            server.evaluate(second)
+        assert error.value.answer == REFUSAL
+    assert not server.is_complete
+
+
+def test_nobody_acts_for_another_user(issuer: Issuer) -> None:
+    server = server_of(issuer)
+    assert server.evaluate(bearer_message(issuer.token(), "n,a=admin,")) == REFUSAL.encode()
+    with pytest.raises(AuthenticationError, match="'alice' may not act"):
+        server.evaluate(b"\x01")
+
+
+# --- a broker -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def host(tmp_path: Path, issuer: Issuer) -> Iterator[CoreHost]:
+    host = CoreHost(
+        tmp_path,
+        listeners="SASL_PLAINTEXT://:9092",
+        sasl_enabled_mechanisms="OAUTHBEARER",
+        sasl_oauthbearer_jwks_endpoint_url="file:///none",
+        sasl_oauthbearer_expected_audience=AUDIENCE,
+        sasl_oauthbearer_expected_issuer=ISSUER,
+        connections_max_reauth_ms="3600000",
+    )
+    (listener,) = host.broker.config.listeners
+    assert listener.oauth_keys is not None
+    listener.oauth_keys.keys = parse_keys(issuer.jwks())
+    host.wall_ahead_ms = int(time.time() * 1000) - host.now_ms
+    yield host
+    host.close()
+
+
+def log_in(host: CoreHost, connection: int, message: bytes) -> Any:
+    answer = host.call(connection, SaslHandshakeRequest("OAUTHBEARER"), 1)
+    assert answer.error_code == Code.NONE
+    return host.call(connection, SaslAuthenticateRequest(message), 1)
+
+
+def test_a_session_ends_with_its_token(host: CoreHost, issuer: Issuer) -> None:
+    host.connect(1)
+    answer = log_in(host, 1, bearer_message(issuer.token()))
+    assert answer.error_code == Code.NONE
+    assert 50_000 < answer.session_lifetime_ms <= 60_000
+    assert host.broker.connections[1].principal == "User:alice"
+    host.call(1, MetadataRequest(topics=[]), 12)
+    host.tick(50_000)
+    host.call(1, MetadataRequest(topics=[]), 12)
+    renewed = log_in(host, 1, bearer_message(issuer.token(exp=int(time.time()) + 200)))
+    assert 140_000 < renewed.session_lifetime_ms <= 150_000
+    host.tick(151_000)
+    host.ask(1, MetadataRequest(topics=[]), 12)
+    assert "has ended" in host.closed[1]
+
+
+def test_a_refusal_is_told_as_apache_kafka_tells_it(host: CoreHost) -> None:
+    host.connect(1)
+    answer = log_in(host, 1, bearer_message(Issuer().token()))
+    assert (answer.error_code, bytes(answer.auth_bytes)) == (Code.NONE, REFUSAL.encode())
+    host.ask(1, SaslAuthenticateRequest(b"\x01"), 1)
+    host.tick(100)
+    refusal = host.answers[1][-1]
+    assert refusal.error_code == Code.SASL_AUTHENTICATION_FAILED
+    assert refusal.error_message == REFUSAL
+    assert "not believed" in host.closed[1]
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+def config(**settings: str) -> BrokerConfig:
+    return BrokerConfig.from_properties(
+        {"listeners": "SASL_PLAINTEXT://:9092",
+         "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "OAUTHBEARER"}
+        | {name.replace("_", "."): value for name, value in settings.items()}
+    )  # fmt: skip
+
+
+def test_the_settings_have_kafkas_names() -> None:
+    prefix = "listener.name.sasl_plaintext."
+    taken = BrokerConfig.from_properties(
+        {
+            "listeners": "SASL_PLAINTEXT://:9092",
+            f"{prefix}sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{prefix}oauthbearer.sasl.jaas.config": "a.OAuthBearerLoginModule required ;",
+            f"{prefix}oauthbearer.sasl.server.callback.handler.class": "org.apache.kafka.common."
+            "security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+            f"{prefix}oauthbearer.sasl.oauthbearer.expected.audience": "a,b",
+            f"{prefix}sasl.oauthbearer.sub.claim.name": "client_id",
+            "sasl.oauthbearer.jwks.endpoint.url": "https://issuer.example/keys",
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+        }
+    )
+    (listener,) = taken.listeners
+    assert listener.oauth == TokenSettings(("a", "b"), ISSUER, 30, "client_id", "scope")
+
+
+def test_nothing_is_believed_without_keys_unless_a_setting_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"jwks\.endpoint\.url"):
+        config()
+    (listener,) = config(barnabas_oauthbearer_believe_unsigned_tokens_of_anybody="true").listeners
+    assert listener.oauth is not None
+    assert listener.oauth.believes_unsigned
