@@ -96,7 +96,9 @@ class ConsumerProtocolWorker(Worker):
             asked_ms, tells_all = self.world.loop.now_ms, not self.is_sure
             owned_before = list(self.owned)
             self.is_sure = False
-            self.joins += self.generation == JOINING
+            if self.generation == JOINING:
+                self.joins += 1
+                self.ask_for_place()
             answer = yield from self.ask(self._heartbeat_call(tells_all=tells_all))
             if answer is LOST or answer.error_code in RETRIABLE:
                 return False

@@ -57,7 +57,8 @@ class Worker(TransactionalProducer):
     `outputs`, offsets in the same transaction.
 
     moved_on: the codes after which it learns anew what its share is. holdings: of the partitions
-    that are its own.
+    that are its own; held: all that it ever had. asks_for_place: it wants the place that another
+    process of its instance may have, and has had no answer.
     """
 
     moved_on = MOVED_ON
@@ -86,6 +87,8 @@ class Worker(TransactionalProducer):
         self.positions: dict[Partition, int] = {}
         self.read_epochs: dict[Partition, int] = {}
         self.holdings: dict[Partition, Holding] = {}
+        self.held: list[Holding] = []
+        self.asks_for_place = False
         self.is_idle = False
         self.stalls = 0
         self.rounds_done = 0
@@ -118,6 +121,8 @@ class Worker(TransactionalProducer):
     def join(self) -> Asking:
         """JoinGroup and SyncGroup; True with a share of the partitions, False: try again."""
         self.end_holdings()
+        if not self.member_id:
+            self.ask_for_place()
         call = self._join_call()
         answer = yield from self.ask(call, REBALANCE_TIMEOUT_MS + 2000)
         if answer is LOST:
@@ -134,6 +139,7 @@ class Worker(TransactionalProducer):
                 raise Refused(f"{self.name}: JoinGroup", answer.error_code)
             return False
         self.member_id, self.generation = answer.member_id, answer.generation_id
+        self._replace_other_selves()
         self.leads_for = -1
         assignments = self.lead(answer) if answer.leader == answer.member_id else []
         call = self._sync_call(assignments)
@@ -255,6 +261,7 @@ class Worker(TransactionalProducer):
                 world.fences,
             )
             self.holdings[partition] = holding
+            self.held.append(holding)
             world.history.holdings.append(holding)
 
     def end_holdings(self, partitions: Iterable[Partition] | None = None) -> None:
@@ -264,16 +271,37 @@ class Worker(TransactionalProducer):
             if holding is not None:
                 holding.until_ms = min(holding.until_ms, self.world.loop.now_ms)
 
+    def ask_for_place(self) -> None:
+        """It is about to ask for the place of its instance. From then on what another process of it
+        has may be shared out anew, with or without an answer.
+        """
+        if self.instance_id is not None:
+            self.asks_for_place = True
+            self.world.place_asked_ms.setdefault(
+                (self.group, self.instance_id), self.world.loop.now_ms
+            )
+
     def _replace_other_selves(self) -> None:
-        """Another process of this instance may be at work still: what it has is this one's."""
+        """It has the place of its instance. Another process of it may be at work still: what that
+        had is this one's, or another member's by now.
+        """
         if self.instance_id is None:
             return
+        since_ms = self.world.loop.now_ms
+        if self.asks_for_place:
+            since_ms = self.world.place_asked_ms.pop((self.group, self.instance_id), since_ms)
+            self.asks_for_place = False
         selves = self.world.selves.setdefault((self.group, self.instance_id), [])
         for other in selves:
             if other is not self:
-                other.end_holdings()
+                other.lose_place(since_ms)
         if self not in selves:
             selves.append(self)
+
+    def lose_place(self, since_ms: int) -> None:
+        self.end_holdings()
+        for holding in self.held:
+            holding.until_ms = min(holding.until_ms, max(holding.from_ms, since_ms))
 
     def _note_taken(self, partitions: list[Partition], asked_ms: int) -> None:
         """The broker took offsets from the member."""

@@ -127,6 +127,11 @@ DRAWN_LESSONS = (
         "a member of the consumer protocol keeps its id: it may join under it after another had "
         "its place, and was dismissed with its group",
     ),
+    (
+        13001134,
+        "what a static member's former process has is shared out anew from when the next one asks "
+        "for its place, before that one has its answer",
+    ),
 )
 
 
