@@ -141,6 +141,12 @@ class Cluster:
             leaderships.append(Leadership(leader, replicas, in_sync or replicas[:1]))
         return leaderships
 
+    def has_enough_in_sync(self, topic: str, index: int) -> bool:
+        """Whether as many replicas of a partition that is led are in sync as acks=all wants."""
+        leadership = self.leadership(topic, index)
+        assert leadership is not None, f"{topic}-{index} is led"
+        return len(leadership.in_sync) >= self._topics.min_in_sync_replicas(topic)
+
     def coordinator_partition(self, topic: str, key: str) -> TopicPartition:
         """The partition of an internal topic that keeps a group or a transactional id."""
         return TopicPartition(
@@ -371,18 +377,14 @@ class NodeTopicsInSync(NodeTopics):
     def partition(self, topic: str, index: int) -> Log | None:
         """The log of a partition that this broker leads with enough others."""
         log = super().partition(topic, index)
-        return log if log is not None and self._has_enough_in_sync(topic, index) else None
+        has_enough = log is not None and self._cluster.has_enough_in_sync(topic, index)
+        return log if has_enough else None
 
     def missing_code(self, topic: str, index: int) -> Code:
         """Why `partition` gave None: NOT_ENOUGH_REPLICAS besides."""
         if super().partition(topic, index) is not None:
             return Code.NOT_ENOUGH_REPLICAS
         return super().missing_code(topic, index)
-
-    def _has_enough_in_sync(self, topic: str, index: int) -> bool:
-        leadership = self._cluster.leadership(topic, index)
-        assert leadership is not None, f"{topic}-{index} is led"
-        return len(leadership.in_sync) >= self._topics.min_in_sync_replicas(topic)
 
 
 def led_partitions(

@@ -280,7 +280,7 @@ _BROKER_ROWS = (
     _broker("offsets.load.buffer.size", Kind.INT, 5 << 20, "Accepted."),
     _broker("transaction.state.log.num.partitions", Kind.INT, 50, "Partitions of __transaction_state, when it is made.", lowest=1),
     _broker("transaction.state.log.replication.factor", Kind.SHORT, 1, "As default.replication.factor, for __transaction_state.", lowest=1),
-    _broker("transaction.state.log.min.isr", Kind.INT, 1, "Accepted; there is one replica.", lowest=1),
+    _broker("transaction.state.log.min.isr", Kind.INT, 1, "How many replicas of __transaction_state have to be in sync for requests of transactions; one broker has one replica, and heeds it not.", lowest=1),
     _broker("transaction.state.log.segment.bytes", Kind.INT, 100 << 20, "Segments of __transaction_state.", lowest=14),
     _broker("transaction.state.log.load.buffer.size", Kind.INT, 5 << 20, "Accepted."),
     _broker("transaction.max.timeout.ms", Kind.INT, 15 * MINUTE_MS, "The longest transaction timeout that a producer may ask for.", lowest=1),

@@ -3,7 +3,9 @@
 A coordinator of groups or transactions is the broker that leads the partition of the internal topic
 in which it keeps them. Here, before its handler, a request that came to another one is refused with
 NOT_COORDINATOR; of a request about several, those that are another's. Lists of what a broker
-coordinates leave out what others do. The coordinators themselves know nothing of it.
+coordinates leave out what others do. What always writes is refused with COORDINATOR_NOT_AVAILABLE
+while fewer replicas of that partition are in sync than it wants, as Apache Kafka answers where its
+coordinator's append is refused. The coordinators themselves know nothing of it.
 
 | requests | what becomes of them |
 |---|---|
@@ -66,6 +68,17 @@ SINGLE = {
     "AddOffsetsToTxn": One(TRANSACTIONS_TOPIC, "transactional_id"),
     "EndTxn": One(TRANSACTIONS_TOPIC, "transactional_id"),
 }
+WRITING = frozenset(
+    {
+        "OffsetCommit",
+        "OffsetDelete",
+        "TxnOffsetCommit",
+        "InitProducerId",
+        "AddPartitionsToTxn",
+        "AddOffsetsToTxn",
+        "EndTxn",
+    }
+)
 SEVERAL = {
     "OffsetFetch": Several(OFFSETS_TOPIC, "groups", "groups", "group_id", 8),
     "DescribeGroups": Several(OFFSETS_TOPIC, "groups", "groups"),
@@ -114,6 +127,8 @@ class _Edge:
         key = getattr(request, self._one.field)
         if not key:
             return self._handle(request, context)  # no group or transactional id: its handler knows
+        if self._api.name in WRITING and not self._may_write(self._one.topic, key, context):
+            return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
         return self._handle_keys(self._one.topic, [key], request, context)
 
     def _handle_several(self, several: Several, request: Any, context: RequestContext) -> Answer:
@@ -158,8 +173,19 @@ class _Edge:
             )
         return answer
 
-    def _refusal(self, request: Any, context: RequestContext) -> Message:
-        return refusal(self._api, context.api_version, request, Code.NOT_COORDINATOR)
+    def _may_write(self, topic: str, key: str, context: RequestContext) -> bool:
+        """Whether enough replicas are in sync of what this broker coordinates; also where another
+        one does, which is refused elsewhere.
+        """
+        cluster = self._broker.cluster
+        return not self._is_own(topic, key, context) or cluster.has_enough_in_sync(
+            *cluster.coordinator_partition(topic, key)
+        )
+
+    def _refusal(
+        self, request: Any, context: RequestContext, code: Code = Code.NOT_COORDINATOR
+    ) -> Message:
+        return refusal(self._api, context.api_version, request, code)
 
     def _keep_own(self, listed: Several, answer: Any, context: RequestContext) -> None:
         assert listed.key is not None

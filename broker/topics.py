@@ -404,8 +404,17 @@ class TopicRegistry:
         self._configure_all()
 
     def min_in_sync_replicas(self, name: str) -> int:
-        """How many replicas of a topic have to be in sync for acks=all."""
-        count: int = self._setting(name, "min.insync.replicas")
+        """How many replicas of a topic have to be in sync for acks=all, and for what coordinators
+        write.
+        """
+        topic = self.metadata.topic(name)
+        has_own = topic is not None and "min.insync.replicas" in topic.configs
+        is_of_transactions = name == TRANSACTIONS_TOPIC and not has_own
+        count: int = (
+            self._config["transaction.state.log.min.isr"]
+            if is_of_transactions
+            else self._setting(name, "min.insync.replicas")
+        )
         return count
 
     def has_unclean_election(self, name: str) -> bool:

@@ -66,6 +66,11 @@ from barnabas.protocol.messages.list_offsets import (
 )
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -367,6 +372,40 @@ def test_acks_all_wants_enough_replicas_in_sync(cluster: Cluster) -> None:
     assert cluster.broker.topics.partitions_of("t")[0].log_end_offset == 2  # type: ignore[union-attr]
     cluster.broker.failover.give_back(2, cluster.now_ms)
     assert error_of(cluster.call(1, produce("t"), 8)) == 0
+
+
+def test_coordinators_want_enough_replicas_in_sync_of_what_they_write(tmp_path: Path) -> None:
+    cluster = Cluster(
+        tmp_path,
+        offsets_topic_replication_factor="3",
+        transaction_state_log_replication_factor="3",
+        transaction_state_log_min_isr="3",
+        min_insync_replicas="3",
+    )
+    groups, (node_id, producer_id, epoch) = cluster.coordinator(0, "g"), cluster.begin()
+    commit = OffsetCommitRequest(
+        group_id="g",
+        topics=[
+            OffsetCommitRequestTopic(
+                name="t",
+                partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=1)],
+            )
+        ],
+    )
+    end = EndTxnRequest("shop", producer_id, epoch, committed=True)
+
+    def commit_code() -> int:
+        (topic,) = cluster.call(groups, commit, 7).topics
+        return int(topic.partitions[0].error_code)
+
+    other = next(one for one in PORTS if one not in (groups, node_id))
+    cluster.broker.failover.take_away(other, cluster.now_ms)
+    assert commit_code() == Code.COORDINATOR_NOT_AVAILABLE
+    assert cluster.call(node_id, end, 3).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    cluster.broker.failover.give_back(other, cluster.now_ms)
+    assert commit_code() == 0
+    assert cluster.call_flushed(node_id, end, 3).error_code == 0
+    cluster.close()
 
 
 def test_one_broker_asks_for_no_replicas(tmp_path: Path) -> None:
