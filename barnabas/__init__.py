@@ -16,8 +16,9 @@ from barnabas.version import __version__
 
 if TYPE_CHECKING:
     from barnabas.local_broker import LocalBroker
+    from barnabas.spark_connector.two_phase_producer import TwoPhaseProducer
 
-__all__ = ["LocalBroker", "__version__"]
+__all__ = ["LocalBroker", "TwoPhaseProducer", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,4 +29,8 @@ def __getattr__(name: str) -> Any:
         from barnabas.local_broker import LocalBroker
 
         return LocalBroker
+    if name == "TwoPhaseProducer":
+        from barnabas.spark_connector.two_phase_producer import TwoPhaseProducer
+
+        return TwoPhaseProducer
     raise AttributeError(f"module 'barnabas' has no attribute {name!r}")

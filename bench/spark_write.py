@@ -22,7 +22,7 @@ import pyarrow as pa
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.encoding import RECORD_BATCH_BYTES, Encoder
-from barnabas.spark_connector.partitioner import murmur2_of
+from barnabas.spark_connector.murmur2 import murmur2_of
 
 PARTITIONS = 10
 ARROW_ROWS = 10_000

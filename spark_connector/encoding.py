@@ -43,8 +43,8 @@ from barnabas.protocol.records import (
     TRANSACTIONAL,
     assemble_batch,
 )
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.partitioner import partitions_of, strings_of
-from barnabas.spark_connector.spool import EncodedRecordBatch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

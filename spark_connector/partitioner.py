@@ -8,10 +8,19 @@ at a time. Source: Apache Kafka, `Utils.murmur2` and `BuiltInPartitioner`.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+from barnabas.spark_connector.murmur2 import (
+    MASK,
+    MULTIPLIER,
+    POSITIVE,
+    SEED,
+    SHIFT,
+    hash_rest,
+    murmur2_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,14 +29,6 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int64]
     Words = NDArray[np.uint32]
-
-SEED = 0x9747B28C
-MULTIPLIER = 0x5BD1E995
-SHIFT = 24
-POSITIVE = 0x7FFFFFFF
-MASK = 0xFFFFFFFF
-
-_WORD = struct.Struct("<I")
 
 FEW_KEYS = 24  # with no more than so many, a step over arrays costs more than a loop in Python
 
@@ -73,11 +74,6 @@ def murmur2(keys: pa.Array) -> Words:
     return hashes
 
 
-def murmur2_of(key: bytes) -> int:
-    """The hash of one key, as an unsigned number."""
-    return _hash_rest((SEED ^ len(key)) & MASK, key)
-
-
 def _murmur2_of_same_length(data: Bytes, starts: NDArray[np.int32], length: int) -> Words:
     if len(starts) <= FEW_KEYS:
         return np.array(
@@ -116,7 +112,7 @@ def _murmur2_by_length(data: Bytes, starts: NDArray[np.int32], lengths: NDArray[
         _mix(hashes[:active], _words_at(data, starts[:active] + 4 * index))
     for row in range(few):
         rest = data[starts[row] + 4 * index : starts[row] + lengths[row]].tobytes()
-        hashes[row] = _hash_rest(int(hashes[row]), rest)
+        hashes[row] = hash_rest(int(hashes[row]), rest)
     _add_tails(data, starts[few:], lengths[few:], hashes[few:])
     hashes[few:] = _finalize(hashes[few:])
     return hashes
@@ -154,19 +150,3 @@ def _finalize(hashes: Words) -> Words:
     hashes *= np.uint32(MULTIPLIER)
     hashes ^= hashes >> np.uint32(15)
     return hashes
-
-
-def _hash_rest(state: int, rest: bytes) -> int:
-    """The hash of a key, from the state before its last bytes `rest`.
-
-    All but the end of them are whole words.
-    """
-    whole = len(rest) & ~3
-    for (word,) in _WORD.iter_unpack(memoryview(rest)[:whole]):
-        word = (word * MULTIPLIER) & MASK
-        word = ((word ^ (word >> SHIFT)) * MULTIPLIER) & MASK
-        state = ((state * MULTIPLIER) & MASK) ^ word
-    if len(rest) > whole:
-        state = ((state ^ int.from_bytes(rest[whole:], "little")) * MULTIPLIER) & MASK
-    state = ((state ^ (state >> 13)) * MULTIPLIER) & MASK
-    return state ^ (state >> 15)

@@ -25,7 +25,7 @@ from barnabas.protocol.records import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.connection import ClientError
-from barnabas.spark_connector.spool import EncodedRecordBatch
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 
 ALL_REPLICAS = -1  # as acks
 # Records up to this size are copied into a piece with others: cheaper than a piece of their own.

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 from barnabas.spark_connector.connection import ClientError, PassingError
 from barnabas.spark_connector.deduplication import Decide, decide_by_number
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import PublishError
-from barnabas.spark_connector.spool import EncodedRecordBatch, SpoolError
+from barnabas.spark_connector.spool import SpoolError
 from barnabas.spark_connector.transactional_producer import (
     FencedError,
     PublishSettings,

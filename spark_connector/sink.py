@@ -46,11 +46,11 @@ from barnabas.spark_connector.deduplication import (
     decide_batch_write,
     decide_micro_batch,
 )
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
 from barnabas.spark_connector.publishing import Publication, Publisher
 from barnabas.spark_connector.sink_options import SinkOptions
 from barnabas.spark_connector.spool import (
-    EncodedRecordBatch,
     SpoolError,
     SpoolWriter,
     delete_directory,

@@ -36,7 +36,7 @@ import posixpath
 import struct
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import msgpack
@@ -44,6 +44,7 @@ import pyarrow as pa
 import pyarrow.fs as arrow_fs
 
 from barnabas.protocol.checksum import crc32c
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 
 VERSION = 1
 SUFFIX = ".batches"
@@ -67,17 +68,6 @@ SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 class SpoolError(ValueError):
     """Batches of a task that cannot be stored or read: the message says which, and what to do."""
-
-
-class EncodedRecordBatch(NamedTuple):
-    """A record batch of one partition that is ready but for its producer."""
-
-    topic: str
-    partition: int
-    record_count: int
-    # One whole v2 batch: base offset 0, producer id/epoch/sequence -1, transactional bit set, its
-    # CRC right.
-    data: bytes | bytearray | memoryview
 
 
 # --- in messages

@@ -78,6 +78,7 @@ from barnabas.spark_connector.connection import (
     metadata,
 )
 from barnabas.spark_connector.deduplication import CommittedBatch, parse_note
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import (
     Producer,
@@ -86,7 +87,6 @@ from barnabas.spark_connector.produce_request import (
     encode_produce,
     stamp_header,
 )
-from barnabas.spark_connector.spool import EncodedRecordBatch
 
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 CONTROL = "control"  # the purpose of connections that must not wait behind Produce
@@ -239,17 +239,20 @@ class TransactionalProducer:
 
         Raises: PassingError while an earlier one is being ended.
         """
+        self._init(INIT_PRODUCER_ID, InitProducerIdRequest())
+
+    def _init(
+        self,
+        kind: RequestKind[InitProducerIdRequest, InitProducerIdResponse],
+        request: InitProducerIdRequest,
+    ) -> InitProducerIdResponse:
         self._forget_transaction()
         self._connections.after_fork()
         self._connections.close_stale()
         coordinator = self._coordinator(TRANSACTION)
-        answer = coordinator.request(
-            INIT_PRODUCER_ID,
-            InitProducerIdRequest(
-                transactional_id=self._transactional_id,
-                transaction_timeout_ms=self._settings.transaction_timeout_ms,
-            ),
-        )
+        request.transactional_id = self._transactional_id
+        request.transaction_timeout_ms = self._settings.transaction_timeout_ms
+        answer = coordinator.request(kind, request)
         code = answer.error_code
         if code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH):
             # Somebody else is beginning right now.
@@ -257,6 +260,7 @@ class TransactionalProducer:
         self._check(code, f"transactional id {self._transactional_id!r}")
         self._producer = Producer(answer.producer_id, answer.producer_epoch)
         self._is_version_2 = coordinator.level_of(TRANSACTION_VERSION) >= 2
+        return answer
 
     @property
     def _produce(self) -> RequestKind[ProduceRequest, ProduceResponse]:
@@ -317,11 +321,14 @@ class TransactionalProducer:
         for node, leader in self._under_way.items():
             self._send_out(node, leader)
         self._commit_offset(sorted(set(topics)), offset, metadata_text)
+        self._receive_all()
+        self._end(commit=True)
+        self._forget_transaction()
+
+    def _receive_all(self) -> None:
         for node, leader in self._under_way.items():
             while leader.unanswered:
                 self._receive(node, leader)
-        self._end(commit=True)
-        self._forget_transaction()
 
     def abort(self) -> None:
         """Abort the transaction.
@@ -357,6 +364,21 @@ class TransactionalProducer:
     # --- parts of them
 
     def _commit_offset(self, topics: Sequence[str], offset: int, metadata_text: str) -> None:
+        partition = TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=metadata_text
+        )
+        self._commit_offsets(
+            [TxnOffsetCommitRequestTopic(name=topic, partitions=[partition]) for topic in topics]
+        )
+
+    def _commit_offsets(
+        self,
+        topics: list[TxnOffsetCommitRequestTopic],
+        member: tuple[int, str, str | None] = (-1, "", None),
+    ) -> None:
+        """member: generation, member id and instance id in the group, by which it fences (KIP-447);
+        as it is, none.
+        """
         what = f"group {self._group_id!r}"
         self._has_offsets = True  # before it is sure: an answer may be lost
         if not self._is_version_2:
@@ -370,9 +392,7 @@ class TransactionalProducer:
                 ),
             )
             self._check(added.error_code, what)
-        partition = TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_metadata=metadata_text
-        )
+        generation_id, member_id, group_instance_id = member
         answer = self._coordinator(GROUP).request(
             TXN_OFFSET_COMMIT_2 if self._is_version_2 else TXN_OFFSET_COMMIT,
             TxnOffsetCommitRequest(
@@ -380,10 +400,10 @@ class TransactionalProducer:
                 group_id=self._group_id,
                 producer_id=self._producer.producer_id,
                 producer_epoch=self._producer.epoch,
-                topics=[
-                    TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])
-                    for topic in topics
-                ],
+                generation_id=generation_id,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+                topics=topics,
             ),
         )
         for each in answer.topics:
@@ -391,7 +411,11 @@ class TransactionalProducer:
                 self._check(part.error_code, f"{what}, topic {each.name!r}")
 
     def _end(self, *, commit: bool) -> None:
-        answer = self._coordinator(TRANSACTION).request(
+        answer = self._ask_for_end(commit=commit)
+        self._check(answer.error_code, f"the end of a transaction of {self._transactional_id!r}")
+
+    def _ask_for_end(self, *, commit: bool) -> EndTxnResponse:
+        return self._coordinator(TRANSACTION).request(
             END_TXN_2 if self._is_version_2 else END_TXN,
             EndTxnRequest(
                 transactional_id=self._transactional_id,
@@ -400,7 +424,6 @@ class TransactionalProducer:
                 committed=commit,
             ),
         )
-        self._check(answer.error_code, f"the end of a transaction of {self._transactional_id!r}")
 
     def _send_out(self, node: int, leader: _Leader) -> None:
         """Send what is collected for a leader, once few enough requests are under way to it."""

@@ -54,6 +54,7 @@ from barnabas import LocalBroker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.connection import ClientError
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import (
     Publication,
@@ -61,7 +62,6 @@ from barnabas.spark_connector.publishing import (
     PublishError,
     PublishSettings,
 )
-from barnabas.spark_connector.spool import EncodedRecordBatch
 from barnabas.spark_connector.transactional_producer import TransactionalProducer
 
 pytestmark = pytest.mark.e2e

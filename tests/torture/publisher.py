@@ -39,15 +39,10 @@ from helpers.processes import ROOT, environment
 from barnabas import LocalBroker
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.connection import ClientError
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import Publisher, PublishSettings
-from barnabas.spark_connector.spool import (
-    EncodedRecordBatch,
-    SpoolError,
-    SpoolWriter,
-    delete_micro_batches,
-    read_spool,
-)
+from barnabas.spark_connector.spool import SpoolError, SpoolWriter, delete_micro_batches, read_spool
 from torture.clients import Diary
 
 PARTITIONS, TOPICS = 3, 2

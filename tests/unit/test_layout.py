@@ -81,6 +81,9 @@ TESTED_AS_A_PART = {
     "coordinator/group_conversion.py": "unit/test_coordinator_classic_members.py",
     "coordinator/group_timers.py": "unit/test_coordinator_consumer_groups.py",
     "coordinator/internal_topics.py": "unit/test_broker_handlers_topics.py",
+    "spark_connector/encoded_record_batch.py": "unit/test_spark_produce_request.py",
+    "spark_connector/murmur2.py": "unit/test_spark_partitioner.py",
+    "spark_connector/two_phase_producer.py": "e2e/test_two_phase.py",
     "protocol/records.py": "property/test_storage_record_walk.py",
 }
 

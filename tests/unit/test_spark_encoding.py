@@ -14,8 +14,8 @@ import pyarrow as pa
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import HEADER_SIZE, Record, records_of
 from barnabas.spark_connector import encoding
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
-from barnabas.spark_connector.spool import EncodedRecordBatch
 
 NOW_MS = 1_700_000_000_123
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
-from barnabas.spark_connector.partitioner import FEW_KEYS, murmur2, murmur2_of, partitions_of
+from barnabas.spark_connector.murmur2 import murmur2_of
+from barnabas.spark_connector.partitioner import FEW_KEYS, murmur2, partitions_of
 
 # Apache Kafka's own: UtilsTest.testMurmur2.
 KNOWN = {

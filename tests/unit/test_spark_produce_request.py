@@ -22,6 +22,7 @@ from barnabas.protocol.records import (
     records_of,
 )
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.produce_request import (
     SMALL_BYTES,
     Producer,
@@ -30,7 +31,6 @@ from barnabas.spark_connector.produce_request import (
     encode_produce,
     stamp_header,
 )
-from barnabas.spark_connector.spool import EncodedRecordBatch
 
 WRITER = Producer(2**40 + 7, 321)
 

@@ -35,6 +35,7 @@ from barnabas.spark_connector.deduplication import (
     Decision,
     UncertainBatchError,
 )
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import (
     Publication,
@@ -42,7 +43,7 @@ from barnabas.spark_connector.publishing import (
     PublishError,
     PublishSettings,
 )
-from barnabas.spark_connector.spool import EncodedRecordBatch, SpoolError
+from barnabas.spark_connector.spool import SpoolError
 
 TOPIC, NAME = "t", "query"
 

@@ -12,9 +12,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StringType, StructType
 
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.sink import BatchWriter, StreamWriter, TaskMessage
 from barnabas.spark_connector.sink_options import parse_sink_options
-from barnabas.spark_connector.spool import EncodedRecordBatch, SpoolWriter, to_message
+from barnabas.spark_connector.spool import SpoolWriter, to_message
 
 SCHEMA = StructType().add("value", StringType())
 NOTHING = TaskMessage("query", b"", None, 0)

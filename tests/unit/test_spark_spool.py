@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.spool import (
-    EncodedRecordBatch,
     SpoolError,
     SpoolWriter,
     delete_directory,

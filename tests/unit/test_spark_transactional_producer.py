@@ -18,9 +18,9 @@ from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.deduplication import CommitNote
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import PublishError
-from barnabas.spark_connector.spool import EncodedRecordBatch
 from barnabas.spark_connector.transactional_producer import (
     FencedError,
     PublishSettings,

@@ -1,0 +1,16 @@
+"""A record batch that is ready but for its producer: what tasks and clients hand to a publisher."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class EncodedRecordBatch(NamedTuple):
+    """A record batch of one partition that is ready but for its producer."""
+
+    topic: str
+    partition: int
+    record_count: int
+    # One whole v2 batch: base offset 0, producer id/epoch/sequence -1, transactional bit set, its
+    # CRC right.
+    data: bytes | bytearray | memoryview

@@ -1,0 +1,42 @@
+"""Murmur2 of one key, by which the Java client's default partitioner chooses a partition.
+
+Source: Apache Kafka, `Utils.murmur2` and `BuiltInPartitioner`.
+"""
+
+from __future__ import annotations
+
+import struct
+
+SEED = 0x9747B28C
+MULTIPLIER = 0x5BD1E995
+SHIFT = 24
+POSITIVE = 0x7FFFFFFF
+MASK = 0xFFFFFFFF
+
+_WORD = struct.Struct("<I")
+
+
+def partition_of(key: bytes, count: int) -> int:
+    """The partition of a key, of that many."""
+    return (murmur2_of(key) & POSITIVE) % count
+
+
+def murmur2_of(key: bytes) -> int:
+    """The hash of one key, as an unsigned number."""
+    return hash_rest((SEED ^ len(key)) & MASK, key)
+
+
+def hash_rest(state: int, rest: bytes) -> int:
+    """The hash of a key, from the state before its last bytes `rest`.
+
+    All but the end of them are whole words.
+    """
+    whole = len(rest) & ~3
+    for (word,) in _WORD.iter_unpack(memoryview(rest)[:whole]):
+        word = (word * MULTIPLIER) & MASK
+        word = ((word ^ (word >> SHIFT)) * MULTIPLIER) & MASK
+        state = ((state * MULTIPLIER) & MASK) ^ word
+    if len(rest) > whole:
+        state = ((state ^ int.from_bytes(rest[whole:], "little")) * MULTIPLIER) & MASK
+    state = ((state ^ (state >> 13)) * MULTIPLIER) & MASK
+    return state ^ (state >> 15)

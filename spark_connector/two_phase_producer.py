@@ -1,0 +1,421 @@
+"""A producer for two-phase commit (KIP-939): its transactions end as another system has decided.
+
+The other system, a database say, keeps the decision. Order of use:
+
+    recover()        at the start, and after each error: fences whoever had the id before; gives the
+                     state of the transaction that was left open, "" where there is none
+    complete(state)  if one was left open: what the database has of it says which end it is to have
+    begin(), send(...), send_offsets(...)
+    prepare()        all of it is at the broker, durably; gives its state, which goes into the
+                     database's own transaction
+    complete(state)  once the database has decided: commits the transaction of that state, aborts
+                     any other
+
+A state is the producer's id and epoch as text, "42:7", as the Java client's PreparedTxnState has
+it. No two transactions have the same, else what the database has of one would commit another: in
+version 2 of the protocol each end gives the next epoch, in version 1 a transaction begins with a
+request for it, and one without records has no state. Source: KIP-939, KIP-890.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from types import TracebackType
+from typing import NamedTuple, TypeVar
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.spark_connector.connection import ClientError, PassingError, RequestKind, code_name
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
+from barnabas.spark_connector.murmur2 import partition_of
+from barnabas.spark_connector.options import ClientOptions, OptionValues, client_options
+from barnabas.spark_connector.produce_request import Producer, PublishError
+from barnabas.spark_connector.transactional_producer import (
+    GROUP,
+    FencedError,
+    PublishSettings,
+    TransactionalProducer,
+)
+
+INIT_PRODUCER_ID_6 = RequestKind(InitProducerIdRequest, InitProducerIdResponse, 6, 6)
+NOTHING_OPEN = ""
+BATCH_BYTES = 128 << 10
+RECORD_BYTES = 70  # beside its key and value, as an upper bound, without headers
+RETRY_S = 0.05
+_STATE = re.compile(r"\d{1,19}:\d{1,5}")
+_GONE = frozenset(
+    {
+        Code.PRODUCER_FENCED,
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.INVALID_PRODUCER_ID_MAPPING,
+        Code.INVALID_TXN_STATE,
+    }
+)
+
+T = TypeVar("T")
+
+
+class TwoPhaseError(ClientError):
+    """A call that does not fit the transaction's state; nothing was sent."""
+
+
+class _Stage(Enum):
+    """Where the producer stands."""
+
+    NEW = "call recover() first"
+    LEFT_OPEN = "an earlier transaction is open: complete() it"
+    READY = "no transaction is open: begin() one"
+    OPEN = "a transaction is open"
+    PREPARED = "the transaction is prepared: complete() it"
+    FAILED = "a request has failed: abort(), or recover()"
+
+
+class GroupMember(NamedTuple):
+    """Who a consumer is in its group, by which its commit is fenced (KIP-447)."""
+
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class _Session(TransactionalProducer):
+    """The requests of a session of two-phase commit."""
+
+    def init(self, *, keep: bool) -> Producer | None:
+        """Begin a session. Gives who wrote the transaction that is open; None where none is."""
+        request = InitProducerIdRequest(enable2_pc=True, keep_prepared_txn=keep)
+        answer = self._init(INIT_PRODUCER_ID_6, request)
+        if answer.ongoing_txn_producer_id < 0:
+            return None
+        return Producer(answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
+
+    @property
+    def state(self) -> str:
+        return _text_of(self._producer)
+
+    @property
+    def gives_epochs(self) -> bool:
+        """Whether each end gives the next epoch: in version 2 of the protocol."""
+        return self._is_version_2
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has; it is made where the broker makes topics."""
+        self._leader_of(TopicPartition(topic, 0))
+        return sum(name.topic == topic for name in self._leaders)
+
+    def flush(self) -> None:
+        """Have all that was sent acknowledged."""
+        for node, leader in self._under_way.items():
+            self._send_out(node, leader)
+        self._receive_all()
+
+    def send_offsets(
+        self, group_id: str, offsets: Mapping[tuple[str, int], int], member: GroupMember
+    ) -> None:
+        """Make the group's next offsets part of the transaction."""
+        if group_id != self._group_id:
+            self._group_id = group_id
+            self._coordinators.pop(GROUP, None)
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                TxnOffsetCommitRequestPartition(partition, offset, committed_metadata="")
+            )
+        rows = [TxnOffsetCommitRequestTopic(topic, rows) for topic, rows in topics.items()]
+        self._commit_offsets(rows, member)
+
+    def end(self, *, commit: bool) -> None:
+        """End what is open, and go on as whom the answer names."""
+        answer = self._ask_for_end(commit=commit)
+        if answer.error_code in _GONE:
+            raise FencedError(
+                f"transactional id {self._transactional_id!r}: {code_name(answer.error_code)}: "
+                "another producer has begun with it, or the broker has lost its power and ended it "
+                "as it was asked to; recover() says what is open"
+            )
+        self._check(answer.error_code, f"the end of a transaction of {self._transactional_id!r}")
+        producer, is_version_2 = self._producer, self._is_version_2
+        sequences = self._sequences
+        self._forget_transaction()
+        self._producer, self._is_version_2 = producer, is_version_2
+        if is_version_2:
+            self._producer = Producer(answer.producer_id, answer.producer_epoch)
+        else:
+            self._sequences = sequences
+
+    def close(self) -> None:
+        self._connections.close()
+
+
+class TwoPhaseProducer:
+    """One transaction after the other, each ended as a database has decided.
+
+    Needs a broker with `transaction.two.phase.commit.enable=true`. Belongs to one thread; use it as
+    a context manager, or close it. To close it ends no transaction: what is open stays so, for
+    `recover`.
+
+    An error of a request (ClientError) leaves the transaction as it is, and only `abort` and
+    `recover` are possible then. FencedError: another producer has the id.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        transactional_id: str,
+        *,
+        settings: Mapping[str, str] | None = None,
+        patience_ms: int = PublishSettings.delivery_timeout_ms,
+    ) -> None:
+        """A producer that has asked for nothing yet.
+
+        Takes:  bootstrap_servers, "host:port,host:port". settings, of a Kafka client: those of
+                security, client.id, request.timeout.ms. patience_ms, how long `recover`, `complete`
+                and `abort` are tried again where a broker cannot be reached.
+        Raises: OptionError for a wrong setting.
+        """
+        if not transactional_id:
+            raise ValueError("a transactional id is needed: one for each place that writes")
+        kafka = {**(settings or {}), "bootstrap.servers": bootstrap_servers}
+        kafka.setdefault("client.id", "barnabas-two-phase")
+        values = OptionValues({f"kafka.{name}": value for name, value in kafka.items()})
+        self._options: ClientOptions = client_options(values)
+        self._session = _Session(self._options, PublishSettings(), transactional_id, "")
+        self._patience_s = patience_ms / 1000
+        self._stage = _Stage.NEW
+        self._state = NOTHING_OPEN
+        self._is_epoch_used = False
+        self._pending: dict[TopicPartition, list[NewRecord]] = {}
+        self._pending_bytes: dict[TopicPartition, int] = {}
+        self._next_partition = 0
+        self._counts: dict[str, int] = {}
+
+    def __enter__(self) -> TwoPhaseProducer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections. What is open stays open."""
+        self._session.close()
+
+    # --- the steps
+
+    def recover(self) -> str:
+        """Fence whoever had the id before, and find out what is open.
+
+        Gives:  the state of the open transaction, "" where none is. If it is open, `complete` it
+                with the state that the database has as decided to be committed.
+        Raises: ClientError.
+        """
+        self._forget()
+        self._stage = _Stage.NEW
+        ongoing = self._insist(lambda: self._session.init(keep=True))
+        self._is_epoch_used = False
+        self._state = NOTHING_OPEN if ongoing is None else _text_of(ongoing)
+        self._stage = _Stage.READY if ongoing is None else _Stage.LEFT_OPEN
+        return self._state
+
+    def begin(self) -> None:
+        """Begin a transaction.
+
+        Raises: TwoPhaseError where one is open, or may be; ClientError.
+        """
+        self._expect(_Stage.READY)
+        self._forget()
+        if self._is_epoch_used and not self._session.gives_epochs:
+            self.recover()
+            self._expect(_Stage.READY)
+        self._is_epoch_used = True
+        self._stage = _Stage.OPEN
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        headers: Iterable[tuple[str, bytes]] = (),
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Put a record into the transaction; it is sent with others, by `prepare` at the latest.
+
+        Takes:  partition, where it is given; else that of the key, as the Java client chooses it,
+                or, without a key, one after the other. timestamp_ms, else now.
+        Raises: ClientError.
+        """
+        self._expect(_Stage.OPEN)
+        with_headers = tuple((name, content) for name, content in headers)
+        now_ms = round(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        record = NewRecord(key, value, now_ms, with_headers)
+        size = RECORD_BYTES + len(key or b"") + len(value or b"")
+        size += sum(10 + 4 * len(name) + len(content) for name, content in with_headers)
+
+        def put() -> None:
+            name = TopicPartition(topic, self._partition(topic, key, partition))
+            if self._pending_bytes.get(name, 0) + size > BATCH_BYTES:
+                self._send_batch(name)
+            self._pending.setdefault(name, []).append(record)
+            self._pending_bytes[name] = self._pending_bytes.get(name, 0) + size
+
+        self._try(put)
+
+    def send_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[tuple[str, int], int],
+        member: GroupMember = GroupMember(),  # noqa: B008 (it is immutable)
+    ) -> None:
+        """Make a group's offsets part of the transaction: by (topic, partition) where it goes on.
+
+        Raises: ClientError.
+        """
+        self._expect(_Stage.OPEN)
+        self._try(lambda: self._session.send_offsets(group_id, offsets, member))
+
+    def prepare(self) -> str:
+        """Have all that was sent acknowledged: from then on both ends are possible, for ever.
+
+        Gives:  the transaction's state, for the database; "" where nothing was sent. Raises:
+                ClientError; then it is not prepared, and is to be aborted.
+        """
+        self._expect(_Stage.OPEN)
+
+        def flush() -> None:
+            for name in list(self._pending):
+                self._send_batch(name)
+            self._session.flush()
+
+        self._try(flush)
+        self._state = self._session.state if self._session.is_open else NOTHING_OPEN
+        self._stage = _Stage.PREPARED
+        return self._state
+
+    def complete(self, state: str) -> bool:
+        """End the prepared transaction as was decided: commit it if `state` is its own, else abort.
+
+        Takes:  state, which the database has as decided to be committed; "" for none.
+        Gives:  whether it committed; False also where nothing was open.
+        Raises: FencedError; ClientError where no broker answers in time. Then `recover` says
+                whether it is open still.
+        """
+        if state and not _STATE.fullmatch(state):
+            raise ValueError(f"{state!r} is no state of a transaction, such as '42:7'")
+        if self._stage is _Stage.READY:
+            return False
+        self._expect(_Stage.PREPARED, _Stage.LEFT_OPEN)
+        commit = state != NOTHING_OPEN and state == self._state
+        self._end(commit=commit)
+        return commit
+
+    def commit(self) -> None:
+        """Commit what was prepared by this producer: `complete` with its own state."""
+        self._expect(_Stage.PREPARED)
+        self._end(commit=True)
+
+    def abort(self) -> None:
+        """Abort what is open, prepared or not, also after an error; nothing where nothing is.
+
+        Raises: ClientError.
+        """
+        if self._stage in (_Stage.PREPARED, _Stage.LEFT_OPEN):
+            self._end(commit=False)
+        elif self._stage in (_Stage.OPEN, _Stage.FAILED):
+            # not EndTxn: a Produce may be under way, and comes too late for a new epoch
+            self._forget()
+            self._session.forget_connections()
+            self._insist(lambda: self._session.init(keep=False))
+            self._is_epoch_used = False
+            self._stage = _Stage.READY
+
+    # --- parts of them
+
+    def _expect(self, *stages: _Stage) -> None:
+        if self._stage not in stages:
+            raise TwoPhaseError(self._stage.value)
+
+    def _forget(self) -> None:
+        self._pending.clear()
+        self._pending_bytes.clear()
+        self._counts.clear()
+
+    def _partition(self, topic: str, key: bytes | None, partition: int | None) -> int:
+        if partition is not None:
+            return partition
+        if topic not in self._counts:
+            self._counts[topic] = self._session.partition_count(topic)
+        if key is not None:
+            return partition_of(key, self._counts[topic])
+        self._next_partition += 1
+        return self._next_partition % self._counts[topic]
+
+    def _send_batch(self, name: TopicPartition) -> None:
+        records = self._pending.pop(name, [])
+        self._pending_bytes.pop(name, None)
+        if records:
+            batch = encode_batch(records, transactional=True)
+            self._session.send(EncodedRecordBatch(name.topic, name.partition, len(records), batch))
+
+    def _end(self, *, commit: bool) -> None:
+        """Ask for the end until it is answered: to ask again does no harm."""
+        if self._state != NOTHING_OPEN:
+            self._insist(lambda: self._session.end(commit=commit))
+        self._stage, self._state = _Stage.READY, NOTHING_OPEN
+
+    def _try(self, step: Callable[[], T]) -> T:
+        """One attempt at what belongs to the transaction; after a failure it can only be ended."""
+        try:
+            return step()
+        except ClientError as error:
+            self._stage = _Stage.FAILED
+            raise self._final(error) from error
+        except BaseException:
+            self._stage = _Stage.FAILED
+            raise
+
+    def _insist(self, step: Callable[[], T]) -> T:
+        """Attempts until one succeeds, or the patience is at its end."""
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return step()
+            except PassingError as error:
+                self._session.forget_connections()
+                if time.monotonic() > deadline:
+                    raise self._final(error) from error
+                time.sleep(RETRY_S)
+            except PublishError as error:
+                if error.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                    raise ClientError(
+                        f"{error}; or the broker does not take part in two-phase commit: "
+                        "transaction.two.phase.commit.enable=true lets it"
+                    ) from error
+                raise
+
+    def _final(self, error: ClientError) -> ClientError:
+        """The error as it leaves: one that passes was tried again for long enough."""
+        if isinstance(error, PassingError):
+            return ClientError(self._session.advice(error))
+        return error
+
+
+def _text_of(producer: Producer) -> str:
+    return f"{producer.producer_id}:{producer.epoch}"

@@ -1,0 +1,160 @@
+"""barnabas.TwoPhaseProducer against the real daemon: whoever comes after a crash ends what was
+prepared as was decided, whatever is lost on the way.
+
+Source: KIP-939.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from helpers.e2e_clients import committed_offset, create_topic, unique, values_of
+from helpers.kafka_proxy import (
+    CUT,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    KafkaProxy,
+    broker_behind_proxy,
+    once,
+)
+from helpers.kafka_proxy import PRODUCE as PRODUCE_REQUEST
+
+from barnabas import LocalBroker, TwoPhaseProducer
+from barnabas.spark_connector.connection import ClientError
+from barnabas.spark_connector.transactional_producer import FencedError
+from barnabas.spark_connector.two_phase_producer import TwoPhaseError
+
+ENABLED = {"transaction.two.phase.commit.enable": "true"}
+
+
+@pytest.fixture(scope="module", params=["1", "2"], ids=["version 1", "version 2"])
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
+    features = {"barnabas.features": f"transaction.version={request.param}"}
+    with broker_behind_proxy({**ENABLED, **features}) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(pair: tuple[LocalBroker, KafkaProxy]) -> Iterator[KafkaProxy]:
+    yield pair[1]
+    pair[1].clear()
+
+
+@pytest.fixture
+def topic(pair: tuple[LocalBroker, KafkaProxy]) -> str:
+    return create_topic(pair[0].bootstrap_servers, "two-phase", 3)
+
+
+def new(proxy: KafkaProxy, name: str) -> TwoPhaseProducer:
+    return TwoPhaseProducer(proxy.bootstrap_servers, name)
+
+
+def committed(proxy: KafkaProxy, topic: str) -> list[bytes]:
+    return sorted(value or b"" for value in values_of(proxy.bootstrap_servers, topic))
+
+
+def test_transactions_end_as_they_are_asked_to(proxy: KafkaProxy, topic: str) -> None:
+    """One after the other in one session, by key, partition and neither; offsets with them."""
+    states = []
+    with new(proxy, unique("txn")) as producer:
+        assert producer.recover() == ""
+        for number, commit in enumerate((True, False, True)):
+            producer.begin()
+            for row in range(3):
+                value = b"%d-%d" % (number, row)
+                producer.send(topic, value, b"key %d" % row, headers=[("a", b"b")])
+            producer.send(topic, b"%d-x" % number, partition=2)
+            producer.send(topic, b"%d-y" % number)
+            producer.send_offsets("group of " + topic, {(topic, 0): number + 1})
+            states.append(producer.prepare())
+            assert producer.complete(states[-1] if commit else "") is commit
+            assert producer.complete(states[-1]) is False, "nothing is open any more"
+    rows = ["0", "1", "2", "x", "y"]
+    assert committed(proxy, topic) == sorted(f"{n}-{r}".encode() for n in (0, 2) for r in rows)
+    assert committed_offset(proxy.bootstrap_servers, "group of " + topic, topic) == 3
+    assert len(set(states)) == 3, "a state is that of one transaction"
+
+
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_whoever_comes_after_a_crash_ends_it(
+    pair: tuple[LocalBroker, KafkaProxy], proxy: KafkaProxy, topic: str, is_decided: bool
+) -> None:
+    """Of the producer and of the broker."""
+    name = unique("txn")
+    with new(proxy, name) as first, new(proxy, name) as second:
+        first.recover()
+        first.begin()
+        first.send(topic, b"a", b"key")
+        state = first.prepare()
+        pair[0].kill()
+        pair[0].restart()
+        assert second.recover() == state
+        with pytest.raises(TwoPhaseError, match=r"an earlier transaction is open"):
+            second.begin()
+        with pytest.raises(FencedError, match="another producer"):
+            first.commit()
+        assert second.complete(state if is_decided else "9:9") is is_decided
+        second.begin()
+        second.send(topic, b"b")
+        assert second.complete(second.prepare())
+    assert committed(proxy, topic) == ([b"a", b"b"] if is_decided else [b"b"])
+
+
+def test_an_end_whose_answer_is_lost_is_asked_for_again(proxy: KafkaProxy, topic: str) -> None:
+    with new(proxy, unique("txn")) as producer:
+        proxy.on_response(INIT_PRODUCER_ID, once(CUT))
+        producer.recover()
+        for value in (b"a", b"b"):
+            producer.begin()
+            producer.send(topic, value)
+            state = producer.prepare()
+            proxy.on_response(END_TXN, once(CUT))
+            proxy.on_request(END_TXN, once(CUT))
+            assert producer.complete(state)
+    assert committed(proxy, topic) == [b"a", b"b"]
+
+
+def test_what_was_not_prepared_can_only_be_aborted(proxy: KafkaProxy, topic: str) -> None:
+    with new(proxy, unique("txn")) as producer:
+        with pytest.raises(TwoPhaseError, match="recover"):
+            producer.begin()
+        producer.recover()
+        producer.begin()
+        producer.send(topic, b"a")
+        with pytest.raises(TwoPhaseError, match="a transaction is open"):
+            producer.complete("1:1")
+        proxy.on_response(PRODUCE_REQUEST, once(CUT))
+        with pytest.raises(ClientError):
+            producer.prepare()
+        with pytest.raises(TwoPhaseError, match="abort"):
+            producer.prepare()
+        producer.abort()
+        producer.begin()
+        producer.send(topic, b"b")
+        producer.prepare()
+        producer.commit()
+        with pytest.raises(ValueError, match="no state"):
+            producer.complete("nonsense")
+    assert committed(proxy, topic) == [b"b"]
+
+
+def test_what_is_empty_has_no_state(proxy: KafkaProxy, topic: str) -> None:
+    """Its epoch is the next transaction's, which the database would take for decided."""
+    with new(proxy, unique("txn")) as producer:
+        producer.recover()
+        producer.begin()
+        assert producer.prepare() == ""
+        assert producer.complete("") is False
+        producer.begin()
+        producer.send(topic, b"a")
+        assert producer.complete(producer.prepare())
+    assert committed(proxy, topic) == [b"a"]
+
+
+def test_a_broker_that_does_not_take_part_says_how_it_would(servers: str) -> None:
+    with (
+        TwoPhaseProducer(servers, unique("txn")) as producer,
+        pytest.raises(ClientError, match=r"transaction\.two\.phase\.commit\.enable=true"),
+    ):
+        producer.recover()
