@@ -203,7 +203,12 @@ class LocalBroker:
         if self._has_tls and not os.path.exists(self.ca_file):
             from barnabas.certificates import make_certificates
 
+            self._make_directory()
             make_certificates(os.path.dirname(self.ca_file))
+
+    def _make_directory(self) -> None:
+        """As the daemon makes it: for its owner alone."""
+        os.makedirs(self.data_dir, 0o700, exist_ok=True)
 
     @property
     def _users_file(self) -> str:
@@ -212,7 +217,7 @@ class LocalBroker:
     def _write_users(self) -> None:
         """Passwords go by a file, since everybody sees the arguments of a process."""
         if self.users:
-            os.makedirs(self.data_dir, exist_ok=True)
+            self._make_directory()
             descriptor = os.open(self._users_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with open(descriptor, "w", encoding="utf-8") as file:
                 file.writelines(f"{name}:{password}\n" for name, password in self.users.items())

@@ -316,6 +316,7 @@ def _read_config(options: argparse.Namespace) -> Any:
             properties["barnabas.metrics.port"] = str(options.metrics_port)
         if options.console_port is not None:
             properties["barnabas.console.port"] = str(options.console_port)
+        properties = _with_provided_values(properties)
         if options.port is not None or options.host is not None:
             properties["listeners"] = _moved_listeners(properties, options.host, options.port)
         config = BrokerConfig.from_properties(properties)
@@ -334,6 +335,15 @@ def _read_config(options: argparse.Namespace) -> Any:
 def _arguments_with_values(options: argparse.Namespace) -> list[str]:
     """The settings that stand on the command line, where everybody may read them."""
     return [setting.partition("=")[0].strip() for setting in options.settings]
+
+
+def _with_provided_values(properties: dict[str, str]) -> dict[str, str]:
+    """The settings with what stands in files and in the environment. Raises: ConfigError."""
+    if not any("${" in text or name.startswith("config.") for name, text in properties.items()):
+        return properties
+    from barnabas.broker.config_providers import resolve
+
+    return resolve(properties, os.environ)
 
 
 def _moved_listeners(

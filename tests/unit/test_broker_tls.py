@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from barnabas.broker.config import BROKER_SETTINGS, Kind
 from barnabas.broker.outbox import ANONYMOUS
 from barnabas.broker.security.principals import PrincipalMapper
 from barnabas.broker.tls import TlsError, TlsListener, make_context
@@ -188,6 +189,25 @@ def test_a_wrong_password_of_a_store_is_not_shown(certs: Path, tmp_path: Path) -
     with pytest.raises(TlsError) as error:
         make_context({"ssl.keystore.location": store, "ssl.keystore.password": "wrong-secret"})
     assert "wrong-secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, row in BROKER_SETTINGS.items() if row.kind is Kind.PASSWORD]
+)
+def test_no_secret_of_the_settings_stands_in_what_is_wrong_with_them(
+    certs: Path, tmp_path: Path, name: str
+) -> None:
+    store = in_pkcs12(certs, tmp_path / "broker.p12", with_key=True)
+    settings = {
+        "ssl.keystore.location": store,
+        "ssl.truststore.location": store,
+        "ssl.keystore.password": "other",
+        "ssl.client.auth": "required",
+        name: "planted",
+    }
+    with pytest.raises(TlsError) as error:
+        make_context(settings)
+    assert "planted" not in str(error.value)
 
 
 # --- the socket ---------------------------------------------------------------------------------

@@ -1,0 +1,130 @@
+"""Settings whose values stand elsewhere: in files, or in the environment.
+
+    config.providers=file,env,directory
+    ${file:/etc/barnabas/secrets:key}     the value of that key in a properties file
+    ${directory:/run/secrets:name}        the content of the file of that name there
+    ${env:NAME}                           an environment variable
+
+A value may have several, and text around them. The names are free where
+`config.providers.NAME.class` says which of Apache Kafka's providers each is; without it they are as
+above. `config.providers.NAME.param.allowed.paths` bounds the files, and
+`config.providers.env.param.allowlist.pattern` the variables. What cannot be found ends the start
+(Apache Kafka leaves the text as it is, and a password would be `${env:...}`).
+
+Source: KIP-297, KIP-421, KIP-887 (env), KIP-993 (allowed.paths).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from barnabas.broker.config import ConfigError, read_properties
+
+PROVIDERS = "config.providers"
+_REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}:]*)\}")
+_PACKAGE = "org.apache.kafka.common.config.provider."
+_CLASSES = {
+    f"{_PACKAGE}FileConfigProvider": "file",
+    f"{_PACKAGE}DirectoryConfigProvider": "directory",
+    f"{_PACKAGE}EnvVarConfigProvider": "env",
+}
+Find = Callable[[str, str], str | None]
+
+
+def resolve(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings without those of providers, and with the values that these give.
+
+    Raises: ConfigError, which shows no value.
+    """
+    providers = _providers(properties, environment)
+    resolved = {}
+    for name, text in properties.items():
+        if name != PROVIDERS and not name.startswith(f"{PROVIDERS}."):
+            resolved[name] = _REFERENCE.sub(
+                lambda match, of=name: _value(of, match, providers), text
+            )
+    return resolved
+
+
+def _value(name: str, match: re.Match[str], providers: Mapping[str, Find]) -> str:
+    provider, path, key = match.groups()
+    if provider not in providers:
+        if provider in _CLASSES.values():
+            raise ConfigError(f"{name}: {match[0]} needs {PROVIDERS}={provider}")
+        return match[0]  # it is the text of something else
+    try:
+        value = providers[provider](path or "", key)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigError(f"{name}: {match[0]} cannot be read: {reason}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {match[0]}: {error}") from error
+    if value is None:
+        raise ConfigError(f"{name}: {match[0]} is not there")
+    return value
+
+
+def _providers(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Find]:
+    """What finds values, by the providers' names."""
+    providers: dict[str, Find] = {}
+    for name in filter(None, (part.strip() for part in properties.get(PROVIDERS, "").split(","))):
+        prefix = f"{PROVIDERS}.{name}."
+        class_name = properties.get(f"{prefix}class", "").strip()
+        kind = _CLASSES.get(class_name) if class_name else name
+        if kind not in _CLASSES.values():
+            raise ConfigError(
+                f"{prefix}class={class_name}: the provider {name} must be one of "
+                f"{', '.join(_CLASSES)}"
+            )
+        allowed = properties.get(f"{prefix}param.allowed.paths", "")
+        paths = [
+            Path(os.path.normpath(part.strip())) for part in allowed.split(",") if part.strip()
+        ]
+        if kind == "env":
+            pattern = properties.get(f"{prefix}param.allowlist.pattern", ".*").strip()
+            providers[name] = _in_environment(environment, prefix, pattern)
+        elif kind == "file":
+            providers[name] = _in_files(paths)
+        else:
+            providers[name] = _in_directories(paths)
+    return providers
+
+
+def _in_environment(environment: Mapping[str, str], prefix: str, pattern_text: str) -> Find:
+    try:
+        pattern = re.compile(pattern_text)
+    except re.error as error:
+        raise ConfigError(f"{prefix}param.allowlist.pattern={pattern_text}: {error}") from error
+    return lambda _, key: environment.get(key) if pattern.fullmatch(key) else None
+
+
+def _in_files(allowed: list[Path]) -> Find:
+    def find(path: str, key: str) -> str | None:
+        _check_allowed(Path(path), allowed)
+        return read_properties(Path(path).read_text(encoding="utf-8")).get(key)
+
+    return find
+
+
+def _in_directories(allowed: list[Path]) -> Find:
+    def find(path: str, key: str) -> str | None:
+        file = _normal(Path(path, key))
+        _check_allowed(file, allowed)
+        if file.parent != _normal(path):
+            raise ConfigError("the file must be in that directory")
+        return file.read_text(encoding="utf-8").removesuffix("\n") if file.is_file() else None
+
+    return find
+
+
+def _normal(path: str | Path) -> Path:
+    return Path(os.path.normpath(path))
+
+
+def _check_allowed(path: Path, allowed: list[Path]) -> None:
+    normal = _normal(path)
+    if allowed and not any(normal.is_relative_to(one) for one in allowed):
+        raise ConfigError(f"{path} is outside of allowed.paths")

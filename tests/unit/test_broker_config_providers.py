@@ -1,0 +1,93 @@
+"""Values that stand in files and in the environment, by Apache Kafka's references."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.config import ConfigError
+from barnabas.broker.config_providers import resolve
+
+PACKAGE = "org.apache.kafka.common.config.provider"
+ENVIRONMENT = {"SECRET": "of-the-environment", "HOME": "/root"}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "secrets").write_text("key=of-a-file\nother.key = with = signs\n")
+    (tmp_path / "name").write_text("of-a-directory\n")
+    return tmp_path
+
+
+def value(text: str, **providers: str) -> str:
+    settings = {f"config.providers{name}".replace("_", "."): to for name, to in providers.items()}
+    settings.setdefault("config.providers", "file,env,directory")
+    return resolve({**settings, "ssl.key.password": text}, ENVIRONMENT)["ssl.key.password"]
+
+
+def test_where_values_stand(directory: Path) -> None:
+    assert value(f"${{file:{directory}/secrets:key}}") == "of-a-file"
+    assert value(f"${{file:{directory}/secrets:other.key}}") == "with = signs"
+    assert value(f"${{directory:{directory}:name}}") == "of-a-directory"
+    assert value("${env:SECRET}") == "of-the-environment"
+    assert value("a ${env:SECRET}, ${env:HOME}.") == "a of-the-environment, /root."
+
+
+def test_settings_of_providers_are_no_settings_of_the_broker() -> None:
+    taken = resolve({"config.providers": "env", "config.providers.env.class":
+                     f"{PACKAGE}.EnvVarConfigProvider", "node.id": "1"}, {})  # fmt: skip
+    assert taken == {"node.id": "1"}
+
+
+def test_providers_by_other_names(directory: Path) -> None:
+    names = {"": "secrets", "_secrets_class": f"{PACKAGE}.FileConfigProvider"}
+    assert value(f"${{secrets:{directory}/secrets:key}}", **names) == "of-a-file"
+
+
+@pytest.mark.parametrize("text", ["${}", "${x}", "$1", "${other:key}", "RULE:^(.*)$/${1}/"])
+def test_other_texts_are_left_as_they_are(text: str) -> None:
+    assert value(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("${env:NONE}", "is not there"),
+        ("${file:/none:key}", "No such file"),
+        ("${file:{}/secrets:none}", "is not there"),
+        ("${directory:{}:none}", "is not there"),
+        ("${directory:{}/x:../secrets}", "must be in that directory"),
+    ],
+)
+def test_what_cannot_be_found_is_told_without_a_value(
+    directory: Path, text: str, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"^ssl\.key\.password: ") as error:
+        value(text.replace("{}", str(directory)))
+    assert words in str(error.value)
+    assert "of-a" not in str(error.value)
+
+
+def test_a_reference_without_its_provider_is_told_of() -> None:
+    with pytest.raises(ConfigError, match=r"needs config\.providers=env"):
+        value("${env:SECRET}", **{"": "file"})
+
+
+@pytest.mark.parametrize("class_name", ["x.Vault", ""])
+def test_providers_that_there_are_not(class_name: str) -> None:
+    with pytest.raises(ConfigError, match=r"config\.providers\.vault\.class"):
+        value("x", **{"": "vault", "_vault_class": class_name})
+
+
+def test_bounds_of_providers(directory: Path) -> None:
+    inside = {"_file_param_allowed_paths": str(directory)}
+    assert value(f"${{file:{directory}/secrets:key}}", **inside) == "of-a-file"
+    with pytest.raises(ConfigError, match=r"allowed\.paths"):
+        value(f"${{file:{directory}/../secrets:key}}", **inside)
+    pattern = {"_env_param_allowlist_pattern": "SEC.*"}
+    assert value("${env:SECRET}", **pattern) == "of-the-environment"
+    with pytest.raises(ConfigError, match="not there"):
+        value("${env:HOME}", **pattern)
+    with pytest.raises(ConfigError, match="allowlist"):
+        value("x", _env_param_allowlist_pattern="(")
