@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from barnabas.broker.config import ConfigError, read_properties
@@ -40,16 +41,14 @@ def resolve(properties: Mapping[str, str], environment: Mapping[str, str]) -> di
     Raises: ConfigError, which shows no value.
     """
     providers = _providers(properties, environment)
-    resolved = {}
-    for name, text in properties.items():
-        if name != PROVIDERS and not name.startswith(f"{PROVIDERS}."):
-            resolved[name] = _REFERENCE.sub(
-                lambda match, of=name: _value(of, match, providers), text
-            )
-    return resolved
+    return {
+        name: _REFERENCE.sub(partial(_value, name, providers), text)
+        for name, text in properties.items()
+        if name != PROVIDERS and not name.startswith(f"{PROVIDERS}.")
+    }
 
 
-def _value(name: str, match: re.Match[str], providers: Mapping[str, Find]) -> str:
+def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> str:
     provider, path, key = match.groups()
     if provider not in providers:
         if provider in _CLASSES.values():
@@ -98,7 +97,11 @@ def _in_environment(environment: Mapping[str, str], prefix: str, pattern_text: s
         pattern = re.compile(pattern_text)
     except re.error as error:
         raise ConfigError(f"{prefix}param.allowlist.pattern={pattern_text}: {error}") from error
-    return lambda _, key: environment.get(key) if pattern.fullmatch(key) else None
+
+    def find(path: str, key: str) -> str | None:
+        return environment.get(key) if pattern.fullmatch(key) else None
+
+    return find
 
 
 def _in_files(allowed: list[Path]) -> Find:

@@ -64,8 +64,8 @@ def parser() -> argparse.ArgumentParser:
         description="A Kafka-compatible broker with transactions, in Python. Stock Kafka clients "
         "talk to it.",
         epilog="Example: barnabas start --port 9092 --data-dir ./data --set num.partitions=4 -- "
-        "`pip install 'barnabas[cli]'` adds topics, groups, produce, consume, txn, log, check and "
-        "config.",
+        "`pip install 'barnabas[cli]'` adds topics, groups, produce, consume, txn, log, check, "
+        "config and user.",
     )
     main.add_argument("--version", action="version", version=f"barnabas {__version__}")
     commands = main.add_subparsers(dest="command", metavar="COMMAND", required=True)

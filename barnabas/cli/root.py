@@ -42,6 +42,7 @@ COMMANDS = {
     "produce": ("produce", "Write standard input's lines to a topic."),
     "topics": ("topics", "Topics: list, create, describe, alter, delete."),
     "txn": ("txn", "Transactions: list, describe, abort, why-stuck."),
+    "user": ("user", "Users with SCRAM passwords: list, add, remove."),
 }
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
