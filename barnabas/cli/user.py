@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 import click
 
 from barnabas.cli.cluster import Connection
 from barnabas.cli.errors import ERROR, OK, CommandError
-from barnabas.cli.options import confirm, connection_options, examples, json_option, yes_option
+from barnabas.cli.options import (
+    Command,
+    confirm,
+    connection_options,
+    examples,
+    json_option,
+    yes_option,
+)
 from barnabas.cli.output import Column, Output, note
 
 MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
@@ -59,7 +66,7 @@ def list_users(connection: Connection, output: Output, names: Sequence[str]) -> 
     return ERROR if errors else OK
 
 
-def mechanism_option(**more: Any) -> Any:
+def mechanism_option(**more: Any) -> Callable[[Command], Command]:
     """`--mechanism`, which may be given twice."""
     return click.option(
         "--mechanism", "mechanisms", multiple=True,
@@ -155,12 +162,10 @@ def remove(
             if found["error"]:
                 raise CommandError(found["error"])
             mechanisms = [NAMES[int(info["mechanism"])] for info in found["credential_infos"]]
-        errors = [
-            admin.alter_user_scram_credentials(
-                [UserScramCredentialDeletion(name, MECHANISMS[one])]
-            )[name]
-            for one in dict.fromkeys(mechanisms)
-        ]
+        errors = []
+        for one in dict.fromkeys(mechanisms):
+            deletion = UserScramCredentialDeletion(name, MECHANISMS[one])
+            errors.append(admin.alter_user_scram_credentials([deletion])[name])
     return _told(output, name, mechanisms, errors, "may no longer log in by")
 
 
