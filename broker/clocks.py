@@ -18,6 +18,11 @@ def steady_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+def busy_ns() -> int:
+    """The time that passes while requests are worked on, in nanoseconds."""
+    return time.perf_counter_ns()
+
+
 def wall_ms() -> int:
     """What records are stamped with."""
     return time.time_ns() // 1_000_000

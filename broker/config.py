@@ -312,6 +312,10 @@ _BROKER_ROWS = (
     _broker("group.consumer.migration.policy", Kind.STRING, "bidirectional", "Whether groups become consumer groups when a consumer joins (upgrade), and classic ones when the last has left (downgrade).", choices=("disabled", "upgrade", "downgrade", "bidirectional")),
     _broker("group.consumer.regex.refresh.interval.ms", Kind.INT, 600_000, "When the patterns of a consumer group are looked up again though no topic came or went.", lowest=10_000),
     _broker("connections.max.idle.ms", Kind.LONG, 600_000, "A connection on which nothing came or was sent for so long, and that waits for no answer, is closed; negative: never."),
+    _broker("quota.window.num", Kind.INT, 11, "Over how many windows the rates of clients with quotas are measured.", lowest=1),
+    _broker("quota.window.size.seconds", Kind.INT, 1, "The length of such a window.", lowest=1),
+    _broker("controller.quota.window.num", Kind.INT, 11, "How many windows' worth of a controller_mutation_rate may be used at once.", lowest=1),
+    _broker("controller.quota.window.size.seconds", Kind.INT, 1, "The length of such a window.", lowest=1),
     _broker("num.network.threads", Kind.INT, 3, "Accepted; there is one thread.", lowest=1, dynamic=True),
     _broker("num.io.threads", Kind.INT, 8, "Accepted; there is one thread.", lowest=1, dynamic=True),
     _broker("num.recovery.threads.per.data.dir", Kind.INT, 1, "Accepted.", lowest=1, dynamic=True),
@@ -427,10 +431,7 @@ ALL_BROKER_SETTINGS = BROKER_SETTINGS | KEPT_SETTINGS
 _NO_QUORUM, _NO_ZOOKEEPER = "there is no quorum", "there is no ZooKeeper"
 _ONE_BROKER, _NOTHING_REPORTED = "there is one broker", "nothing is reported"
 _NO_SHARE_GROUPS, _NO_TIERS = "share groups are not spoken", "there is no tiered storage"
-_NO_PURGATORY, _NO_QUOTAS = (
-    "waiting requests cost nothing once they are answered",
-    "there are no quotas",
-)
+_NO_PURGATORY = "waiting requests cost nothing once they are answered"
 IGNORED_KEYS = {
     "process.roles": "one process is broker and controller",
     "allow.everyone.if.no.acl.found": "there is no authorizer",
@@ -438,7 +439,7 @@ IGNORED_KEYS = {
     "advertised.host.name": "advertised.listeners takes its place",
     "auto.include.jmx.reporter": _NOTHING_REPORTED,
     "broker.id.generation.enable": "node.id is what is set",
-    "client.quota.callback.class": _NO_QUOTAS,
+    "client.quota.callback.class": "quotas are what is set on users and client ids",
     "delete.records.purgatory.purge.interval.requests": _NO_PURGATORY,
     "early.start.listeners": "all listeners start together",
     "eligible.leader.replicas.enable": _ONE_BROKER,
@@ -488,7 +489,6 @@ IGNORED_PREFIXES = {
     "metrics.": _NOTHING_REPORTED,
     "num.replica.": _ONE_BROKER,
     "password.encoder.": _NO_ZOOKEEPER,
-    "quota.": _NO_QUOTAS,
     "remote.": _NO_TIERS,
     "replica.": _ONE_BROKER,
     "replication.quota.": _ONE_BROKER,
@@ -568,6 +568,10 @@ class BrokerConfig:
     auto_create_topics_enable = _Typed[bool]()
     barnabas_brokers = _Typed[int]()
     barnabas_users_file = _Typed[str | None]()
+    quota_window_num = _Typed[int]()
+    quota_window_size_seconds = _Typed[int]()
+    controller_quota_window_num = _Typed[int]()
+    controller_quota_window_size_seconds = _Typed[int]()
     connection_failed_authentication_delay_ms = _Typed[int]()
     sasl_server_max_receive_size = _Typed[int]()
     barnabas_console_port = _Typed[int]()

@@ -35,7 +35,7 @@ from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.group_configs import group_overrides
 from barnabas.broker.group_topics import GroupTopics, short_text
 from barnabas.broker.log_progress import LogProgress
-from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.metadata import ClusterMetadata, QuotaEntity
 from barnabas.broker.outbox import (
     PARKED,
     Answer,
@@ -75,6 +75,7 @@ from barnabas.storage.log_manager import LogManager, sync_one_by_one
 if TYPE_CHECKING:
     from barnabas.broker.error_counts import ErrorCounts
     from barnabas.broker.listeners import ListenerConfig
+    from barnabas.broker.quotas.client_quotas import ClientQuotas
     from barnabas.broker.security.gate import SaslGate
 
 logger = logging.getLogger("barnabas.broker")
@@ -117,6 +118,8 @@ class Broker:
         self._next_ticket = 1
         self._routes: dict[int, Route] = {}
         self.errors: ErrorCounts | None = None  # where somebody wants them counted
+        self.busy_ns: Callable[[], int] = _no_time  # the time that the core works, fed by the rim
+        self.quotas: ClientQuotas | None = None  # where there are any
         self.outbox = Outbox()
         self.work = SlicedWork(self.reply)
         self._amendments: dict[int, Callable[[Any], None]] = {}
@@ -150,6 +153,7 @@ class Broker:
         self.node_producer_ids = NodeProducerIds(self.cluster, self.producer_ids)
         self._begin_coordinators(now_ms, sync)
         self.failover = Failover(self)
+        self._apply_quotas()
 
     def _begin_coordinators(self, now_ms: int, sync: Callable[[list[Syncable]], None]) -> None:
         topics = self.topics
@@ -390,6 +394,8 @@ class Broker:
     def on_closed(self, connection_id: int) -> None:
         """The connection is gone; what it had under way is finished without an answer."""
         connection = self.connections.pop(connection_id, None)
+        if self.quotas is not None:
+            self.quotas.on_closed(connection_id)
         if connection is not None and connection.parked_ticket >= 0:
             self._parked.pop(connection.parked_ticket, None)
             self._amendments.pop(connection.parked_ticket, None)
@@ -424,6 +430,8 @@ class Broker:
         connection.parked_ticket = -1
         self._waiting_fetches.pop(ticket, None)
         if isinstance(response, Encoded):
+            if self.quotas is not None:
+                response = self.quotas.on_encoded(context, response)
             self.answer(context.connection_id, response.pieces)
         else:
             self.answer(context.connection_id, self.encode(context, response))
@@ -489,11 +497,15 @@ class Broker:
             from barnabas.broker.coordinator_edge import at_coordinator
 
             row = at_coordinator(self, api, row)
+        if self.quotas is not None:
+            row = self.quotas.around(api, row)
         self._routes[api.key] = row
         return row
 
     def encode(self, context: RequestContext, response: Message) -> tuple[bytearray]:
         """The whole frame of the response to a request."""
+        if self.quotas is not None:
+            self.quotas.on_response(context, response)
         if self._amendments and (amendment := self._amendments.pop(context.ticket, None)):
             amendment(response)
         if self.errors is not None:
@@ -507,6 +519,22 @@ class Broker:
     def on_identified(self, connection_id: int, principal: str) -> None:
         """A client has shown by a certificate who it is."""
         self.connections[connection_id].principal = principal
+
+    # --- quotas ----------------------------------------------------------------------------------
+
+    def set_client_quotas(self, changes: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Let other quotas hold for some entities, whole."""
+        self.metadata.set_client_quotas(changes)
+        self._apply_quotas()
+
+    def _apply_quotas(self) -> None:
+        """Without quotas of clients requests go their way as if there could be none."""
+        is_wanted = any(entity[0][0] != "ip" for entity in self.metadata.client_quotas)
+        if self.quotas is not None and is_wanted:
+            self.quotas.on_changed()
+        elif is_wanted is not (self.quotas is not None):
+            self._routes.clear()
+            self.quotas = _client_quotas(self) if is_wanted else None
 
     # --- several brokers -------------------------------------------------------------------------
 
@@ -568,6 +596,16 @@ class Broker:
         """Where the leaders are that a client is told of, each once."""
         node_ids = dict.fromkeys(one.leader_id for one in leaders if one.leader_id != NOBODY)
         return [self.endpoint(node_id, context) for node_id in node_ids]
+
+
+def _no_time() -> int:
+    return 0
+
+
+def _client_quotas(broker: Broker) -> ClientQuotas:
+    from barnabas.broker.quotas.client_quotas import ClientQuotas
+
+    return ClientQuotas(broker)
 
 
 def _sasl_gate(broker: Broker) -> SaslGate | None:

@@ -12,7 +12,7 @@ Every request goes this way, in this order:
 | ...parks it; a coordinator's Result answers it, now or later | `to_groups`, `to_transactions` |
 | ...ends the connection of a request that was delayed on one given up | `to_transactions`: guard |
 | ...holds it back while the id's last transaction is ending | `to_transactions`: hold_back |
-| (later: measure it, and throttle its client) | `answer`, after the handler |
+| with client quotas: what it uses is recorded, its client throttled | `quotas/client_quotas.py` |
 | its response is encoded and sent; a parked one's later | `Broker` |
 
 A row names the message and the function by reference, and gives the function what it uses of the
@@ -479,6 +479,26 @@ def _sasl_authenticate(broker: Broker) -> Route:
     return route(SaslAuthenticateRequest, on_sasl_authenticate)
 
 
+def _describe_client_quotas(broker: Broker) -> Route:
+    from barnabas.broker.handlers.client_quotas import on_describe_client_quotas
+    from barnabas.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+
+    return route(
+        DescribeClientQuotasRequest,
+        lambda request, context: on_describe_client_quotas(broker.metadata, request, context),
+    )
+
+
+def _alter_client_quotas(broker: Broker) -> Route:
+    from barnabas.broker.handlers.client_quotas import on_alter_client_quotas
+    from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+
+    return route(
+        AlterClientQuotasRequest,
+        lambda request, context: on_alter_client_quotas(broker, request, context),
+    )
+
+
 def _describe_user_scram_credentials(broker: Broker) -> Route:
     from barnabas.broker.handlers.scram_credentials import on_describe_user_scram_credentials
     from barnabas.protocol.messages.describe_user_scram_credentials import (
@@ -627,6 +647,8 @@ ROUTES: dict[int, Callable[[Broker], Route]] = {
     45: _alter_partition_reassignments,
     46: _list_partition_reassignments,
     47: _offset_delete,
+    48: _describe_client_quotas,
+    49: _alter_client_quotas,
     50: _describe_user_scram_credentials,
     51: _alter_user_scram_credentials,
     55: _describe_quorum,

@@ -118,6 +118,10 @@ class FetchSessions:
         targets = session.targets.values() if session is not None else ()
         return [(target.topic, target.index) for target in targets]
 
+    def forget(self, session_id: int) -> None:
+        """Its client was not told of it."""
+        self._sessions.pop(session_id, None)
+
     def clear(self) -> None:
         """Forget all: their broker went away."""
         self._sessions.clear()

@@ -122,18 +122,20 @@ class Outbox:
     (acks=0), the next may come. admitted: connections whose clients have shown who they are: their
     requests may be as large as any. closes: (connection_id, reason). cleanings: jobs for
     `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`. work: what would hold up
-    everybody; the rim then calls `Broker.on_worked`. deferred: work of the core for which nobody
-    who is answered by `sends` has to wait. `Broker.on_sent` does it once those are sent, and the
-    core does it itself before anything else comes in: nothing that anybody sees tells whether it
-    was deferred.
+    everybody; the rim then calls `Broker.on_worked`. mutes: (connection_id, milliseconds) for which
+    nothing more is read from a connection, counted from now on: its client is above a quota.
+    deferred: work of the core for which nobody who is answered by `sends` has to wait.
+    `Broker.on_sent` does it once those are sent, and the core does it itself before anything else
+    comes in: nothing that anybody sees tells whether it was deferred.
     """
 
-    __slots__ = ("admitted", "cleanings", "closes", "deferred", "flushes", "sends", "work")
+    __slots__ = ("admitted", "cleanings", "closes", "deferred", "flushes", "mutes", "sends", "work")
 
     def __init__(self) -> None:
         self.sends: list[tuple[int, Sequence[Piece]]] = []
         self.closes: list[tuple[int, CloseReason]] = []
         self.admitted: list[int] = []
+        self.mutes: list[tuple[int, int]] = []
         self.flushes: list[FlushJob] = []
         self.cleanings: list[CleanJob] = []
         self.work: list[Work] = []

@@ -35,7 +35,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.cleaning import CleanerProcess
-from barnabas.broker.clocks import steady_ms, wall_ms
+from barnabas.broker.clocks import busy_ns, steady_ms, wall_ms
 from barnabas.broker.core import Broker
 from barnabas.broker.flusher import Flusher
 from barnabas.broker.listeners import UNIX_SCHEME
@@ -214,6 +214,15 @@ class Connection:
             self._buffer.move_to(server.memory)
             self._turns.on_released(self)
             self._turns = server.turns
+
+    def mute(self) -> None:
+        """Hand nothing on until `unmute`."""
+        self.in_flight = True
+
+    def unmute(self) -> None:
+        """Go on with what waits."""
+        self.in_flight = False
+        self.wake()
 
     def hang_up(self, reason: str) -> None:
         self._server.disconnect(self, reason)
@@ -437,6 +446,7 @@ class Server:
         self.broker, self.loop = broker, loop
         self.on_frame: Callable[[int, memoryview, int], None] = broker.on_frame
         self._steady_ms, self._wall_ms = steady_ms, wall_ms
+        broker.busy_ns = busy_ns
         self.max_frame_bytes = broker.config.socket_request_max_bytes
         self.max_other_bytes = broker.config.barnabas_request_max_bytes
         self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
@@ -457,6 +467,8 @@ class Server:
             for (listener, node_id), of_node in zip(places, socks, strict=True)
         ]
         self._connections: dict[int, Connection] = {}
+        self._muted: dict[int, asyncio.TimerHandle] = {}
+        self.throttled_count = 0
         self._next_connection_id = 1
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
@@ -645,6 +657,9 @@ class Server:
             )  # fmt: skip
         connection.close()
         del self._connections[connection.connection_id]
+        muted = self._muted.pop(connection.connection_id, None)
+        if muted is not None:
+            muted.cancel()
         self.broker.on_closed(connection.connection_id)
 
     def _sweep(self) -> None:
@@ -699,6 +714,8 @@ class Server:
                     for connection_id in admitted:
                         if connection_id in connections:
                             connections[connection_id].admit()
+                if outbox.mutes:
+                    self._mute()
                 if outbox.closes:
                     closes, outbox.closes = outbox.closes, []
                     for connection_id, reason in closes:
@@ -725,6 +742,22 @@ class Server:
         finally:
             self._carrying_out = False
         self._set_timer()
+
+    def _mute(self) -> None:
+        """Let clients above a quota wait (KIP-219)."""
+        mutes, self.broker.outbox.mutes = self.broker.outbox.mutes, []
+        for connection_id, throttle_ms in mutes:
+            connection = self._connections.get(connection_id)
+            if connection is not None:
+                self.throttled_count += 1
+                connection.mute()
+                self._muted[connection_id] = self.loop.call_later(
+                    throttle_ms / 1000, self._unmute, connection_id
+                )
+
+    def _unmute(self, connection_id: int) -> None:
+        del self._muted[connection_id]
+        self._connections[connection_id].unmute()
 
     def _do_deferred(self) -> None:
         self.broker.on_sent(self.now_ms())

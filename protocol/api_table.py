@@ -71,6 +71,8 @@ APIS = (
     Api(45, "AlterPartitionReassignments", 0, 1, 0),
     Api(46, "ListPartitionReassignments", 0, 0, 0),
     Api(47, "OffsetDelete", 0, 0, NEVER),
+    Api(48, "DescribeClientQuotas", 0, 1, 1),
+    Api(49, "AlterClientQuotas", 0, 1, 1),
     Api(50, "DescribeUserScramCredentials", 0, 0, 0),
     Api(51, "AlterUserScramCredentials", 0, 0, 0),
     Api(55, "DescribeQuorum", 0, 2, 0),

@@ -31,6 +31,11 @@ class WallClock:
         """Both times of the event that comes."""
         self._ahead_ms, self._now_ms = wall_ms - now_ms, now_ms
 
+    @property
+    def now_ms(self) -> int | None:
+        """The steady time of the event that came last; None: it is not fed."""
+        return self._now_ms
+
     def at(self, now_ms: int) -> int:
         """The wall time of an event of the steady time `now_ms`."""
         return now_ms + self._ahead_ms

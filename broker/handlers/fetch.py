@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.fetch_sessions import FetchSession, FetchTarget, Planned, TopicKey
+from barnabas.broker.fetch_sessions import NO_SESSION, FetchSession, FetchTarget, Planned, TopicKey
 from barnabas.broker.outbox import PARKED, Answer, Encoded
 from barnabas.broker.purgatory import WaitingFetch
 from barnabas.broker.topics import check_leader_epoch
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SESSIONS_SINCE = 7
 DIVERGING_SINCE = 12
+# of an answer in version 11, beside the records: its head, a topic without its name, a partition
+EMPTY_RESPONSE_BYTES, TOPIC_BYTES, PARTITION_BYTES = 18, 6, 42
 
 Fetched = tuple[
     FetchTarget, "FetchedPartition | Log"
@@ -58,6 +60,10 @@ class _Fetch:
             Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
         )
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        if broker.quotas is not None:
+            most_bytes = broker.quotas.most_fetched_bytes(context)
+            if most_bytes is not None:
+                self._max_bytes = min(self._max_bytes, most_bytes)
         self._min_bytes: int = min(request.min_bytes, self._max_bytes)
         self.logs: list[tuple[FetchTarget, Log]]
         self._refused: list[Fetched]
@@ -196,8 +202,15 @@ class _Fetch:
         return urgent or total >= self._min_bytes
 
     def encode(self, fetched: list[Fetched]) -> list[Piece]:
-        """The answer's frame: in a session, of those with news only."""
+        """The answer's frame: in a session, of those with news only; without data for a client
+        above its quota, whose session stays as it is.
+        """
         plan = self._plan
+        if self._broker.quotas is not None:
+            size = self._response_bytes(fetched)
+            throttle_ms = self._broker.quotas.on_fetched(self._context, size)
+            if throttle_ms:
+                return self._throttled(throttle_ms)
         topics: list[tuple[Any, list[FetchedPartition]]] = []
         rows: list[FetchedPartition] = []
         topic: Any = None
@@ -219,6 +232,37 @@ class _Fetch:
             topics,
             session_id=plan.session_id,
             endpoints=self._endpoints(topics),
+        )
+
+    def _response_bytes(self, fetched: list[Fetched]) -> int:
+        """The size of the answer, as far as there are records in it or news of no session."""
+        size = EMPTY_RESPONSE_BYTES
+        topic: Any = None
+        for target, answer in fetched:
+            if isinstance(answer, FetchedPartition):
+                size += PARTITION_BYTES + (0 if answer.records is None else answer.records.size)
+            elif self._plan.incremental:
+                continue
+            else:
+                size += PARTITION_BYTES
+            if target.topic is not topic and target.topic != topic:
+                topic = target.topic
+                size += TOPIC_BYTES + len(topic if isinstance(topic, str) else topic.bytes)
+        return size
+
+    def _throttled(self, throttle_ms: int) -> list[Piece]:
+        """The answer to a client above its quota. The next request begins a session anew where this
+        one did, since an empty answer tells the client nothing of it (KIP-219).
+        """
+        plan = self._plan
+        if plan.session is not None and not plan.incremental:
+            self._broker.sessions_of(self._context).forget(plan.session_id)
+        return encode_fetch(
+            self._context.correlation_id,
+            self._context.api_version,
+            (),
+            session_id=plan.session_id if plan.incremental else NO_SESSION,
+            throttle_time_ms=throttle_ms,
         )
 
     def _endpoints(self, topics: list[tuple[Any, list[FetchedPartition]]]) -> list[Endpoint]:
@@ -306,8 +350,15 @@ def on_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> 
     except KafkaError as error:
         if broker.errors is not None:
             broker.errors.count(context.api_key, error.code)
+        throttle_ms = 0 if broker.quotas is None else broker.quotas.on_answered(context)
         return Encoded(
-            encode_fetch(context.correlation_id, context.api_version, (), error_code=error.code)
+            encode_fetch(
+                context.correlation_id,
+                context.api_version,
+                (),
+                error_code=error.code,
+                throttle_time_ms=throttle_ms,
+            )
         )
     fetch = _Fetch(broker, request, context, plan)
     fetched, total, urgent = fetch.read()

@@ -112,6 +112,9 @@ def _make_missing(
             wanted.append(Topic(name, broker.ids.uuid(), partition_count))
         except KafkaError as error:
             codes[name] = error.code
+    mutations = None if broker.quotas is None else broker.quotas.mutations(context)
+    if mutations is not None:
+        mutations.record(len(wanted) * partition_count)
     if wanted:
         yield from broker.topics.create_topics(wanted, now_ms)
     return _encoded(broker, request, context, codes)

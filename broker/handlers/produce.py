@@ -154,7 +154,7 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
         broker.park(context)
         _answer_when_flushed(broker, produce, context.now_ms)
         return PARKED
-    if produce.failed:
+    if produce.failed or broker.quotas is not None:
         return _encoded(broker, produce)
     return Encoded((encode_produce(context.correlation_id, context.api_version, produce.answers),))
 
@@ -335,8 +335,11 @@ def _answer_when_flushed(broker: Broker, produce: _Produce, now_ms: int) -> None
 
 def _encoded(broker: Broker, produce: _Produce) -> Encoded:
     context, answers = produce.context, produce.answers
+    throttle_ms = 0 if broker.quotas is None else broker.quotas.on_produced(context)
     if not produce.failed or broker.cluster.is_one:
-        return Encoded((encode_produce(context.correlation_id, context.api_version, answers),))
+        return Encoded(
+            (encode_produce(context.correlation_id, context.api_version, answers, throttle_ms),)
+        )
     leaders = [
         partition.current_leader
         for _, partitions in answers
@@ -345,7 +348,7 @@ def _encoded(broker: Broker, produce: _Produce) -> Encoded:
     ]
     endpoints = broker.endpoints_of(leaders, context)
     frame = encode_produce(
-        context.correlation_id, context.api_version, answers, endpoints=endpoints
+        context.correlation_id, context.api_version, answers, throttle_ms, endpoints
     )
     return Encoded((frame,))
 

@@ -38,6 +38,7 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.broker.quotas.client_quotas import Mutations
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -76,6 +77,7 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
     counts = _counts(topic_request.name for topic_request in request.topics)
     total = sum(_requested_count(broker, topic_request) for topic_request in request.topics)
     taken = TakenNames(broker.metadata.topics)
+    mutations = _mutations(broker, context)
     config_rows: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
     rows: list[CreatableTopicResult] = []
     wanted: list[Topic] = []
@@ -99,6 +101,8 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
                 )
             topic = _checked_topic(broker, topic_request, taken)
             broker.topics.check_descriptors(total)
+            if mutations is not None:
+                mutations.record(topic.partition_count)
             taken.add(topic.name)
             if not request.validate_only:
                 wanted.append(topic)
@@ -353,6 +357,7 @@ def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Reques
         wanted = [(name, NO_ID) for name in request.topic_names]
     keys = [_existing_id(broker, name, topic_id) or (name, topic_id) for name, topic_id in wanted]
     counts = _counts(keys)
+    mutations = _mutations(broker, context)
     rows = []
     answered: set[Hashable] = set()
     deletable: list[str] = []
@@ -374,6 +379,8 @@ def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Reques
                     f"{MOST_TOPICS_DELETED_AT_ONCE} at once.",
                 )
             name, topic_id = _checked_for_deletion(broker, name, topic_id, context)
+            if mutations is not None:
+                mutations.record(broker.metadata.topics[name].partition_count)
             deletable.append(name)
         except KafkaError as error:
             code, message = error.code, error.message
@@ -448,11 +455,14 @@ def on_create_partitions(
     INVALID_REQUEST for a topic named twice, POLICY_VIOLATION for too many at once,
     INVALID_TOPIC_EXCEPTION for the broker's own, KAFKA_STORAGE_ERROR where there is no room.
     """
-    return broker.answer_in_slices(context, _create_partitions(broker, request))
+    return broker.answer_in_slices(context, _create_partitions(broker, request, context))
 
 
-def _create_partitions(broker: Broker, request: CreatePartitionsRequest) -> Slices:
+def _create_partitions(
+    broker: Broker, request: CreatePartitionsRequest, context: RequestContext
+) -> Slices:
     now_ms = yield
+    mutations = _mutations(broker, context)
     counts = _counts(topic_request.name for topic_request in request.topics)
     total = sum(_added_count(broker, topic_request) for topic_request in request.topics)
     wanted: dict[str, int] = {}
@@ -470,6 +480,8 @@ def _create_partitions(broker: Broker, request: CreatePartitionsRequest) -> Slic
                     "once.",
                 )
             _check_growth(broker, topic_request, total)
+            if mutations is not None:
+                mutations.record(_added_count(broker, topic_request))
             if not request.validate_only:
                 _assign_growth(broker, topic_request)
                 wanted[topic_request.name] = topic_request.count
@@ -532,6 +544,11 @@ def _assign_growth(broker: Broker, topic_request: CreatePartitionsTopic) -> None
     present = [one.replicas for one in broker.cluster.leaderships(name)]
     added = [tuple(one.broker_ids) for one in topic_request.assignments]
     broker.metadata.set_topic_replicas(name, (*present, *added))
+
+
+def _mutations(broker: Broker, context: RequestContext) -> Mutations | None:
+    """Where each change is recorded; None: no quota bounds them."""
+    return None if broker.quotas is None else broker.quotas.mutations(context)
 
 
 def _counts(keys: Iterable[Key]) -> dict[Key, int]:

@@ -53,6 +53,7 @@ class _Broker(NamedTuple):
     traffic: Traffic
     connection_count: int
     connections_opened: int
+    throttled_count: int
     waiting_fetches: int
     request_memory_bytes: int
     longest_stall_ns: int
@@ -118,6 +119,7 @@ class Collector:
             traffic,
             connection_count,
             server.connections_opened,
+            server.throttled_count,
             broker.purgatory.waiting_count,
             server.request_memory_bytes,
             server.selector.longest_stall_ns(),
@@ -158,6 +160,7 @@ class Collector:
         out.add(table.FETCHES_WAITING, seen.waiting_fetches)
         out.add(table.CONNECTIONS, seen.connection_count)
         out.add(table.CONNECTIONS_OPENED, seen.connections_opened)
+        out.add(table.THROTTLED, seen.throttled_count)
         out.add(table.RECEIVED, seen.traffic.received)
         out.add(table.SENT, seen.traffic.sent)
         out.add(table.REQUEST_MEMORY, seen.request_memory_bytes)

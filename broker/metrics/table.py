@@ -53,6 +53,7 @@ ERRORS = Metric("barnabas_errors_total", _C, "Errors in answers, each partition'
 FETCHES_WAITING = Metric("barnabas_waiting_fetches", _G, "Fetches that wait for data.")
 CONNECTIONS = Metric("barnabas_connections", _G, "Connections that are open.")
 CONNECTIONS_OPENED = Metric("barnabas_connections_opened_total", _C, "Connections that were accepted since the start.")
+THROTTLED = Metric("barnabas_throttled_requests_total", _C, "Requests whose clients were above a quota and had to wait.")
 RECEIVED = Metric("barnabas_received_bytes_total", _C, "Bytes received from clients, as the system counts them (on Linux).")
 SENT = Metric("barnabas_sent_bytes_total", _C, "Bytes sent to clients, without what had to be repeated (on Linux).")
 REQUEST_MEMORY = Metric("barnabas_request_memory_bytes", _G, "What requests hold that have not come whole, or are checked by the worker; queued.max.request.bytes bounds it.")

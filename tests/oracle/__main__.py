@@ -75,6 +75,7 @@ RUNS = (
         folder="more",
     ),
     Run("Apache Kafka 3.9, who clients are", ("authentication",), SASL, folder="more"),
+    Run("Apache Kafka 3.9, quotas", ("quotas",), SASL, folder="more"),
 )
 
 

@@ -904,3 +904,47 @@ def test_nothing_reaches_the_broker_when_its_logs_are_closed(rim: Rim) -> None:
     rim.server._hear_first()
     rim.run(20)
     assert not heard and job not in rim.broker.flushed and (0, b"tick") not in rim.broker.frames
+
+
+def test_a_client_above_its_quota_is_answered_and_then_not_heard(rim: Rim) -> None:
+    """What it sends meanwhile waits; the answer does not."""
+
+    def throttle(connection: int, frame: bytes) -> None:
+        rim.broker.echo(connection, frame)
+        if frame == b"much":
+            rim.broker.outbox.mutes.append((connection, 2000))
+
+    rim.restart()
+    rim.broker.answer = throttle
+    client, other = rim.client(1), rim.client(2)
+    client.sendall(framed(b"much") + framed(b"more"))
+    other.sendall(framed(b"less"))
+    assert rim.receive(client, 6) == b"<much>"
+    assert rim.receive(other, 6) == b"<less>"
+    client.sendall(framed(b"yet more"))
+    rim.pass_time(1_800, step_ms=200)
+    assert (1, b"more") not in rim.broker.frames
+    rim.pass_time(400, step_ms=200)
+    assert rim.receive(client, 16) == b"<more><yet more>"
+    assert rim.server.throttled_count == 1
+
+
+@pytest.mark.parametrize("by", ["broker", "client"])
+def test_a_connection_may_end_while_its_client_waits(rim: Rim, by: str) -> None:
+    def throttle(connection: int, frame: bytes) -> None:
+        rim.broker.echo(connection, frame)
+        rim.broker.outbox.mutes.append((connection, 2000))
+
+    rim.restart()
+    rim.broker.answer = throttle
+    client = rim.client()
+    client.sendall(framed(b"a"))
+    assert rim.receive(client, 3) == b"<a>"
+    if by == "client":
+        client.close()
+    else:
+        rim.broker.outbox.closes.append((1, "it has to"))
+        rim.server.carry_out()
+    rim.pass_time(3_000, step_ms=200)
+    assert rim.broker.gone == [1]
+    assert rim.server._muted == {}

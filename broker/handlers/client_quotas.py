@@ -1,0 +1,148 @@
+"""DescribeClientQuotas and AlterClientQuotas (KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker.metadata import QuotaEntity
+from barnabas.broker.quotas.entities import CLIENT_ID, IP, USER, check_entity, check_quota
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages import alter_client_quotas as altering
+from barnabas.protocol.messages import describe_client_quotas as describing
+from barnabas.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntryData,
+)
+from barnabas.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+    from barnabas.broker.metadata import ClusterMetadata
+
+EXACT, DEFAULT, ANY = 0, 1, 2
+
+
+def on_describe_client_quotas(
+    metadata: ClusterMetadata, request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
+    """The quotas of entities that have all components; strict: and no others.
+
+    Errors: UNSUPPORTED_VERSION for a type that is not known, INVALID_REQUEST for other components
+    that cannot be.
+    """
+    try:
+        _check_components(request.components)
+    except KafkaError as error:
+        return DescribeClientQuotasResponse(
+            error_code=error.code, error_message=error.message, entries=None
+        )
+    entries = [
+        describing.EntryData(
+            [describing.EntityData(*pair) for pair in entity],
+            [describing.ValueData(key, value) for key, value in sorted(quotas.items())],
+        )
+        for entity, quotas in metadata.client_quotas.items()
+        if _matches(dict(entity), request.components, strict=request.strict)
+    ]
+    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+
+
+def _check_components(components: Sequence[ComponentData]) -> None:
+    types = [component.entity_type for component in components]
+    for component in components:
+        entity_type, match_type = component.entity_type, component.match_type
+        if not entity_type:
+            raise KafkaError(Code.INVALID_REQUEST, "A component has an empty type.")
+        if entity_type not in (USER, CLIENT_ID, IP):
+            raise KafkaError(
+                Code.UNSUPPORTED_VERSION,
+                f"There are no quotas for '{entity_type}': ask for user, client-id or ip.",
+            )
+        if match_type not in (EXACT, DEFAULT, ANY):
+            raise KafkaError(Code.INVALID_REQUEST, f"There is no way to match {match_type}.")
+        if (match_type == EXACT) is (component.match is None):
+            raise KafkaError(
+                Code.INVALID_REQUEST,
+                f"Of the {entity_type} a name is to be given where it is matched exactly, and not "
+                "else.",
+            )
+    if len(set(types)) < len(types):
+        raise KafkaError(Code.INVALID_REQUEST, "A type is named twice: name it once.")
+    if IP in types and len(types) > 1:
+        raise KafkaError(Code.INVALID_REQUEST, "An ip is an entity by itself: ask for it alone.")
+
+
+def _matches(
+    entity: Mapping[str, str | None], components: Sequence[ComponentData], *, strict: bool
+) -> bool:
+    for component in components:
+        if component.entity_type not in entity:
+            return False
+        name = entity[component.entity_type]
+        if component.match_type != ANY and name != component.match:
+            return False
+    return not strict or len(entity) == len(components)
+
+
+def on_alter_client_quotas(
+    broker: Broker, request: AlterClientQuotasRequest, context: RequestContext
+) -> AlterClientQuotasResponse:
+    """Set and remove quotas, or only say whether they could be set.
+
+    Errors, by entity: INVALID_REQUEST for an entity that cannot be, a key or a value that it
+    cannot have (then nothing of it is changed), a key that is named twice, or an entity that is:
+    its first entry holds.
+    """
+    present = broker.metadata.client_quotas
+    answers: dict[QuotaEntity, KafkaError | None] = {}
+    changes: dict[QuotaEntity, Mapping[str, float]] = {}
+    for entry in request.entries:
+        names = {part.entity_type: part.entity_name for part in entry.entity}
+        entity = tuple(sorted(names.items()))
+        try:
+            if entity in answers:
+                raise KafkaError(Code.INVALID_REQUEST, "The entity is named twice: name it once.")
+            quotas = _changed(names, present.get(entity, {}), entry.ops)
+            answers[entity] = None
+            if quotas != present.get(entity, {}):
+                changes[entity] = quotas
+        except KafkaError as error:
+            answers[entity] = error
+    if changes and not request.validate_only:
+        broker.set_client_quotas(changes)
+    return AlterClientQuotasResponse(
+        entries=[
+            AlterClientQuotasResponseEntryData(
+                Code.NONE if error is None else error.code,
+                None if error is None else error.message,
+                [altering.EntityData(*pair) for pair in entity],
+            )
+            for entity, error in answers.items()
+        ]
+    )
+
+
+def _changed(
+    entity: Mapping[str, str | None],
+    quotas: Mapping[str, float],
+    operations: Sequence[altering.OpData],
+) -> dict[str, float]:
+    """What is to hold for an entity. Raises: KafkaError."""
+    check_entity(entity)
+    changed = dict(quotas)
+    if len({operation.key for operation in operations}) < len(operations):
+        raise KafkaError(Code.INVALID_REQUEST, "A key is named twice: name it once.")
+    for operation in operations:
+        if operation.remove:
+            changed.pop(operation.key, None)
+        else:
+            check_quota(entity, operation.key, operation.value)
+            changed[operation.key] = operation.value
+    return changed

@@ -1,0 +1,140 @@
+"""Whom quotas are for, what may be set on them, and which of them holds (KIP-546, KIP-55).
+
+    key                          for                  value
+    producer_byte_rate           users, client ids    bytes a second, whole
+    consumer_byte_rate           users, client ids    bytes a second, whole
+    request_percentage           users, client ids    percent of the time of the broker's thread
+    controller_mutation_rate     users, client ids    partitions made or deleted a second
+    connection_creation_rate     addresses            connections a second, whole
+
+Of several that are for a client, the first of PRECEDENCE that has the key holds. Who share what it
+gives: those of its user, its client id, or both, as far as the entity names these (or their
+default).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from barnabas.broker.metadata import QuotaEntity
+from barnabas.protocol.errors import Code, KafkaError
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
+REQUEST_PERCENTAGE = "request_percentage"
+CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+CONNECTION_CREATION_RATE = "connection_creation_rate"
+LONGEST_WHOLE_ERROR = 1e-6  # by which a whole number may be off
+_HIGHEST_OF_CLIENTS: dict[str, float] = {
+    PRODUCER_BYTE_RATE: 2**63 - 1,
+    CONSUMER_BYTE_RATE: 2**63 - 1,
+    REQUEST_PERCENTAGE: math.inf,
+    CONTROLLER_MUTATION_RATE: math.inf,
+}
+_HIGHEST_OF_ADDRESSES: dict[str, float] = {CONNECTION_CREATION_RATE: 2**31 - 1}
+KEYS = (*_HIGHEST_OF_CLIENTS, *_HIGHEST_OF_ADDRESSES)
+_NAMED, _DEFAULT, _ANY = "named", "default", "any"
+PRECEDENCE = (
+    # user    client id
+    (_NAMED, _NAMED),
+    (_NAMED, _DEFAULT),
+    (_NAMED, _ANY),
+    (_DEFAULT, _NAMED),
+    (_DEFAULT, _DEFAULT),
+    (_DEFAULT, _ANY),
+    (_ANY, _NAMED),
+    (_ANY, _DEFAULT),
+)
+
+
+class Limit(NamedTuple):
+    """What holds for a client, and who share it: those of that user and that client id, "" where
+    these do not matter.
+    """
+
+    value: float
+    user: str
+    client_id: str
+
+
+def check_entity(entity: Mapping[str, str | None]) -> None:
+    """Raises: KafkaError INVALID_REQUEST where there can be no such entity."""
+    if not entity:
+        raise KafkaError(Code.INVALID_REQUEST, "No entity is named: give a user, client-id or ip.")
+    for entity_type, name in entity.items():
+        if entity_type not in (USER, CLIENT_ID, IP):
+            raise KafkaError(
+                Code.INVALID_REQUEST,
+                f"There are no quotas for '{entity_type}': name a user, a client-id or an ip.",
+            )
+        if name == "":
+            raise KafkaError(Code.INVALID_REQUEST, f"The {entity_type} has an empty name.")
+    if IP in entity and len(entity) > 1:
+        raise KafkaError(
+            Code.INVALID_REQUEST, "An ip is an entity by itself: give it no user and no client-id."
+        )
+    if entity.get(IP) is not None and not is_address(entity[IP] or ""):
+        raise KafkaError(Code.INVALID_REQUEST, f"'{entity[IP]}' is no IP address.")
+
+
+def is_address(text: str) -> bool:
+    """Whether it is an address of IPv4 or IPv6."""
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_quota(entity: Mapping[str, str | None], key: str, value: float) -> None:
+    """Raises: KafkaError INVALID_REQUEST where that may not be set on that entity.
+
+    NaN may, as with Apache Kafka; it bounds nothing.
+    """
+    bounds = _HIGHEST_OF_ADDRESSES if IP in entity else _HIGHEST_OF_CLIENTS
+    highest = bounds.get(key)
+    if highest is None:
+        raise KafkaError(
+            Code.INVALID_REQUEST,
+            f"'{key}' cannot be set on {' and '.join(entity)}: there is {', '.join(bounds)}.",
+        )
+    if value <= 0:
+        raise KafkaError(Code.INVALID_REQUEST, f"{key}={value}: it must be above 0.")
+    if math.isnan(value) or highest == math.inf:
+        return
+    if value > highest:
+        raise KafkaError(Code.INVALID_REQUEST, f"{key}={value}: it is {highest} at most.")
+    if abs(int(value + LONGEST_WHOLE_ERROR) - value) > LONGEST_WHOLE_ERROR:
+        raise KafkaError(Code.INVALID_REQUEST, f"{key}={value}: it must be a whole number.")
+
+
+def limit_of_client(
+    quotas: Mapping[QuotaEntity, Mapping[str, float]], key: str, user: str, client_id: str
+) -> Limit | None:
+    """What holds for a client of that user; None: nothing does."""
+    for of_user, of_client_id in PRECEDENCE:
+        entity: QuotaEntity = ()
+        if of_client_id != _ANY:
+            entity += ((CLIENT_ID, client_id if of_client_id == _NAMED else None),)
+        if of_user != _ANY:
+            entity += ((USER, user if of_user == _NAMED else None),)
+        value = quotas.get(entity, {}).get(key)
+        if value is not None:
+            sharers = "" if of_user == _ANY else user, "" if of_client_id == _ANY else client_id
+            return Limit(value, *sharers) if math.isfinite(value) else None
+    return None
+
+
+def limit_of_address(
+    quotas: Mapping[QuotaEntity, Mapping[str, float]], address: str
+) -> float | None:
+    """How many connections a second may come from there; None: any number."""
+    for name in (address, None):
+        value = quotas.get(((IP, name),), {}).get(CONNECTION_CREATION_RATE)
+        if value is not None:
+            return value if math.isfinite(value) else None
+    return None

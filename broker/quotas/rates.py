@@ -1,0 +1,138 @@
+"""How much somebody has used of late, and how long he has to wait for it.
+
+    what                    measured by   waits for                                       at most
+    bytes in and out        Rate          (rate - limit) / limit of the time measured
+    percent of the broker   Rate          the same                                        a window
+    new connections         Rate          the same                                        a window
+    changes of topics       TokenBucket   what the bucket lacks, at the rate of the limit
+
+Nothing here has a clock: `now_ms` is steady and never falls. Source: KIP-13 (rates), KIP-599
+(buckets); how windows are counted is as Apache Kafka 3.9 does it, with whose answers
+tests/unit/test_broker_quotas_rates.py compares.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+MOST_MS = 2**31 - 1  # what a throttle time can tell
+
+
+class Windows(NamedTuple):
+    """Over how many windows of which length it is measured."""
+
+    number: int
+    size_ms: int
+
+
+class _Sample:
+    """What was used in one window. last_ms: when something was, the last time."""
+
+    __slots__ = ("last_ms", "start_ms", "total")
+
+    def __init__(self, now_ms: int) -> None:
+        self.reset(now_ms)
+
+    def reset(self, now_ms: int) -> None:
+        self.start_ms = self.last_ms = now_ms
+        self.total = 0.0
+
+
+class Rate:
+    """What was used in the last windows, a second.
+
+    A window begins with the first use after the end of the one before it. The rate is taken over
+    the time since the oldest began, but over all but one of the windows' lengths at least: the
+    first second does not count as if it were all.
+    """
+
+    __slots__ = ("_current", "_samples", "_windows")
+
+    def __init__(self, windows: Windows, now_ms: int) -> None:
+        self._windows = windows
+        self._samples = [_Sample(now_ms)]
+        self._current = 0
+
+    def record(self, amount: float, now_ms: int) -> None:
+        """That much was used; a negative amount takes back what was recorded just before."""
+        sample = self._samples[self._current]
+        if now_ms - sample.start_ms >= self._windows.size_ms:
+            sample = self._next_sample(now_ms)
+        sample.total += amount
+        sample.last_ms = now_ms
+
+    def _next_sample(self, now_ms: int) -> _Sample:
+        """The next of a ring, which has room for one window that is not obsolete as a whole."""
+        self._current = (self._current + 1) % (self._windows.number + 1)
+        if self._current == len(self._samples):
+            self._samples.append(_Sample(now_ms))
+        else:
+            self._samples[self._current].reset(now_ms)
+        return self._samples[self._current]
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """How long whoever used it has to wait, until the rate is at the limit; 0: he need not."""
+        number, size_ms = self._windows
+        total = 0.0
+        oldest_ms = now_ms
+        for sample in self._samples:
+            if now_ms - sample.last_ms >= number * size_ms:
+                sample.reset(now_ms)
+            total += sample.total
+            oldest_ms = min(oldest_ms, sample.start_ms)
+        elapsed_ms = now_ms - oldest_ms
+        elapsed_ms += max(0, number - 1 - elapsed_ms // size_ms) * size_ms
+        elapsed_ms = max(elapsed_ms, 1)
+        rate = total * 1000 / elapsed_ms
+        return _whole_ms((rate - limit) / limit * elapsed_ms) if rate > limit else 0
+
+    def is_obsolete(self, now_ms: int) -> bool:
+        """Whether nothing was used in all windows: another one would tell the same."""
+        number, size_ms = self._windows
+        return all(now_ms - sample.last_ms >= number * size_ms for sample in self._samples)
+
+
+class TokenBucket:
+    """What may be used at once: the bucket is filled at the rate of the limit, up to what all
+    windows give, and may be overdrawn once.
+    """
+
+    __slots__ = ("_last_ms", "_limit", "_tokens", "_windows")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._tokens = self._limit = 0.0
+        self._last_ms: int | None = None
+
+    def _most(self) -> float:
+        return self._limit * self._windows.number * self._windows.size_ms / 1000
+
+    def _fill(self, limit: float, now_ms: int) -> None:
+        self._limit = limit
+        if self._last_ms is None:
+            self._tokens = self._most()
+        else:
+            self._tokens = min(self._most(), self._tokens + (now_ms - self._last_ms) * limit / 1000)
+        self._last_ms = now_ms
+
+    def record(self, tokens: float, limit: float, now_ms: int) -> None:
+        """That many were used."""
+        self._fill(limit, now_ms)
+        self._tokens -= tokens
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """How long it takes until the bucket is no longer overdrawn; 0: it is not."""
+        self._fill(limit, now_ms)
+        return _whole_ms(-self._tokens / limit * 1000) if self._tokens < 0 else 0
+
+    def is_obsolete(self, now_ms: int) -> bool:
+        """Whether the bucket is full by now."""
+        if self._last_ms is None:
+            return True
+        filled = (now_ms - self._last_ms) * self._limit / 1000
+        return self._tokens + filled >= self._most()
+
+
+def _whole_ms(time_ms: float) -> int:
+    return min(MOST_MS, math.floor(time_ms + 0.5)) if time_ms < MOST_MS else MOST_MS

@@ -1,0 +1,183 @@
+"""DescribeClientQuotas and AlterClientQuotas; codes are those that Apache Kafka 3.9 answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.admin_host import AdminHost
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from barnabas.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
+
+PRODUCE, FETCH, REQUESTS = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
+CONNECTIONS = "connection_creation_rate"
+EXACT, DEFAULT, ANY = 0, 1, 2
+Entity = tuple[tuple[str, str | None], ...]
+U, C, UC = (("user", "u"),), (("client-id", "c"),), (("client-id", "c"), ("user", "u"))
+USERS, IP = (("user", None),), (("ip", "192.0.2.1"),)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[AdminHost]:
+    host = AdminHost(tmp_path)
+    yield host
+    host.close()
+
+
+def quota(entity: Entity, *operations: tuple[str, float | None]) -> EntryData:
+    return EntryData(
+        [EntityData(*pair) for pair in entity],
+        [OpData(key, value or 0.0, value is None) for key, value in operations],
+    )
+
+
+def alter(host: AdminHost, *entries: EntryData, validate_only: bool = False) -> list[Any]:
+    request = AlterClientQuotasRequest(list(entries), validate_only)
+    answer = host.call(request, 1)
+    return [
+        (tuple((one.entity_type, one.entity_name) for one in row.entity), row.error_code)
+        for row in answer.entries
+    ]
+
+
+def described(
+    host: AdminHost,
+    *components: tuple[str, int, str | None],
+    strict: bool = False,
+    version: int = 1,
+) -> Any:
+    request = DescribeClientQuotasRequest([ComponentData(*one) for one in components], strict)
+    answer = host.call(request, version)
+    if answer.error_code:
+        assert answer.entries is None and answer.error_message
+        return Code(answer.error_code)
+    return {
+        tuple((one.entity_type, one.entity_name) for one in row.entity): {
+            value.key: value.value for value in row.values
+        }
+        for row in answer.entries
+    }
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_quotas_are_set_found_changed_and_removed(host: AdminHost, version: int) -> None:
+    assert alter(
+        host, quota(U, (PRODUCE, 1000.0), (FETCH, 5.0)), quota(UC, (REQUESTS, 0.5)),
+        quota(USERS, (PRODUCE, 7.0)), quota(IP, (CONNECTIONS, 3.0)),
+    ) == [(U, 0), (UC, 0), (USERS, 0), (IP, 0)]  # fmt: skip
+    held = {
+        U: {PRODUCE: 1000.0, FETCH: 5.0},
+        UC: {REQUESTS: 0.5},
+        USERS: {PRODUCE: 7.0},
+        IP: {CONNECTIONS: 3.0},
+    }
+    assert described(host, version=version) == held
+    alter(host, quota(U, (PRODUCE, 1.0), (FETCH, None)), quota(USERS, (PRODUCE, None)))
+    del held[USERS]
+    held[U] = {PRODUCE: 1.0}
+    assert described(host, version=version) == held
+    host.restart()
+    assert described(host, version=version) == held
+    assert host.broker.quotas is not None
+
+
+def test_what_a_filter_finds(host: AdminHost) -> None:
+    for entity in (U, C, UC, USERS):
+        alter(host, quota(entity, (PRODUCE, 1.0)))
+    found = lambda *components, **more: set(described(host, *components, **more))  # noqa: E731
+    assert found(strict=True) == set()
+    assert found(("user", EXACT, "u")) == {U, UC}
+    assert found(("user", EXACT, "u"), strict=True) == {U}
+    assert found(("user", DEFAULT, None)) == {USERS}
+    assert found(("user", ANY, None)) == {U, UC, USERS}
+    assert found(("user", ANY, None), ("client-id", EXACT, "c")) == {UC}
+    assert found(("user", EXACT, "<default>")) == set()
+    assert found(("user", EXACT, "")) == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "components"),
+    [
+        (Code.UNSUPPORTED_VERSION, [("group", EXACT, "x")]),
+        (Code.INVALID_REQUEST, [("", EXACT, "x")]),
+        (Code.INVALID_REQUEST, [("user", EXACT, "x"), ("user", ANY, None)]),
+        (Code.INVALID_REQUEST, [("user", EXACT, None)]),
+        (Code.INVALID_REQUEST, [("user", DEFAULT, "x")]),
+        (Code.INVALID_REQUEST, [("user", ANY, "x")]),
+        (Code.INVALID_REQUEST, [("user", 7, None)]),
+        (Code.INVALID_REQUEST, [("ip", ANY, None), ("user", ANY, None)]),
+    ],
+)
+def test_filters_that_cannot_be(
+    host: AdminHost, code: Code, components: list[tuple[str, int, str | None]]
+) -> None:
+    assert described(host, *components) is code
+
+
+@pytest.mark.parametrize(
+    ("entity", "key", "value"),
+    [
+        *((C, PRODUCE, value) for value in (0.0, -1.0, 0.5, 1e19, math.inf)),
+        *((C, REQUESTS, value) for value in (0.0, -1.0)),
+        *((IP, CONNECTIONS, value) for value in (0.0, 0.1, 1e12)),
+        (C, "no_such_rate", 1.0),
+        (C, CONNECTIONS, 1.0),
+        (IP, PRODUCE, 1.0),
+        ((), PRODUCE, 1.0),
+        ((("group", "g"),), PRODUCE, 1.0),
+        ((("", "g"),), PRODUCE, 1.0),
+        ((("client-id", ""),), PRODUCE, 1.0),
+        ((*IP, *U), CONNECTIONS, 1.0),
+        ((("ip", "no.such.host.invalid"),), CONNECTIONS, 1.0),
+    ],
+)
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_quotas_that_cannot_be(
+    host: AdminHost, entity: Entity, key: str, value: float, *, validate_only: bool
+) -> None:
+    entry = quota(entity, (key, value))
+    ((_, code),) = alter(host, entry, validate_only=validate_only)
+    assert code == Code.INVALID_REQUEST
+    assert described(host) == {}
+
+
+def test_quotas_that_can_be(host: AdminHost) -> None:
+    for value in (1.0000001, 1e15, math.nan):
+        assert alter(host, quota(C, (PRODUCE, value))) == [(C, Code.NONE)]
+    for value in (1e-9, 1e9, math.nan):
+        assert alter(host, quota(C, (REQUESTS, value))) == [(C, Code.NONE)]
+    assert alter(host, quota(C, ("no_such_rate", None))) == [(C, Code.NONE)]
+    assert alter(host, quota(C)) == [(C, Code.NONE)]
+    assert alter(host, quota((("ip", "2001:db8::1"),), (CONNECTIONS, 1.0)))[0][1] == Code.NONE
+
+
+def test_one_mistake_spoils_its_entity_alone(host: AdminHost) -> None:
+    bad = quota(C, (FETCH, 1.0), (PRODUCE, -1.0))
+    assert alter(host, bad, quota(U, (PRODUCE, 1.0))) == [(C, Code.INVALID_REQUEST), (U, 0)]
+    assert alter(host, quota(C, (FETCH, 1.0), (FETCH, None))) == [(C, Code.INVALID_REQUEST)]
+    assert described(host) == {U: {PRODUCE: 1.0}}
+
+
+def test_of_an_entity_that_is_named_twice_the_first_holds(host: AdminHost) -> None:
+    twice = quota(C, (PRODUCE, 3.0)), quota(C, (FETCH, 4.0))
+    assert alter(host, *twice) == [(C, Code.INVALID_REQUEST)]
+    assert described(host) == {C: {PRODUCE: 3.0}}
+
+
+def test_nothing_is_changed_only_to_validate(host: AdminHost) -> None:
+    assert alter(host, quota(U, (PRODUCE, 1.0)), validate_only=True) == [(U, Code.NONE)]
+    assert described(host) == {}
+    assert host.broker.quotas is None

@@ -1,0 +1,297 @@
+"""What meets clients above their quotas, on a real core: the answers' throttle times, and for how
+long the rim is to read nothing from them. Numbers are those of Apache Kafka 3.9's formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.admin_host import NOW_MS, creatable
+from helpers.core_host import CoreHost, fetch, produce
+from helpers.our_messages import request_frame
+
+from barnabas.broker.metadata import QuotaEntity
+from barnabas.broker.quotas.client_quotas import FEWEST_KEPT, ClientQuotas
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from barnabas.protocol.messages.create_topics import CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+
+CLIENT, OTHER_CLIENT = (("client-id", "tests"),), (("client-id", "other"),)
+ALL_USERS: QuotaEntity = (("user", None),)
+VALUE = b"x" * 12_000
+RECORD_BYTES = 70  # of a batch of one record, beside its value: a little more
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[CoreHost]:
+    host = CoreHost(tmp_path)
+    host.create("t")
+    host.connect(1)
+    yield host
+    host.close()
+
+
+def put(host: CoreHost, entity: QuotaEntity = CLIENT, **quotas: float) -> ClientQuotas | None:
+    host.broker.set_client_quotas({entity: quotas})
+    return host.broker.quotas
+
+
+def mutes(host: CoreHost) -> list[tuple[int, int]]:
+    muted, host.broker.outbox.mutes = host.broker.outbox.mutes, []
+    return muted
+
+
+def call(host: CoreHost, request: Message, version: int) -> Any:
+    """The answer to a request that may be answered in slices."""
+    before = len(host.answers[1])
+    host.ask(1, request, version)
+    while len(host.answers[1]) == before:
+        host.tick(0)
+    return host.answers[1][-1]
+
+
+def metadata(*names: str) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+
+
+def size_of(request: Message, version: int) -> int:
+    return len(request_frame(request, version, 1))
+
+
+# --- Produce ------------------------------------------------------------------------------------
+
+
+def test_a_produce_above_its_quota_is_done_and_waits(host: CoreHost) -> None:
+    put(host, producer_byte_rate=1000.0)
+    request = produce("t", VALUE)
+    answer = host.call(1, request, 9)
+    # the bytes of the frame are spread over ten windows' time, the last one having just begun
+    throttle_ms = size_of(request, 9) - 10_000
+    assert answer.throttle_time_ms == throttle_ms > 2000
+    assert answer.responses[0].partition_responses[0].error_code == Code.NONE
+    assert mutes(host) == [(1, throttle_ms)]
+    log = host.broker.topics.partition("t", 0)
+    assert log is not None and log.log_end_offset == 1
+
+
+def test_a_produce_without_an_answer_waits_as_long(host: CoreHost) -> None:
+    put(host, producer_byte_rate=1000.0)
+    request = produce("t", VALUE, acks=0)
+    host.ask(1, request, 9)
+    assert host.answers[1] == [None]
+    assert mutes(host) == [(1, size_of(request, 9) - 10_000)]
+
+
+def test_a_produce_that_waits_for_the_disk_is_told_the_time_of_its_answer(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path, log_flush_interval_messages="1")
+    host.create("t")
+    host.connect(1)
+    put(host, producer_byte_rate=1000.0)
+    request = produce("t", VALUE)
+    host.ask(1, request, 9)
+    assert mutes(host) == []
+    host.tick(500)
+    host.flush()
+    (answer,) = host.answers[1]
+    assert answer.throttle_time_ms == size_of(request, 9) - 10_500
+    assert mutes(host) == [(1, answer.throttle_time_ms)]
+    host.close()
+
+
+def test_a_produce_below_its_quota_does_not_wait(host: CoreHost) -> None:
+    put(host, producer_byte_rate=2000.0)
+    assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
+    assert mutes(host) == []
+    # now there is another: what was used before counts
+    put(host, producer_byte_rate=1000.0)
+    assert host.call(1, produce("t"), 9).throttle_time_ms > 2000
+    put(host)
+    assert host.broker.quotas is None
+    assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
+
+
+# --- Fetch --------------------------------------------------------------------------------------
+
+
+def fetched(host: CoreHost, **more: Any) -> tuple[int, int]:
+    """(throttle time, bytes of records)."""
+    answer = host.call(1, fetch({"t": {0: 0}}, **more), 11)
+    records = [part.records or b"" for topic in answer.responses for part in topic.partitions]
+    return answer.throttle_time_ms, sum(map(len, records))
+
+
+def test_a_fetch_above_its_quota_gets_nothing(host: CoreHost) -> None:
+    """Numbers as recorded from Apache Kafka: 10,076 bytes of which 76 are no records, here 67 with
+    a name of one letter.
+    """
+    for _ in range(3):
+        host.call(1, produce("t", b"x" * 9_900), 9)
+    put(host, consumer_byte_rate=1000.0)
+    throttle_ms, size = fetched(host)
+    assert (throttle_ms, size) == (67, 0)
+    assert mutes(host) == [(1, 67)]
+    host.tick(207)
+    assert fetched(host) == (0, 10_000)
+    host.tick(143)
+    throttle_ms, size = fetched(host)
+    assert (throttle_ms, size) == (2 * 10_067 - 10_350, 0)
+    assert len(host.broker.fetch_sessions) == 0
+
+
+def test_a_session_stays_as_it_is_while_its_client_waits(host: CoreHost) -> None:
+    put(host, consumer_byte_rate=1000.0)
+    begun = host.call(1, fetch({"t": {0: 0}}, session=(0, 0)), 11)
+    assert begun.throttle_time_ms == 0 and begun.session_id
+    host.call(1, produce("t", VALUE), 9)
+    waits = host.call(1, fetch({}, session=(begun.session_id, 1)), 11)
+    assert waits.throttle_time_ms > 2000
+    assert (waits.session_id, waits.responses) == (begun.session_id, [])
+    host.tick(20_000)
+    put(host, consumer_byte_rate=1e9)
+    given = host.call(1, fetch({}, session=(begun.session_id, 2)), 11)
+    assert len(given.responses[0].partitions[0].records) > len(VALUE)
+    assert given.responses[0].partitions[0].high_watermark == 1
+
+
+def test_a_session_that_would_begin_does_not(host: CoreHost) -> None:
+    host.call(1, produce("t", VALUE), 9)
+    put(host, consumer_byte_rate=1000.0)
+    answer = host.call(1, fetch({"t": {0: 0}}, session=(0, 0)), 11)
+    assert answer.throttle_time_ms > 2000
+    assert (answer.session_id, len(host.broker.fetch_sessions)) == (0, 0)
+
+
+# --- the time of the core -----------------------------------------------------------------------
+
+
+class Work:
+    """A clock of the core's work: each look at it takes a millisecond."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        self.ns += 1_000_000
+        return self.ns
+
+
+def test_a_client_above_its_percentage_waits_a_window_at_most(host: CoreHost) -> None:
+    host.broker.busy_ns = Work()
+    put(host, request_percentage=0.01)
+    # a millisecond in ten seconds is a hundredth of a percent: just the quota
+    assert host.call(1, metadata("t"), 12).throttle_time_ms == 0
+    assert host.call(1, metadata("t"), 12).throttle_time_ms == 1000
+    assert host.call(1, produce("t"), 9).throttle_time_ms == 1000
+    assert fetched(host) == (1000, 0)
+    assert mutes(host) == [(1, 1000)] * 3
+    markers = WriteTxnMarkersRequest(markers=[])
+    host.ask(1, markers, 1)
+    assert mutes(host) == []
+
+
+# --- changes of topics --------------------------------------------------------------------------
+
+
+def created(host: CoreHost, name: str, partitions: int, version: int, **more: bool) -> Any:
+    request = CreateTopicsRequest(
+        topics=[creatable(name, partitions)], timeout_ms=1000, validate_only=False
+    )
+    for key, value in more.items():
+        setattr(request, key, value)
+    answer = call(host, request, version)
+    return answer.topics[0].error_code, answer.throttle_time_ms
+
+
+def test_changes_of_topics_above_their_quota_are_refused(host: CoreHost) -> None:
+    """As recorded from Apache Kafka: 22 at once; what is more is to be made up for first."""
+    put(host, controller_mutation_rate=2.0)
+    assert created(host, "a", 3, 6) == (Code.NONE, 0)
+    assert created(host, "b", 30, 6) == (Code.NONE, 0)
+    exceeded = Code.THROTTLING_QUOTA_EXCEEDED
+    assert created(host, "c", 1, 6) == (exceeded, 5500)
+    assert created(host, "c", 1, 7, validate_only=True) == (exceeded, 5500)
+    assert host.broker.metadata.topic("c") is None
+    growth = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name="a", count=4, assignments=None)], timeout_ms=1000
+    )
+    answer = call(host, growth, 3)
+    assert (answer.results[0].error_code, answer.throttle_time_ms) == (exceeded, 5500)
+    deletion = DeleteTopicsRequest(topic_names=["a"], timeout_ms=1000)
+    answer = call(host, deletion, 5)
+    assert (answer.responses[0].error_code, answer.throttle_time_ms) == (exceeded, 5500)
+    assert mutes(host) == [(1, 5500)] * 4
+    # before KIP-599 they are done, and wait
+    assert created(host, "c", 1, 5) == (Code.NONE, 6000)
+    answer = call(host, growth, 2)
+    assert (answer.results[0].error_code, answer.throttle_time_ms) == (Code.NONE, 6500)
+    answer = call(host, deletion, 4)
+    assert (answer.responses[0].error_code, answer.throttle_time_ms) == (Code.NONE, 8500)
+    host.now_ms += 8500
+    assert created(host, "d", 1, 6) == (Code.NONE, 0)
+
+
+def test_topics_that_are_made_by_asking_for_them_count(host: CoreHost) -> None:
+    put(host, controller_mutation_rate=2.0)
+    assert call(host, metadata(*"abcdefghijklmnopqrsuvwxyz"), 12).throttle_time_ms == 1500
+    assert host.broker.metadata.topic("z") is not None
+    assert mutes(host) == [(1, 1500)]
+
+
+def test_a_client_that_is_gone_leaves_nothing(host: CoreHost) -> None:
+    quotas = put(host, controller_mutation_rate=2.0)
+    assert quotas is not None
+    created(host, "a", 30, 6)
+    host.broker.on_closed(1)
+    assert quotas._mutations == {}
+
+
+# --- whom it is for -----------------------------------------------------------------------------
+
+
+def test_clients_share_what_is_for_their_user(host: CoreHost) -> None:
+    put(host, ALL_USERS, producer_byte_rate=1000.0)
+    host.connect(2)
+    assert host.call(1, produce("t", VALUE), 9).throttle_time_ms > 2000
+    assert host.call(2, produce("t"), 9).throttle_time_ms > 2000
+    host.broker.on_identified(2, "User:alice")
+    assert host.call(2, produce("t"), 9).throttle_time_ms == 0
+
+
+def test_other_clients_are_not_counted(host: CoreHost) -> None:
+    quotas = put(host, OTHER_CLIENT, producer_byte_rate=1.0)
+    assert quotas is not None
+    assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
+    assert quotas._rates == {}
+
+
+def test_what_is_kept_of_clients_is_bounded(host: CoreHost) -> None:
+    """Whoever gives each request another client id has the broker keep no more than it can use."""
+    quotas = put(host, (("client-id", None),), producer_byte_rate=1000.0)
+    assert quotas is not None
+    host.connect(2)
+    for number in range(3 * FEWEST_KEPT):
+        context = quotas_context(number)
+        quotas._record("producer_byte_rate", context, 1)
+    assert len(quotas._rates) <= 1200
+    assert len(quotas._limits) <= quotas._most_kept
+
+
+def quotas_context(number: int) -> Any:
+    from barnabas.protocol.request_context import RequestContext
+
+    now_ms = NOW_MS + number * 11  # a thousand in the time of all windows
+    return RequestContext(number, 9, f"c{number}", "", connection_id=2, now_ms=now_ms)
+
+
+def test_addresses_alone_are_no_reason_to_count_requests(host: CoreHost) -> None:
+    assert put(host, (("ip", None),), connection_creation_rate=1.0) is None

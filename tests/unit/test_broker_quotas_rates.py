@@ -1,0 +1,88 @@
+"""Rates and buckets, compared with what Apache Kafka 3.9 answered.
+
+The answers were recorded with its defaults (11 windows of a second): the broker's own time is that
+of LogAppendTime in the answer, so that a few milliseconds lie between it and when the rate was
+taken.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.quotas.rates import MOST_MS, Rate, TokenBucket, Windows
+
+WINDOWS = Windows(11, 1000)
+NEAR_MS = 15
+# bytes of the request's frame, when, throttle_time_ms; producer_byte_rate=1000
+KAFKAS = (
+    (9122, 24, 0), (2120, 347, 912), (127, 766, 631), (127, 1274, 1251), (3120, 2485, 4159),
+    (127, 2591, 4180), (127, 7608, 4290), (127, 10614, 4411), (127, 12622, 0), (127, 13632, 0),
+    (2120, 14638, 0),
+)  # fmt: skip
+
+
+def test_a_rate_is_apache_kafkas() -> None:
+    rate = Rate(WINDOWS, KAFKAS[0][1])
+    for size, now_ms, throttle_ms in KAFKAS:
+        rate.record(size, now_ms)
+        assert rate.throttle_ms(1000, now_ms) == pytest.approx(throttle_ms, abs=NEAR_MS)
+
+
+def test_a_fetch_is_taken_back_as_apache_kafka_does() -> None:
+    """consumer_byte_rate=1000: 10,076 bytes wait 76 ms; then they are given; then 9,897 ms."""
+    rate = Rate(WINDOWS, 0)
+    rate.record(10_076, 0)
+    assert rate.throttle_ms(1000, 0) == 76
+    rate.record(-10_076, 0)
+    rate.record(10_076, 207)
+    assert rate.throttle_ms(1000, 207) == 0
+    rate.record(10_076, 350)
+    assert rate.throttle_ms(1000, 350) == pytest.approx(9897, abs=100)
+
+
+def test_a_bucket_is_apache_kafkas() -> None:
+    """controller_mutation_rate=2: 22 at once; 3 and 30 were made, then 5,041 ms to wait (89), and
+    with two more of versions that are not refused 5,206 and 5,537.
+    """
+    bucket = TokenBucket(WINDOWS)
+    for count, now_ms, throttle_ms in ((3, 3, 0), (30, 163, 0)):
+        assert bucket.throttle_ms(2, now_ms) == throttle_ms
+        bucket.record(count, 2, now_ms)
+    assert bucket.throttle_ms(2, 411) == pytest.approx(5041, abs=100)
+    for now_ms, throttle_ms in ((707, 5206), (929, 5537)):
+        bucket.record(1, 2, now_ms)
+        assert bucket.throttle_ms(2, now_ms) == pytest.approx(throttle_ms, abs=100)
+
+
+def test_a_wait_is_told_again_while_the_first_windows_fill() -> None:
+    """The time is taken as all windows but one, however little of it has passed: so Apache Kafka
+    told 4,153 ms at 2.6 s above and 4,267 ms at 7.7 s.
+    """
+    rate = Rate(WINDOWS, 0)
+    rate.record(12_000, 0)
+    assert [rate.throttle_ms(1000, now_ms) for now_ms in (0, 2000, 10_000)] == [2000] * 3
+    assert [rate.throttle_ms(1000, now_ms) for now_ms in (2001, 2999)] == [1999, 1001]
+    assert rate.throttle_ms(1000, 10_999) == 1001
+    assert rate.throttle_ms(1000, 11_000) == 0
+
+
+def test_what_is_old_is_forgotten() -> None:
+    rate, bucket = Rate(WINDOWS, 0), TokenBucket(WINDOWS)
+    rate.record(100_000, 0)
+    bucket.record(100, 2, 0)
+    assert not rate.is_obsolete(10_999)
+    assert rate.throttle_ms(1, 10_999) > 0
+    assert rate.is_obsolete(11_000)
+    assert rate.throttle_ms(1, 11_000) == 0
+    # 22 at once, and 100 used: the bucket is full again after 50 s
+    assert not bucket.is_obsolete(49_999)
+    assert bucket.is_obsolete(50_000)
+    assert TokenBucket(WINDOWS).is_obsolete(0)
+
+
+def test_the_longest_wait_fits_into_the_answer() -> None:
+    rate, bucket = Rate(WINDOWS, 0), TokenBucket(WINDOWS)
+    rate.record(1e15, 0)
+    assert rate.throttle_ms(1e-300, 0) == MOST_MS
+    bucket.record(1e15, 1e-300, 0)
+    assert bucket.throttle_ms(1e-300, 0) == MOST_MS
