@@ -551,7 +551,7 @@ class _Typed(Generic[Value]):
         assert self.name in ALL_BROKER_SETTINGS, f"there is no setting {self.name}"
 
     def __get__(self, config: BrokerConfig, owner: type[BrokerConfig] | None = None) -> Value:
-        value: Value = config[self.name]
+        value: Value = config._values[self.name]
         return value
 
 

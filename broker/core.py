@@ -343,16 +343,16 @@ class Broker:
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
-        if self.work:
+        if self.work.queue:
             return 0
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (
-            self.purgatory.next_deadline_ms(),
+            self.purgatory.next_deadline_ms() if self.purgatory.waiting_count else None,
             self.groups.next_deadline_ms(),
             self.transactions.next_deadline_ms(),
             self.compaction.next_deadline_ms(),
             self.flushes.next_deadline_ms(),
-            self.progress.next_deadline_ms(),
+            self.progress.next_due_ms,
             None if self.sasl is None else self.sasl.next_deadline_ms(),
         ):
             if deadline is not None and (earliest is None or deadline < earliest):

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.broker.outbox import PARKED, Answer
@@ -140,9 +141,7 @@ def _produce(broker: Broker) -> Route:
     from barnabas.protocol.hot_requests import read_produce
     from barnabas.protocol.messages.produce import ProduceRequest
 
-    return route(
-        ProduceRequest, lambda request, context: on_produce(broker, request, context), read_produce
-    )
+    return route(ProduceRequest, partial(on_produce, broker), read_produce)
 
 
 def _fetch(broker: Broker) -> Route:
@@ -150,9 +149,7 @@ def _fetch(broker: Broker) -> Route:
     from barnabas.protocol.hot_requests import read_fetch
     from barnabas.protocol.messages.fetch import FetchRequest
 
-    return route(
-        FetchRequest, lambda request, context: on_fetch(broker, request, context), read_fetch
-    )
+    return route(FetchRequest, partial(on_fetch, broker), read_fetch)
 
 
 def _list_offsets(broker: Broker) -> Route:

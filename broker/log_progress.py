@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 
 
 class LogProgress:
-    """The progress of logs, told to those who wait for it; and flushes by time (`flush.ms`)."""
+    """The progress of logs, told to those who wait for it; and flushes by time (`flush.ms`).
+
+    next_due_ms: when the next log is to be flushed by time; None: none is.
+    """
 
     def __init__(self, purgatory: Purgatory, flushes: FlushQueue) -> None:
         self._purgatory, self._flushes = purgatory, flushes
         self._due_ms: dict[Log, int] = {}
-        self._next_due_ms: int | None = None
+        self.next_due_ms: int | None = None
 
     def on_appended(self, logs: Sequence[Log], now_ms: int) -> None:
         """Something was appended to the logs, or became stable in them.
@@ -46,8 +49,8 @@ class LogProgress:
         """Something was appended that is to be on the disk by then (`flush.ms`)."""
         if log not in self._due_ms:
             self._due_ms[log] = due_ms
-            if self._next_due_ms is None or due_ms < self._next_due_ms:
-                self._next_due_ms = due_ms
+            if self.next_due_ms is None or due_ms < self.next_due_ms:
+                self.next_due_ms = due_ms
 
     def on_deleted(self, log: Log, now_ms: int) -> None:
         """The log is gone with its topic: fetches that wait for it learn so, and no flush comes."""
@@ -57,13 +60,9 @@ class LogProgress:
 
     def on_tick(self, now_ms: int) -> None:
         """Flush the logs that are due."""
-        if self._next_due_ms is not None and self._next_due_ms <= now_ms:
+        if self.next_due_ms is not None and self.next_due_ms <= now_ms:
             due = [log for log, due_ms in self._due_ms.items() if due_ms <= now_ms]
             for log in due:
                 del self._due_ms[log]
-            self._next_due_ms = min(self._due_ms.values(), default=None)
+            self.next_due_ms = min(self._due_ms.values(), default=None)
             self._flushes.wait(due, lambda _: None, now_ms)
-
-    def next_deadline_ms(self) -> int | None:
-        """When the next log is due; None: none is."""
-        return self._next_due_ms

@@ -35,7 +35,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.cleaning import CleanerProcess
-from barnabas.broker.clocks import busy_ns, steady_ms, wall_ms
+from barnabas.broker.clocks import NS_PER_MS, busy_ns, steady_ns, wall_ns
 from barnabas.broker.core import Broker
 from barnabas.broker.flusher import Flusher
 from barnabas.broker.listeners import UNIX_SCHEME
@@ -136,15 +136,16 @@ class Connection:
         """
         if self.closed:
             return  # between TLS's word that there is more and now
+        buffer = self._buffer
         for _ in range(READS_PER_EVENT):
             if self.in_flight or self._out:
                 # the client sends more before it has its answer: it waits in the kernel's buffer
                 self._pause_reading()
                 return
-            if self._buffer.holds_much and not self._turns.may_receive(self):
+            if buffer.own is not None and buffer.holds_much and not self._turns.may_receive(self):
                 self._pause_reading()
                 return
-            view = self._buffer.writable()
+            view = buffer.writable()
             try:
                 count = self._socket.recv_into(view)
             except (BlockingIOError, InterruptedError):
@@ -158,7 +159,7 @@ class Connection:
                 self._server.disconnect(self, None)
                 return
             self._is_active = True
-            self._buffer.received(count)
+            buffer.received(count)
             self.pump()
             if self.closed or count < len(view):
                 return
@@ -174,7 +175,8 @@ class Connection:
             while not (self.in_flight or self._out or self.closed):
                 frame = self._buffer.next_frame()
                 if frame is None:
-                    self._resume_reading()
+                    if not self._reading:
+                        self._resume_reading()
                     return
                 self.in_flight = True
                 server.on_frame(self.connection_id, frame, server.now_ms())
@@ -240,6 +242,12 @@ class Connection:
         While this connection's own frames are handed on, small answers are gathered and go out
         together: a client that pipelines its requests gets as few packets as it sent.
         """
+        if len(pieces) > 1:
+            try:
+                pieces = _with_small_slices_read(pieces)
+            except OSError as error:
+                self._server.disconnect(self, str(error))
+                return
         if self._pumping and len(pieces) == 1 and type(pieces[0]) is not Slice:
             self._gathered.append(pieces[0])
             self._gathered_bytes += len(pieces[0])
@@ -268,11 +276,7 @@ class Connection:
                 out.append(memoryview(data)[sent:])
                 self._write_later()
             return
-        try:
-            out.extend(_with_small_slices_read(pieces))
-        except OSError as error:
-            self._server.disconnect(self, str(error))
-            return
+        out.extend(pieces)
         self._flush()
 
     def _on_writable(self) -> None:
@@ -381,11 +385,13 @@ def _with_small_slices_read(pieces: Sequence[Any]) -> list[Any]:
                 raise _too_short(piece)
             run.append(data)
         else:
-            joined += [b"".join(run), piece]
-            run = []
+            if run:
+                joined.append(b"".join(run))
+                run = []
+            joined.append(piece)
     if run:
         joined.append(b"".join(run))
-    return [piece for piece in joined if piece]
+    return joined
 
 
 def _too_short(piece: Slice) -> OSError:
@@ -428,8 +434,9 @@ class Server:
     """The listening sockets, their connections, the timer and the flusher around the core.
 
     Takes: sock, of the one broker with one listener; or one for each of several brokers, listener
-           by listener. steady_ms, wall_ms: the clocks.
-    on_frame: what takes the connections' requests.
+           by listener. steady_ns, wall_ns: the clocks.
+    on_frame: what takes the connections' requests. event_ns: the steady time of the core's latest
+    event.
     """
 
     connection_class: type[Connection] = Connection
@@ -440,12 +447,12 @@ class Server:
         sock: socket.socket | Sequence[socket.socket],
         loop: asyncio.AbstractEventLoop,
         *,
-        steady_ms: Callable[[], int] = steady_ms,
-        wall_ms: Callable[[], int] = wall_ms,
+        steady_ns: Callable[[], int] = steady_ns,
+        wall_ns: Callable[[], int] = wall_ns,
     ) -> None:
         self.broker, self.loop = broker, loop
         self.on_frame: Callable[[int, memoryview, int], None] = broker.on_frame
-        self._steady_ms, self._wall_ms = steady_ms, wall_ms
+        self._steady_ns, self._wall_ns = steady_ns, wall_ns
         broker.busy_ns = busy_ns
         self.max_frame_bytes = broker.config.socket_request_max_bytes
         self.max_other_bytes = broker.config.barnabas_request_max_bytes
@@ -471,7 +478,7 @@ class Server:
         self.throttled_count = 0
         self._next_connection_id = 1
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms = 0
+        self._timer_at_ms = self.event_ns = 0
         self._hearing_rounds = 0
         self._accept_timer: asyncio.TimerHandle | None = None
         self._complain_at_s = loop.time()
@@ -692,7 +699,7 @@ class Server:
 
     def carry_out(self) -> None:
         """Do what the broker asks for, until it asks for nothing more."""
-        if self._carrying_out or self.failed or self._is_closed:
+        if self._carrying_out or self.failure.done() or self._is_closed:
             # a send below led back here and the loop there goes on; or the disk failed, and nothing
             # is answered any more
             return
@@ -732,13 +739,8 @@ class Server:
                     except Exception as error:
                         self.fail(error)
                         return
-            for cleaning in outbox.cleanings:
-                self._cleaner.submit(cleaning)
-            outbox.cleanings.clear()
-            for work in outbox.work:
-                self.memory.worked_bytes += work.held_bytes
-                self._worker.submit(work)
-            outbox.work.clear()
+            if outbox.cleanings or outbox.work:
+                self._submit_work()
         finally:
             self._carrying_out = False
         self._set_timer()
@@ -758,6 +760,16 @@ class Server:
     def _unmute(self, connection_id: int) -> None:
         del self._muted[connection_id]
         self._connections[connection_id].unmute()
+
+    def _submit_work(self) -> None:
+        outbox = self.broker.outbox
+        for cleaning in outbox.cleanings:
+            self._cleaner.submit(cleaning)
+        outbox.cleanings.clear()
+        for work in outbox.work:
+            self.memory.worked_bytes += work.held_bytes
+            self._worker.submit(work)
+        outbox.work.clear()
 
     def _do_deferred(self) -> None:
         self.broker.on_sent(self.now_ms())
@@ -795,8 +807,9 @@ class Server:
         """The steady time of an event of the core, which is fed what the wall clock shows beside
         it.
         """
-        now_ms = self._steady_ms()
-        self.broker.wall.feed(now_ms, self._wall_ms())
+        now_ns = self.event_ns = self._steady_ns()
+        now_ms = now_ns // NS_PER_MS
+        self.broker.wall.feed(now_ms, self._wall_ns() // NS_PER_MS)
         return now_ms
 
     def _set_timer(self) -> None:
@@ -812,13 +825,13 @@ class Server:
             if self._timer_at_ms <= deadline:
                 return  # it comes early enough, and sets itself anew
             self._timer.cancel()
-        now_ms = self._steady_ms()
+        now_ms = self._steady_ns() // NS_PER_MS
         self._timer_at_ms = max(deadline, now_ms)  # what is to be done at once is not late
         self._timer = self.loop.call_later(max(0.0, (deadline - now_ms) / 1000), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._steady_ms() - self._timer_at_ms >= LATE_MS:
+        if self._steady_ns() // NS_PER_MS - self._timer_at_ms >= LATE_MS:
             self._hearing_rounds = HEARING_ROUNDS
             self.loop.call_soon(self._hear_first)
         else:

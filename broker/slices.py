@@ -30,40 +30,37 @@ GROUPS_DELETED_AT_ONCE = 64
 
 class SlicedWork:
     """The work that is under way and what waits for it. `on_answer(ticket, answer)` is called at
-    the end of what did not end at once.
+    the end of what did not end at once. queue: what is not done, the first one under way.
     """
 
     def __init__(self, on_answer: Callable[[int, Any], None]) -> None:
         self._on_answer = on_answer
-        self._queue: deque[tuple[int, Slices]] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._queue)
+        self.queue: deque[tuple[int, Slices]] = deque()
 
     def begin(self, ticket: int, work: Slices, now_ms: int) -> tuple[bool, Any]:
         """Do the first slice, if nobody goes before it. Gives whether that was all, and the answer
         then; the rest has its turn later.
         """
         next(work)
-        if not self._queue:
+        if not self.queue:
             is_done, answer = _go_on(work, now_ms)
             if is_done:
                 return True, answer
-        self._queue.append((ticket, work))
+        self.queue.append((ticket, work))
         return False, None
 
     def on_tick(self, now_ms: int) -> None:
         """Do one slice."""
-        if self._queue:
-            ticket, work = self._queue[0]
+        if self.queue:
+            ticket, work = self.queue[0]
             is_done, answer = _go_on(work, now_ms)
             if is_done:
-                self._queue.popleft()
+                self.queue.popleft()
                 self._on_answer(ticket, answer)
 
     def finish(self, now_ms: int) -> None:
         """Do all that is left, without a break."""
-        while self._queue:
+        while self.queue:
             self.on_tick(now_ms)
 
 

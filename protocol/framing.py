@@ -109,16 +109,18 @@ class FrameBuffer:
     until no more are wanted for now -> `keep_rest()`, before any other buffer of the same memory is
     received into. A frame is valid until then. A buffer of its own grows with what has come in,
     never on the word of a size alone.
+
+    own: its buffer, while it holds a part of a request; None: it receives into the shared one.
     """
 
     __slots__ = (
         "_end",
         "_max_other_bytes",
         "_memory",
-        "_own",
         "_start",
         "_view",
         "max_frame_bytes",
+        "own",
     )
 
     def __init__(
@@ -128,16 +130,19 @@ class FrameBuffer:
         self.max_frame_bytes = max_frame_bytes
         self._max_other_bytes = max_frame_bytes if max_other_bytes is None else max_other_bytes
         self._memory = memory
-        self._own: bytearray | None = None
+        self.own: bytearray | None = None
         self._view = memory.shared
         self._start = self._end = 0
 
     def writable(self) -> memoryview:
         """Where to receive to; never empty."""
-        if self._own is None:
-            return self._view[:SCARCE_BYTES] if self._memory.is_full else self._view
-        if self._end == len(self._own):
-            if 2 * (self._end - self._start) <= len(self._own):
+        if self.own is None:
+            memory = self._memory
+            if (memory.held_bytes or memory.worked_bytes) and memory.is_full:
+                return self._view[:SCARCE_BYTES]
+            return self._view
+        if self._end == len(self.own):
+            if 2 * (self._end - self._start) <= len(self.own):
                 self._move_to_front()
             else:
                 self._move_to_own()
@@ -158,8 +163,8 @@ class FrameBuffer:
 
         Or of one whose size is not known yet, in a large buffer.
         """
-        return self._own is not None and (
-            len(self._own) > SMALL_BYTES or self._wanted_bytes() > SMALL_BYTES
+        return self.own is not None and (
+            len(self.own) > SMALL_BYTES or self._wanted_bytes() > SMALL_BYTES
         )
 
     def next_frame(self) -> memoryview | None:
@@ -202,29 +207,29 @@ class FrameBuffer:
         """
         if self._start == self._end:
             self._start = self._end = 0
-            return self._own is not None and self._give_back()
-        if self._own is None:
+            return self.own is not None and self._give_back()
+        if self.own is None:
             self._move_to_own()
         return False
 
     def move_to(self, memory: ReceiveMemory) -> None:
         """Have another memory count what is held. Both share one buffer."""
         assert memory.shared is self._memory.shared
-        if self._own is not None:
-            self._memory.held_bytes -= len(self._own)
-            memory.held_bytes += len(self._own)
+        if self.own is not None:
+            self._memory.held_bytes -= len(self.own)
+            memory.held_bytes += len(self.own)
         self._memory = memory
 
     def drop(self) -> None:
         """Forget what is held."""
         self._start = self._end = 0
-        if self._own is not None:
+        if self.own is not None:
             self._give_back()
 
     def _give_back(self) -> bool:
-        assert self._own is not None
-        self._memory.give(self._own)
-        self._own, self._view = None, self._memory.shared
+        assert self.own is not None
+        self._memory.give(self.own)
+        self.own, self._view = None, self._memory.shared
         return True
 
     def _wanted_bytes(self) -> int:
@@ -235,17 +240,17 @@ class FrameBuffer:
         return 4 + size if 0 < size <= self.max_frame_bytes else 0
 
     def _move_to_front(self) -> None:
-        assert self._own is not None
+        assert self.own is not None
         held = self._end - self._start
-        self._own[:held] = self._own[self._start : self._end]
+        self.own[:held] = self.own[self._start : self._end]
         self._start, self._end = 0, held
 
     def _move_to_own(self) -> None:
         held = self._end - self._start
         size = max(FEWEST_BYTES, held + 1, min(self._wanted_bytes(), GROWTH * held))
-        own, before = self._memory.take(size), self._own
+        own, before = self._memory.take(size), self.own
         own[:held] = self._view[self._start : self._end]
-        self._own, self._view = own, memoryview(own)
+        self.own, self._view = own, memoryview(own)
         self._start, self._end = 0, held
         if before is not None:
             self._memory.give(before)

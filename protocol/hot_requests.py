@@ -24,6 +24,7 @@ from barnabas.protocol.messages.fetch import (
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
+    ReplicaState,
 )
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -52,6 +53,7 @@ _ROW_4 = struct.Struct(">iqi")
 _ROW_5 = struct.Struct(">iqqi")
 _ROW_9 = struct.Struct(">iiqqi")
 _ROW_12 = struct.Struct(">iiqiqix")
+_NO_REPLICA = ReplicaState()
 
 
 def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
@@ -71,7 +73,10 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
     if version >= FETCH_SESSIONS:
         session_id, session_epoch = _TWO_INT32.unpack_from(data, at)
         at += 8
-    count, at = _read_count(data, at, compact)
+    if compact and 0 < (count := data[at] - 1) < MOST_IN_PLACE:
+        at += 1
+    else:
+        count, at = _read_count(data, at, compact)
     topics = []
     for _ in range(count):
         topic, topic_id = "", None
@@ -79,18 +84,25 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
             topic, at = read_string(data, at, compact)
         else:
             topic_id, at = read_uuid(data, at)
-        row_count, at = _read_count(data, at, compact)
+        if compact and 0 < (row_count := data[at] - 1) < MOST_IN_PLACE:
+            at += 1
+        else:
+            row_count, at = _read_count(data, at, compact)
         partitions, at = _read_rows(data, at, version, row_count)
         if partitions is None:
             return FetchRequest.read(data, start, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         topics.append(FetchTopic(topic, topic_id, partitions))
     forgotten: list[ForgottenTopic] = []
-    if version >= FETCH_SESSIONS:
+    if compact and data[at] == 1:
+        at += 1
+    elif version >= FETCH_SESSIONS:
         forgotten, at = read_structs(data, at, compact, ForgottenTopic.read, version)
     rack_id = ""
-    if version >= 11:
+    if compact and data[at] == 1:
+        at += 1
+    elif version >= 11:
         rack_id, at = read_string(data, at, compact)
     if compact:
         if data[at]:
@@ -99,7 +111,7 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
     request = FetchRequest(
         None,
         replica_id,
-        None,
+        _NO_REPLICA,
         max_wait_ms,
         min_bytes,
         max_bytes,
@@ -176,6 +188,9 @@ def read_produce(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, i
                 size = data[at + 4] - 1
                 if size < MOST_IN_PLACE:
                     at += 5
+                elif (high := data[at + 5]) <= MOST_IN_PLACE:
+                    size += (high << 7) - 0x80
+                    at += 6
                 else:
                     size, at = read_uvarint(data, at + 4)
                     size -= 1

@@ -35,6 +35,7 @@ LENGTH_END = 12  # a batch is LENGTH_END + batch_length bytes long
 CRC_START = 21  # the CRC covers what is from here on
 LEADER_EPOCH_AT, MAGIC_AT = 12, 16
 MAGIC_END = MAGIC_AT + 1
+FLAGS_AT = 22  # the low byte of the attributes, which has all that are defined
 MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

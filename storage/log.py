@@ -34,6 +34,7 @@ from barnabas.protocol.records import (
     HEADER_SIZE,
     MAX_SEQUENCE,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
     encode_marker,
@@ -101,8 +102,9 @@ class LogContents(NamedTuple):
 class Log:
     """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
 
-    leader_epoch: given to every batch appended. unread_bytes: what a start after a kill would read,
-    because it came since the last checkpoint; a batch counts as its size and UNREAD_BATCH_BYTES.
+    leader_epoch: given to every batch appended. flush_messages, flush_ms: of the config.
+    unread_bytes: what a start after a kill would read, because it came since the last checkpoint; a
+    batch counts as its size and UNREAD_BATCH_BYTES.
     """
 
     def __init__(
@@ -166,6 +168,7 @@ class Log:
         self._config = config
         self._rules = Rules.of(config)
         self._segment_bytes = config.segment_bytes
+        self.flush_messages, self.flush_ms = config.flush_messages, config.flush_ms
         self._set_roll_limits()
         self.durability.waits_for_disk = config.flush_messages <= 1
         if not self.durability.waits_for_disk:
@@ -232,7 +235,8 @@ class Log:
         view = batch if isinstance(batch, memoryview) else memoryview(batch)
         rules = self._rules
         if checked is None:
-            checked = check_client_batch(view, rules, self.wall.at(now_ms), at_once=at_once)
+            wall_ms = self.wall.at(now_ms) if rules.needs_time else NO_TIMESTAMP
+            checked = check_client_batch(view, rules, wall_ms, at_once=at_once)
         elif rules.log_append_time:
             checked = with_append_time(checked, self.wall.at(now_ms))
         view, size, attributes, last_delta, max_timestamp, producer_id, epoch, sequence, crc = (

@@ -66,7 +66,7 @@ class LogUpkeep:
         if self._log_dir.changed_logs and self._next_checkpoint_ms < due:
             due = self._next_checkpoint_ms
         for trash in (self.deleted_directories, self._log_dir.trash):
-            at = trash.next_due_ms()
+            at = trash.next_due_ms
             if at is not None and at < due:
                 due = at
         return due

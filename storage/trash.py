@@ -7,12 +7,16 @@ from heapq import heapify, heappop, heappush
 
 
 class Trash:
-    """Paths by the time at which they are due to go, the earliest first."""
+    """Paths by the time at which they are due to go, the earliest first.
 
-    __slots__ = ("_heap",)
+    next_due_ms: when the first path is due; None where there is none.
+    """
+
+    __slots__ = ("_heap", "next_due_ms")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, str]] = []
+        self.next_due_ms: int | None = None
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -20,16 +24,14 @@ class Trash:
     def add(self, due_ms: int, path: str) -> None:
         """Add a path that may go from then on."""
         heappush(self._heap, (due_ms, path))
-
-    def next_due_ms(self) -> int | None:
-        """When the first path is due; None where there is none."""
-        return self._heap[0][0] if self._heap else None
+        self._note_first()
 
     def take_due(self, now_ms: int, most: int) -> list[str]:
         """Take out at most so many of the paths that are due, the earliest first."""
         due: list[str] = []
         while self._heap and self._heap[0][0] <= now_ms and len(due) < most:
             due.append(heappop(self._heap)[1])
+        self._note_first()
         return due
 
     def remove_in(self, directories: Container[str]) -> None:
@@ -40,3 +42,7 @@ class Trash:
             if path.rpartition("/")[0] not in directories
         ]
         heapify(self._heap)
+        self._note_first()
+
+    def _note_first(self) -> None:
+        self.next_due_ms = self._heap[0][0] if self._heap else None

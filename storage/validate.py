@@ -89,7 +89,10 @@ class TakesLongError(Exception):
 
 
 class Rules(NamedTuple):
-    """What a LogConfig asks of each batch, worked out once for each config."""
+    """What a LogConfig asks of each batch, worked out once for each config.
+
+    needs_time: whether it depends on the wall clock.
+    """
 
     max_bytes: int
     max_decompressed_bytes: int
@@ -100,6 +103,7 @@ class Rules(NamedTuple):
     levels: Levels
     log_append_time: bool
     opens_records: bool
+    needs_time: bool
 
     @classmethod
     def of(cls, config: LogConfig) -> Rules:
@@ -116,6 +120,7 @@ class Rules(NamedTuple):
             levels=config.compression_levels,
             log_append_time=log_append_time,
             opens_records=config.is_compacted or oldest != NEVER_MS or newest != NEVER_MS,
+            needs_time=log_append_time or oldest != NEVER_MS or newest != NEVER_MS,
         )
 
 

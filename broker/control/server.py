@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from barnabas.broker.clocks import NS_PER_MS
 from barnabas.broker.control.clock import ControlledClock
 from barnabas.broker.control.faults import Action, Fault, FaultTable
 from barnabas.broker.control.forgetful_disk import ForgetfulDisk
@@ -249,7 +250,13 @@ class ControlledServer(Server):
         self._held: dict[int, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._refuses = False
-        super().__init__(broker, sock, loop, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms)
+        super().__init__(
+            broker,
+            sock,
+            loop,
+            steady_ns=lambda: clock.steady_ms() * NS_PER_MS,
+            wall_ns=lambda: clock.wall_ms() * NS_PER_MS,
+        )
         self.on_frame = self._on_controlled_frame
 
     # --- requests --------------------------------------------------------------------------------

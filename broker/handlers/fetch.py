@@ -19,7 +19,6 @@ from barnabas.protocol.hot_responses import (
     encode_fetch,
 )
 from barnabas.protocol.messages.fetch import FetchRequest
-from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.log_reader import Isolation
 
@@ -168,8 +167,8 @@ class _Fetch:
         self, target: FetchTarget, log: Log, left: int, min_one_batch: bool
     ) -> FetchedPartition:
         try:
-            # Kafka's Fetch alone takes any negative one for none
-            check_leader_epoch(log, max(target.current_leader_epoch, NO_LEADER_EPOCH))
+            if target.current_leader_epoch >= 0:  # Kafka's Fetch alone takes any other for none
+                check_leader_epoch(log, target.current_leader_epoch)
             if target.partition_max_bytes < 0:
                 raise KafkaError(Code.UNKNOWN_SERVER_ERROR)
             if target.last_fetched_epoch >= 0 and self._context.api_version >= DIVERGING_SINCE:
@@ -231,7 +230,7 @@ class _Fetch:
             self._context.api_version,
             topics,
             session_id=plan.session_id,
-            endpoints=self._endpoints(topics),
+            endpoints=() if self._broker.cluster.is_one else self._endpoints(topics),
         )
 
     def _response_bytes(self, fetched: list[Fetched]) -> int:
@@ -267,8 +266,6 @@ class _Fetch:
 
     def _endpoints(self, topics: list[tuple[Any, list[FetchedPartition]]]) -> list[Endpoint]:
         """Where the leaders are that the answer tells of."""
-        if self._broker.cluster.is_one:
-            return []
         leaders = [
             row.diverging
             for _, rows in topics

@@ -15,6 +15,7 @@ from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.records import (
     CODEC_MASK,
+    FLAGS_AT,
     HEADER_SIZE,
     TRANSACTIONAL,
     attributes_of,
@@ -363,7 +364,7 @@ def _refusal_of_all(request: ProduceRequest) -> Code | None:
                 if (
                     records is not None
                     and len(records) >= HEADER_SIZE
-                    and attributes_of(records) & TRANSACTIONAL
+                    and records[FLAGS_AT] & TRANSACTIONAL
                 ):
                     return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return None
@@ -415,7 +416,8 @@ def _append(
         ):  # what was checked elsewhere was counted when it came
             log.add_refused(records)
             return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
-        log.check_overtaking(records)
+        if log.producer_state.refused:
+            log.check_overtaking(records)
         if pending is None or pending.rules != log.rules:
             info = log.append(records, now_ms=context.now_ms, at_once=True)
         elif isinstance(result, AppendRefused):
@@ -442,14 +444,14 @@ def _append(
     produce.appended.append(log)
     if transactional_id is not None and logger.isEnabledFor(logging.DEBUG):
         _trace(log, transactional_id, info, records)
-    config = log.config
-    if log.log_end_offset - log.durability.durable_offset >= config.flush_messages or (
-        transactional_id in broker.transactions.two_phase
+    if log.log_end_offset - log.durability.durable_offset >= log.flush_messages or (
+        transactional_id is not None
+        and transactional_id in broker.transactions.two_phase
         and broker.transactions.settings.is_durable
     ):
         produce.unflushed.append(log)
-    elif config.flush_ms < NEVER_MS:
-        broker.progress.flush_later(log, context.now_ms + config.flush_ms)
+    elif log.flush_ms < NEVER_MS:
+        broker.progress.flush_later(log, context.now_ms + log.flush_ms)
     return ProducedPartition(
         index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset
     )

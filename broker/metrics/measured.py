@@ -25,7 +25,7 @@ from operator import sub
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
-from barnabas.broker.clocks import steady_ms
+from barnabas.broker.clocks import steady_ns
 from barnabas.broker.flusher import Flusher
 from barnabas.broker.metrics.histogram import Histogram
 from barnabas.broker.outbox import CloseReason, FlushJob
@@ -234,18 +234,7 @@ class MeasuredServer(Server):
         selector, outbox = self.selector, self.broker.outbox
         note = [times.latest.append for times in self.instruments.requests]
         left = self.instruments.left
-        clock, read_steady_ms = monotonic_ns, self._steady_ms
-        began_ns = 0
-
-        def machine_ms() -> int:
-            nonlocal began_ns
-            began_ns = clock()
-            return began_ns // 1_000_000
-
-        def controlled_ms() -> int:
-            nonlocal began_ns
-            began_ns = clock()
-            return read_steady_ms()
+        clock, is_controlled = monotonic_ns, self._steady_ns is not steady_ns
 
         def on_frame(connection_id: int, frame: memoryview, now_ms: int) -> None:
             try:
@@ -256,7 +245,7 @@ class MeasuredServer(Server):
             if left[key] < 0:
                 handle(connection_id, frame, now_ms)
                 return
-            began = began_ns
+            began = clock() if is_controlled else self.event_ns
             handle(connection_id, frame, now_ms)
             ended = clock()
             try:
@@ -269,7 +258,6 @@ class MeasuredServer(Server):
                 queue_ns = began - selector.woke_ns
                 self._note_others(connection_id, frame, queue_ns, ended - began, ended)
 
-        self._steady_ms = machine_ms if read_steady_ms is steady_ms else controlled_ms
         return on_frame
 
     def _note_others(

@@ -26,20 +26,20 @@ def test_a_fetch_that_waits_is_answered(host: CoreHost) -> None:
 def test_without_a_time_nothing_is_due(host: CoreHost) -> None:
     host.create("t")
     host.call(host.connect(1), produce("t"), 9)
-    assert host.broker.progress.next_deadline_ms() is None
+    assert host.broker.progress.next_due_ms is None
     host.close()
 
 
 def test_what_is_due_by_time_is_flushed_once(host: CoreHost) -> None:
     (log,) = host.create("t", flush_ms="50")
     progress = host.broker.progress
-    assert progress.next_deadline_ms() is None
+    assert progress.next_due_ms is None
     host.call(host.connect(1), produce("t"), 9)
-    assert progress.next_deadline_ms() == NOW_MS + 50
+    assert progress.next_due_ms == NOW_MS + 50
     progress.flush_later(log, NOW_MS + 70)  # it is due already
-    assert progress.next_deadline_ms() == NOW_MS + 50
+    assert progress.next_due_ms == NOW_MS + 50
     host.tick(50)
-    assert (progress.next_deadline_ms(), len(host.flushes)) == (None, 1)
+    assert (progress.next_due_ms, len(host.flushes)) == (None, 1)
     host.flush()
     assert log.durability.is_flushed(log.log_end_offset)
     host.close()
@@ -50,5 +50,5 @@ def test_a_log_that_is_deleted_is_due_no_more(host: CoreHost) -> None:
     host.call(host.connect(1), produce("t"), 9)
     host.broker.deletion.delete_topic("t", host.now_ms)
     host.tick(50)
-    assert host.broker.progress.next_deadline_ms() is None
+    assert host.broker.progress.next_due_ms is None
     host.close()

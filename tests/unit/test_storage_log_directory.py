@@ -29,7 +29,7 @@ def test_a_deleted_segments_files_are_renamed_at_once_and_go_later(tmp_path: Pat
         "00000000000000000003.txnindex.deleted",
     ]
     trash = log.log_dir.trash
-    assert trash.next_due_ms() == 500 and len(trash.take_due(500, 10)) == 4
+    assert trash.next_due_ms == 500 and len(trash.take_due(500, 10)) == 4
 
 
 def test_a_file_that_is_not_there_is_not_missed(tmp_path: Path) -> None:

@@ -529,13 +529,13 @@ def test_files_go_in_the_order_of_their_time(tmp_path: Path) -> None:
     trash = Trash()
     for due_ms, path in ((30, "/d/c"), (10, "/d/a"), (20, "/e/b"), (10, "/d/b")):
         trash.add(due_ms, path)
-    assert trash.next_due_ms() == 10
+    assert trash.next_due_ms == 10
     assert trash.take_due(9, 10) == []
     assert trash.take_due(10, 10) == ["/d/a", "/d/b"]
     trash.remove_in({"/e"})
-    assert (trash.next_due_ms(), len(trash)) == (30, 1)
+    assert (trash.next_due_ms, len(trash)) == (30, 1)
     assert trash.take_due(30, 10) == ["/d/c"]
-    assert trash.next_due_ms() is None
+    assert trash.next_due_ms is None
 
 
 def test_a_start_says_how_far_it_is(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ def filled() -> Trash:
 
 def test_paths_go_in_the_order_of_their_time() -> None:
     trash = filled()
-    assert trash.next_due_ms() == 10
+    assert trash.next_due_ms == 10
     assert trash.take_due(9, 10) == []
     assert trash.take_due(10, 10) == ["/d/a", "/d/b"]
-    assert trash.take_due(30, 10) == ["/e/b", "/d/c"] and trash.next_due_ms() is None
+    assert trash.take_due(30, 10) == ["/e/b", "/d/c"] and trash.next_due_ms is None
 
 
 def test_no_more_are_taken_at_once_than_may_be() -> None:
