@@ -56,7 +56,8 @@ class LocalBroker:
             False for a temporary directory on the disk in any case. users: {name: password}:
             clients have to say who they are then, by SASL and PLAIN, SCRAM-SHA-256 or
             SCRAM-SHA-512. tls: the broker speaks TLS then, with a certificate that `ca_file` has
-            signed (extra `tls`). All parameters but data_dir are by name: each is one thing that a
+            signed (extra `tls`). emulate: the release of Apache Kafka to be for clients, "3.9" or
+            "4.3". All parameters but data_dir are by name: each is one thing that a
             test may want otherwise.
     Raises: BrokerStartError with what the daemon said when it does not start; AdminError where a
             topic is refused.
@@ -74,6 +75,7 @@ class LocalBroker:
         in_memory: bool = True,
         users: Mapping[str, str] | None = None,
         tls: bool = False,
+        emulate: str = "",
     ) -> None:
         self._is_temporary = data_dir is None
         self.data_dir = _temporary_directory(in_memory) if data_dir is None else os.fspath(data_dir)
@@ -81,6 +83,7 @@ class LocalBroker:
         self.topics = topics
         self.users = dict(users or {})
         self._has_tls = tls
+        self._emulated = emulate
         self.port = port
         self.ports = [port + at if port else 0 for at in range(brokers)]
         self.output: list[str] = []
@@ -172,6 +175,8 @@ class LocalBroker:
         settings = dict(self.settings)
         if self.users or self._has_tls:
             settings.setdefault("listeners", f"{self.security_protocol}://127.0.0.1:0")
+        if self._emulated:
+            settings["barnabas.emulate"] = self._emulated
         if self.users:
             settings["barnabas.users.file"] = self._users_file
         if self._has_tls:

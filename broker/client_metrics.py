@@ -1,7 +1,7 @@
 """Subscriptions of clients' metrics: what may be set on one (KIP-714).
 
-Subscriptions are kept and told of. No client is asked for its metrics: the requests that do so
-(GetTelemetrySubscriptions, PushTelemetry) are not spoken. Source: KIP-714, Apache Kafka 3.9.
+Subscriptions are kept and told of; `telemetry.py` asks clients for what they want. Source: KIP-714,
+Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CLIENT_PROPERTIES = frozenset(
 
 
 def check_client_metrics(configs: Mapping[str, str]) -> None:
-    """Check what is to be set on a subscription. The pattern is Java's, and is taken as it is.
+    """Check what is to be set on a subscription. A pattern is taken as it is: Kafka's is Java's.
 
     Raises: KafkaError INVALID_REQUEST for a name or a value that may not be, INVALID_CONFIG for
     what `match` cannot be.

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from barnabas.broker.features import LEVELS
+from barnabas.broker.features import EMULATED, LEVELS, TODAY, Release, release_of
 from barnabas.broker.listeners import (
     PASSWORD_MECHANISMS,
     SASL_MECHANISMS,
@@ -366,6 +366,7 @@ _BROKER_ROWS = (
     _broker("barnabas.users.file", Kind.STRING, None, "A file of users, for all mechanisms: a line NAME:PASSWORD for each. It is read at the start."),
     _broker("authorizer.class.name", Kind.STRING, "", "None yet; a value is refused."),
     _broker("barnabas.brokers", Kind.INT, 1, "How many brokers this process is, for tests of clients: each has a port and a node.id of its own (the next ones after those set), all have one log directory, and what is written is there once. docs/TESTING.md.", lowest=1, highest=MOST_BROKERS),
+    _broker("barnabas.emulate", Kind.STRING, "", "The release of Apache Kafka to be for clients, with its versions of requests, its features and its answers: 3.9 or 4.3; empty: the newest, with all older versions spoken. docs/COMPATIBILITY.md.", choices=("", *EMULATED)),
     _broker("barnabas.features", Kind.LIST, (), "Levels of features that are to be finalised instead of the newest, each as NAME=LEVEL; transaction.version=0 keeps clients with the first version of transactions.", choices=LEVELS),
     _broker("barnabas.log.format", Kind.STRING, "text", "How the log is written on standard error: text, a line for people, or json, a JSON object a line.", choices=("text", "json")),
     _broker("barnabas.metrics.port", Kind.INT, -1, "Where Prometheus scrapes: http://HOST:PORT/metrics; 0: a free port, which is logged; -1: nowhere. Needs `pip install 'barnabas[metrics]'`.", lowest=-1, highest=65535),
@@ -634,8 +635,10 @@ class BrokerConfig:
         self.explicit, self.warnings = explicit, warnings
         self.dynamic: dict[str, str] = {}
         self.dynamic_defaults: dict[str, str] = {}
+        self.release = release_of(explicit.get("barnabas.emulate", ""))
+        given = {**self.release.defaults, **explicit}
         self._fixed = {
-            name: setting.parse(explicit[name]) if name in explicit else setting.default
+            name: setting.parse(given[name]) if name in given else setting.default
             for name, setting in ALL_BROKER_SETTINGS.items()
         }
         if self._fixed["broker.id"] is not None and "node.id" not in explicit:
@@ -717,11 +720,22 @@ class BrokerConfig:
             }
         return values
 
+    @property
+    def told_dynamic_defaults(self) -> Mapping[str, str]:
+        """What was changed for every broker, with what an emulated release keeps there by itself."""
+        if not self.release.kept_defaults:
+            return self.dynamic_defaults
+        kept = {
+            name: ALL_BROKER_SETTINGS[name].render(self._values[name]) or ""
+            for name in self.release.kept_defaults
+        }
+        return {**kept, **self.dynamic_defaults}
+
     def source_of(self, name: str) -> str:
         """Which layer gives the value: dynamic, dynamic default, explicit or default."""
         layers = {
             "dynamic": self.dynamic,
-            "dynamic default": self.dynamic_defaults,
+            "dynamic default": self.told_dynamic_defaults,
             "explicit": self.explicit,
         }
         return next((layer for layer, configs in layers.items() if name in configs), "default")
@@ -801,7 +815,16 @@ def _unescape(text: str) -> str:
 # --- topics -------------------------------------------------------------------------------------
 
 
-def validate_topic_configs(configs: Mapping[str, str | None]) -> None:
+def check_segment_bytes(name: str, value: Any, release: Release) -> None:
+    """Raise ConfigError where a topic's segments would be smaller than an emulated release allows."""
+    if name in ("segment.bytes", "log.segment.bytes") and value < release.fewest_segment_bytes:
+        raise ConfigError(
+            f"{name}={value}: Apache Kafka {release.name} takes {release.fewest_segment_bytes} at "
+            "the least (barnabas.emulate)"
+        )
+
+
+def validate_topic_configs(configs: Mapping[str, str | None], release: Release = TODAY) -> None:
     """Raises ConfigError on an unknown name, a null, a value that may not be, or values that
     contradict each other.
     """
@@ -813,6 +836,7 @@ def validate_topic_configs(configs: Mapping[str, str | None]) -> None:
         if text is None:
             raise ConfigError(f"{name} has no value: give one")
         values[name] = setting.parse(text)
+        check_segment_bytes(name, values[name], release)
     shortest, longest = (
         values.get("min.compaction.lag.ms", 0),
         values.get("max.compaction.lag.ms", LONG_MAX),

@@ -79,7 +79,7 @@ def broker_default_entries(config: BrokerConfig) -> list[ConfigEntry]:
     source = Source.DYNAMIC_DEFAULT_BROKER
     return [
         ConfigEntry(setting, text, source, [Synonym(name, text, source)])
-        for name, text in config.dynamic_defaults.items()
+        for name, text in config.told_dynamic_defaults.items()
         if (setting := ALL_BROKER_SETTINGS.get(name)) is not None
     ]
 
@@ -149,7 +149,7 @@ def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]
     synonyms = []
     layers = (
         (Source.DYNAMIC_BROKER, config.dynamic),
-        (Source.DYNAMIC_DEFAULT_BROKER, config.dynamic_defaults),
+        (Source.DYNAMIC_DEFAULT_BROKER, config.told_dynamic_defaults),
         (Source.STATIC_BROKER, config.explicit),
     )
     for source, values in layers:

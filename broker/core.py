@@ -25,6 +25,7 @@ from barnabas.broker.disk_space import DiskSpace
 from barnabas.broker.dispatch import ROUTES, Route, answer, read_body
 from barnabas.broker.failover import Failover
 from barnabas.broker.features import (
+    GROUP_VERSION,
     TRANSACTION_VERSION,
     FinalizedFeatures,
     finalize,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.quotas.client_quotas import ClientQuotas
     from barnabas.broker.security.gate import SaslGate
+    from barnabas.broker.telemetry import Telemetry
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -84,7 +86,7 @@ PRODUCER_ID_BLOCK = 1000
 DECODED_AT_ONCE_BYTES = 128 * 1024  # takes 20 ms where it is all small elements
 _FRAME = struct.Struct(">ii")
 _FRAME_TAGGED = _FRAME.size + 1  # no tagged fields
-PRODUCE = 0
+PRODUCE, TELEMETRY = 0, (71, 72)
 
 
 class Broker:
@@ -120,10 +122,12 @@ class Broker:
         self.errors: ErrorCounts | None = None  # where somebody wants them counted
         self.busy_ns: Callable[[], int] = _no_time  # the time that the core works, fed by the rim
         self.quotas: ClientQuotas | None = None  # where there are any
+        self.telemetry: Telemetry | None = None  # once a client has asked for subscriptions
         self.outbox = Outbox()
         self.work = SlicedWork(self.reply)
         self._amendments: dict[int, Callable[[Any], None]] = {}
-        self.features = finalize(metadata, levels_of(config.barnabas_features))
+        self.apis = config.release.apis
+        self.features = _features(config, metadata)
         self.disk_space = DiskSpace(
             lambda: logs.disk.free_bytes(logs.data_dir), config.barnabas_disk_reserve_bytes
         )
@@ -203,6 +207,29 @@ class Broker:
         )
         start.resume(now_ms, sync)
 
+    def told_apis(self) -> list[Api]:
+        """What ApiVersions tells of. Clients are asked for metrics where somebody wants some."""
+        wants_metrics = bool(self.metadata.client_metrics)
+        return [api for key, api in self.apis.items() if wants_metrics or key not in TELEMETRY]
+
+    @property
+    def speaks_consumer_groups(self) -> bool:
+        """Whether there are groups of the consumer protocol (KIP-848)."""
+        if self.config.release.has_group_preview:
+            return "consumer" in self.config["group.coordinator.rebalance.protocols"]
+        return self.features.level(GROUP_VERSION) > 0
+
+    def update_features(self, updated: Mapping[str, int]) -> None:
+        """Let these levels hold from now on; those that are not named stay."""
+        levels = {**self.features.levels, **updated}
+        self.features = finalize(
+            self.metadata,
+            levels,
+            self.features.supported,
+            {**self.metadata.updated_features, **updated},
+        )
+        self.transactions.settings = _transaction_settings(self.config, self.features)
+
     def _group_overrides(self, group_id: str) -> Mapping[str, int]:
         configs = self.metadata.group_configs.get(group_id)
         return group_overrides(configs) if configs else NO_OVERRIDES
@@ -256,7 +283,7 @@ class Broker:
                 assert self.sasl is not None
                 if not self.sasl.is_served(connection, authentication, frame, now_ms):
                     return
-            header = read_request_header(frame)
+            header = read_request_header(frame, self.apis)
             api = header.api
             if api is None:
                 self._refuse(connection, header)
@@ -482,7 +509,7 @@ class Broker:
                 (_FRAME.pack(4 + len(body), header.correlation_id) + body,),
             )
             return
-        api = BY_KEY.get(header.api_key)
+        api = self.apis.get(header.api_key)
         what = (
             f"{api.name} version {header.api_version}"
             if api
@@ -617,6 +644,12 @@ def _sasl_gate(broker: Broker) -> SaslGate | None:
     return SaslGate(broker)
 
 
+def _features(config: BrokerConfig, metadata: ClusterMetadata) -> FinalizedFeatures:
+    supported = config.release.features
+    levels = levels_of(config.barnabas_features, metadata.updated_features, supported)
+    return finalize(metadata, levels, supported)
+
+
 def _transaction_settings(config: BrokerConfig, features: FinalizedFeatures) -> TxnSettings:
     return TxnSettings(
         transaction_max_timeout_ms=config.transaction_max_timeout_ms,
@@ -636,6 +669,7 @@ def _consumer_group_settings(config: BrokerConfig) -> ConsumerGroupSettings:
         assignors=config.group_consumer_assignors,
         migration_policy=config.group_consumer_migration_policy,
         regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+        is_preview=config.release.has_group_preview,
     )
 
 
@@ -649,4 +683,5 @@ def _group_settings(config: BrokerConfig) -> GroupSettings:
         max_record_bytes=config.message_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        group_operations=config.release.group_operations,
     )

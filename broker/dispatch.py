@@ -96,6 +96,33 @@ def to_groups(broker: Broker, decide: Decide[Request]) -> Handler[Request]:
     return handle
 
 
+def after_zookeeper(handle: Handler[Request]) -> Handler[Request]:
+    """From version 1 on; version 0 of a request about offsets asks for those in ZooKeeper."""
+
+    def handle_if_not_there(request: Request, context: RequestContext) -> Answer:
+        if context.api_version > 0:
+            return handle(request, context)
+        from barnabas.broker.handlers.groups import without_zookeeper
+
+        return without_zookeeper(request)
+
+    return handle_if_not_there
+
+
+def to_consumer_groups(broker: Broker, decide: Decide[Request]) -> Handler[Request]:
+    """The same for a request of the consumer protocol, which may be off (`group.version`)."""
+    handle = to_groups(broker, decide)
+
+    def handle_if_spoken(request: Request, context: RequestContext) -> Answer:
+        if broker.speaks_consumer_groups:
+            return handle(request, context)
+        from barnabas.broker.handlers.groups import without_consumer_groups
+
+        return without_consumer_groups(request)
+
+    return handle_if_spoken
+
+
 def to_transactions(
     broker: Broker,
     decide: Decide[Request],
@@ -171,13 +198,17 @@ def _metadata(broker: Broker) -> Route:
 def _offset_commit(broker: Broker) -> Route:
     from barnabas.protocol.messages.offset_commit import OffsetCommitRequest
 
-    return route(OffsetCommitRequest, to_groups(broker, broker.groups.on_offset_commit))
+    return route(
+        OffsetCommitRequest, after_zookeeper(to_groups(broker, broker.groups.on_offset_commit))
+    )
 
 
 def _offset_fetch(broker: Broker) -> Route:
     from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
 
-    return route(OffsetFetchRequest, to_groups(broker, broker.groups.on_offset_fetch))
+    return route(
+        OffsetFetchRequest, after_zookeeper(to_groups(broker, broker.groups.on_offset_fetch))
+    )
 
 
 def _find_coordinator(broker: Broker) -> Route:
@@ -233,7 +264,7 @@ def _api_versions(broker: Broker) -> Route:
     return route(
         ApiVersionsRequest,
         lambda request, context: on_api_versions(
-            broker.connections, broker.features, request, context
+            broker.connections, broker.told_apis(), broker.features, request, context
         ),
     )
 
@@ -404,6 +435,46 @@ def _create_partitions(broker: Broker) -> Route:
     )
 
 
+def _create_delegation_token(broker: Broker) -> Route:
+    from barnabas.broker.handlers.delegation_tokens import on_create_delegation_token
+    from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+
+    return route(
+        CreateDelegationTokenRequest,
+        lambda request, context: on_create_delegation_token(broker, request, context),
+    )
+
+
+def _renew_delegation_token(broker: Broker) -> Route:
+    from barnabas.broker.handlers.delegation_tokens import on_renew_delegation_token
+    from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+
+    return route(
+        RenewDelegationTokenRequest,
+        lambda request, context: on_renew_delegation_token(broker, request, context),
+    )
+
+
+def _expire_delegation_token(broker: Broker) -> Route:
+    from barnabas.broker.handlers.delegation_tokens import on_expire_delegation_token
+    from barnabas.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+
+    return route(
+        ExpireDelegationTokenRequest,
+        lambda request, context: on_expire_delegation_token(broker, request, context),
+    )
+
+
+def _describe_delegation_token(broker: Broker) -> Route:
+    from barnabas.broker.handlers.delegation_tokens import on_describe_delegation_token
+    from barnabas.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+
+    return route(
+        DescribeDelegationTokenRequest,
+        lambda request, context: on_describe_delegation_token(broker, request, context),
+    )
+
+
 def _delete_groups(broker: Broker) -> Route:
     from barnabas.broker.handlers.groups import on_delete_groups
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -532,6 +603,65 @@ def _describe_quorum(broker: Broker) -> Route:
     )
 
 
+def _update_features(broker: Broker) -> Route:
+    from barnabas.broker.handlers.update_features import on_update_features
+    from barnabas.protocol.messages.update_features import UpdateFeaturesRequest
+
+    return route(
+        UpdateFeaturesRequest, lambda request, context: on_update_features(broker, request, context)
+    )
+
+
+def _unregister_broker(broker: Broker) -> Route:
+    from barnabas.broker.handlers.voters import on_unregister_broker
+    from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+    return route(
+        UnregisterBrokerRequest,
+        lambda request, context: on_unregister_broker(broker, request, context),
+    )
+
+
+def _get_telemetry_subscriptions(broker: Broker) -> Route:
+    from barnabas.broker.handlers.telemetry import on_get_telemetry_subscriptions
+    from barnabas.protocol.messages.get_telemetry_subscriptions import (
+        GetTelemetrySubscriptionsRequest,
+    )
+
+    return route(
+        GetTelemetrySubscriptionsRequest,
+        lambda request, context: on_get_telemetry_subscriptions(broker, request, context),
+    )
+
+
+def _push_telemetry(broker: Broker) -> Route:
+    from barnabas.broker.handlers.telemetry import on_push_telemetry
+    from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
+
+    return route(
+        PushTelemetryRequest, lambda request, context: on_push_telemetry(broker, request, context)
+    )
+
+
+def _add_raft_voter(broker: Broker) -> Route:
+    from barnabas.broker.handlers.voters import on_add_raft_voter
+    from barnabas.protocol.messages.add_raft_voter import AddRaftVoterRequest
+
+    return route(
+        AddRaftVoterRequest, lambda request, context: on_add_raft_voter(broker, request, context)
+    )
+
+
+def _remove_raft_voter(broker: Broker) -> Route:
+    from barnabas.broker.handlers.voters import on_remove_raft_voter
+    from barnabas.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+
+    return route(
+        RemoveRaftVoterRequest,
+        lambda request, context: on_remove_raft_voter(broker, request, context),
+    )
+
+
 def _describe_cluster(broker: Broker) -> Route:
     from barnabas.broker.handlers.cluster import on_describe_cluster
     from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -574,7 +704,7 @@ def _consumer_group_heartbeat(broker: Broker) -> Route:
 
     return route(
         ConsumerGroupHeartbeatRequest,
-        to_groups(broker, broker.groups.on_consumer_group_heartbeat),
+        to_consumer_groups(broker, broker.groups.on_consumer_group_heartbeat),
     )
 
 
@@ -582,7 +712,8 @@ def _consumer_group_describe(broker: Broker) -> Route:
     from barnabas.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
     return route(
-        ConsumerGroupDescribeRequest, to_groups(broker, broker.groups.on_consumer_group_describe)
+        ConsumerGroupDescribeRequest,
+        to_consumer_groups(broker, broker.groups.on_consumer_group_describe),
     )
 
 
@@ -638,6 +769,10 @@ ROUTES: dict[int, Callable[[Broker], Route]] = {
     35: _describe_log_dirs,
     36: _sasl_authenticate,
     37: _create_partitions,
+    38: _create_delegation_token,
+    39: _renew_delegation_token,
+    40: _expire_delegation_token,
+    41: _describe_delegation_token,
     42: _delete_groups,
     43: _elect_leaders,
     44: _incremental_alter_configs,
@@ -649,13 +784,19 @@ ROUTES: dict[int, Callable[[Broker], Route]] = {
     50: _describe_user_scram_credentials,
     51: _alter_user_scram_credentials,
     55: _describe_quorum,
+    57: _update_features,
     60: _describe_cluster,
     61: _describe_producers,
+    64: _unregister_broker,
     65: _describe_transactions,
     66: _list_transactions,
     68: _consumer_group_heartbeat,
     69: _consumer_group_describe,
+    71: _get_telemetry_subscriptions,
+    72: _push_telemetry,
     74: _list_config_resources,
     75: _describe_topic_partitions,
+    80: _add_raft_voter,
+    81: _remove_raft_voter,
 }
 """By API key: what loads the route."""

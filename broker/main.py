@@ -168,6 +168,13 @@ def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
 def _add_test_arguments(start: argparse.ArgumentParser) -> None:
     """What those start a broker with who test by it (docs/TESTING.md)."""
     start.add_argument(
+        "--emulate",
+        metavar="RELEASE",
+        choices=("3.9", "4.3"),
+        help="be that release of Apache Kafka for clients: its versions of requests, its features "
+        "and its answers; docs/COMPATIBILITY.md",
+    )
+    start.add_argument(
         "--ready-file",
         metavar="FILE",
         help="a file that is there, with the address in it, while the broker listens",
@@ -310,6 +317,8 @@ def _read_config(options: argparse.Namespace) -> Any:
             properties["log.dirs"] = options.data_dir
         if options.brokers is not None:
             properties["barnabas.brokers"] = str(options.brokers)
+        if options.emulate is not None:
+            properties["barnabas.emulate"] = options.emulate
         if options.log_format is not None:
             properties["barnabas.log.format"] = options.log_format
         if options.metrics_port is not None:

@@ -16,7 +16,7 @@ A journal is a file of frames, each appended by one write and flushed before it 
     broker_default_configs  configs                          the dynamic settings of every broker, whole
     client_metrics   name, configs                           a subscription of clients' metrics, whole; none: it is gone
     group_configs    name, configs                           the settings of a group, whole; none: it has none
-    features         levels, epoch                           the finalised features, whole
+    features         levels, epoch, updated                  the finalised features, whole; updated: by requests
     scram_credential user, mechanism (number), credential    salt, stored key, server key, iterations; nil: it is gone
     acl              id (16 bytes), acl                      the fields of Kafka's AccessControlEntryRecord in their order
     acl_removed      id
@@ -133,6 +133,7 @@ class ClusterMetadata:
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         self.group_configs: dict[str, dict[str, str]] = {}
         self.feature_levels: dict[str, int] = {}
+        self.updated_features: dict[str, int] = {}
         self.features_epoch = -1
         self.next_producer_id = 0
         self._frames = 0
@@ -340,11 +341,12 @@ class ClusterMetadata:
         self._take_group_configs(name, configs)
         self._maybe_rewrite()
 
-    def set_features(self, levels: Mapping[str, int]) -> None:
-        """Keep the levels of all features, with the next epoch."""
+    def set_features(self, levels: Mapping[str, int], updated: Mapping[str, int]) -> None:
+        """Keep the levels of all features, and what requests have set, with the next epoch."""
         epoch = self.features_epoch + 1
-        self._append(_features_frame(levels, epoch))
+        self._append(_features_frame(levels, epoch, updated))
         self.feature_levels, self.features_epoch = dict(levels), epoch
+        self.updated_features = dict(updated)
         self._maybe_rewrite()
 
     def set_next_producer_id(self, next_producer_id: int) -> None:
@@ -510,6 +512,7 @@ class ClusterMetadata:
                 self._take_group_configs(body["name"], body["configs"])
             elif kind == "features":
                 self.feature_levels, self.features_epoch = dict(body["levels"]), body["epoch"]
+                self.updated_features = dict(body.get("updated", ()))
             elif kind == "scram_credential":
                 kept = body["credential"]
                 self._take_scram_credential(
@@ -587,7 +590,9 @@ class ClusterMetadata:
             _group_configs_frame(name, configs) for name, configs in self.group_configs.items()
         ]
         if self.feature_levels:
-            frames.append(_features_frame(self.feature_levels, self.features_epoch))
+            frames.append(
+                _features_frame(self.feature_levels, self.features_epoch, self.updated_features)
+            )
         frames.append({"kind": "producer_ids", "next": self.next_producer_id})
         self._file.close()
         self._disk.write_atomic(self._path, _HEADER + b"".join(_encode(body) for body in frames))
@@ -631,8 +636,15 @@ def _client_quota_frame(entity: QuotaEntity, quotas: Mapping[str, float]) -> dic
     return {"kind": "client_quota", "entity": dict(entity), "quotas": dict(quotas)}
 
 
-def _features_frame(levels: Mapping[str, int], epoch: int) -> dict[str, Any]:
-    return {"kind": "features", "levels": dict(levels), "epoch": epoch}
+def _features_frame(
+    levels: Mapping[str, int], epoch: int, updated: Mapping[str, int]
+) -> dict[str, Any]:
+    return {
+        "kind": "features",
+        "levels": dict(levels),
+        "epoch": epoch,
+        "updated": dict(updated),
+    }
 
 
 def _deletion_frame(topic_id: uuid.UUID, name: str) -> dict[str, Any]:

@@ -114,6 +114,8 @@ class GroupSettings:
     max_record_bytes: int = 1_048_588
     offsets_retention_ms: int = 7 * 24 * 3_600_000  # offsets.retention.minutes
     offsets_retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
+    # no property: AclOperation READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, a bit each
+    group_operations: int = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 class JoinRequest(NamedTuple):

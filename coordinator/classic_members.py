@@ -154,7 +154,7 @@ class ClassicMembers:
             for member_id, member in consumer.members.items()
             if member.classic is not None and member_id != former_id
         ]
-        is_allowed = self._context.settings.migration_policy != "disabled" or former_id is not None
+        is_allowed = self._context.settings.takes_classic_members or former_id is not None
         shares_one = any(all(name in row for row in others) for name in join.protocols)
         if not is_allowed or join.protocol_type != CONSUMER_PROTOCOL_TYPE or not shares_one:
             raise KafkaError(Code.INCONSISTENT_GROUP_PROTOCOL)
@@ -263,6 +263,8 @@ class ClassicMembers:
                     member_id = static_member_id(consumer, instance_id, member_id or known_id)
                 if member_id not in consumer.members or member_id in removed:
                     raise KafkaError(Code.UNKNOWN_MEMBER_ID)
+                if self._context.settings.is_preview:
+                    self._require_member(consumer, member_id, None)
                 removed[member_id] = None
                 codes.append(Code.NONE)
             except KafkaError as error:

@@ -25,7 +25,7 @@ from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.reconciliation import NOTHING, Owned, reconcile
 from barnabas.coordinator.result import CoordinatorRecord
 
-FIRST_EPOCH = 1  # of a group, since Apache Kafka 4.3
+FIRST_EPOCH = 1  # of a group that is there
 
 
 class GroupChange:
@@ -111,9 +111,10 @@ class GroupChange:
 
     # --- epochs ----------------------------------------------------------------------------------
 
-    def raise_epoch_if(self, has_changed: bool) -> None:
+    def raise_epoch_if(self, has_changed: bool, first_epoch: int = FIRST_EPOCH) -> None:
         """Raise the group's epoch where what members want has changed, or the topics have.
 
+        Takes: first_epoch, of a group that was not there, before its first change.
         After: a group that was not there is.
         """
         group = self._group
@@ -125,7 +126,7 @@ class GroupChange:
             )
             has_changed = has_changed or topics_hash != group.metadata_hash
             group.topics_version = self._topics.version
-        self.epoch = (group.epoch or FIRST_EPOCH) + has_changed
+        self.epoch = max(FIRST_EPOCH, (group.epoch or first_epoch) + has_changed)
         if is_new or has_changed:
             self.records.append(records.group_epoch_record(self.group_id, self.epoch, topics_hash))
 

@@ -1,4 +1,16 @@
-"""The settings of consumer groups (KIP-848)."""
+"""The settings of consumer groups (KIP-848).
+
+Apache Kafka 3.9 has a preview of them. Where it answers otherwise, `is_preview` decides:
+
+| what | preview | today |
+|---|---|---|
+| the epoch of a new group | 0, so that the first member gets 1 | 1 |
+| who joins with an empty list of topics | INVALID_REQUEST | a member that wants nothing |
+| LeaveGroup of a member of the consumer protocol | UNKNOWN_MEMBER_ID | it leaves |
+| a classic member joins, by `group.consumer.migration.policy=disabled` | taken | refused |
+| a commit in an earlier epoch | STALE_MEMBER_EPOCH | taken for what the member had (KIP-1251) |
+| TxnOffsetCommit of nobody, into a group with members | UNKNOWN_MEMBER_ID | taken |
+"""
 
 from __future__ import annotations
 
@@ -15,6 +27,17 @@ class ConsumerGroupSettings(NamedTuple):
     assignors: tuple[str, ...] = ("uniform", "range")  # group.consumer.assignors
     migration_policy: str = "bidirectional"  # group.consumer.migration.policy
     regex_refresh_interval_ms: int = 600_000  # group.consumer.regex.refresh.interval.ms
+    is_preview: bool = False  # of barnabas.emulate=3.9
+
+    @property
+    def first_epoch(self) -> int:
+        """Of a new group, before the first member has joined."""
+        return 0 if self.is_preview else 1
+
+    @property
+    def takes_classic_members(self) -> bool:
+        """Whether a group of the consumer protocol takes them."""
+        return self.is_preview or self.migration_policy != "disabled"
 
     @property
     def may_upgrade(self) -> bool:

@@ -127,6 +127,10 @@ class ConsumerGroups:
                 or request.subscribed_topic_regex is not None,
                 "neither topics nor a pattern: who joins gives one of them, be it empty.",
             )
+            _require(
+                not self._settings.is_preview or bool(request.subscribed_topic_names),
+                "SubscribedTopicNames is empty: who joins names a topic.",
+            )
         elif epoch == LEAVING_FOR_A_WHILE:
             _require(
                 request.instance_id is not None,
@@ -212,7 +216,7 @@ class ConsumerGroups:
             has_changed = topics_of(value, change.patterns) != topics_before
             if former is not None and former.subscribed_topic_regex != value.subscribed_topic_regex:
                 change.drop_unused_patterns()
-        change.raise_epoch_if(has_changed)
+        change.raise_epoch_if(has_changed, self._settings.first_epoch)
 
     def _former_id(
         self, consumer: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, member_id: str

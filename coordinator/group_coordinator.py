@@ -133,8 +133,6 @@ if TYPE_CHECKING:
 
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
 NO_OVERRIDES: Mapping[str, int] = {}
-# AclOperation READ, DELETE, DESCRIBE: all operations on a group
-GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 RETENTION_CHECK_COST = 10  # of looking at a group, in records, beside its offsets
 OFFSETS_CHECKED_PER_RECORD = 16  # looking at so many offsets costs as much as removing one
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
@@ -653,7 +651,7 @@ class GroupCoordinator:
         for group_id in dict.fromkeys(request.group_ids):
             row = self._describe_consumer_group(group_id)
             if request.include_authorized_operations and row.error_code == Code.NONE:
-                row.authorized_operations = GROUP_OPERATIONS
+                row.authorized_operations = self._settings.group_operations
             described.append(row)
         response = describing.ConsumerGroupDescribeResponse(groups=described)
         return Result(replies=[Reply(context.ticket, response)])
@@ -942,11 +940,16 @@ class GroupCoordinator:
         group = self._groups.get(request.group_id)
         member_id, instance_id = request.member_id, request.group_instance_id
         if group is not None and group.is_consumer:
-            if transactional and generation < 0 and not member_id and instance_id is None:
+            is_preview = self._consumer_settings.is_preview
+            is_nobody = generation < 0 and not member_id and instance_id is None
+            if transactional and is_nobody and not is_preview:
                 return CommitCheck(Code.NONE)
-            return group.require_consumer().check_commit(
+            check = group.require_consumer().check_commit(
                 member_id, generation, api_version, transactional=transactional
             )
+            if is_preview and check.partition_code is not None:
+                return CommitCheck(check.partition_code)
+            return check
         if group is not None:
             return CommitCheck(
                 group.classic.check_commit(
@@ -1160,7 +1163,7 @@ class GroupCoordinator:
         described = [self._describe(group_id, context.api_version) for group_id in request.groups]
         if request.include_authorized_operations:
             for group in described:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = self._settings.group_operations
         return Result(replies=[Reply(context.ticket, DescribeGroupsResponse(groups=described))])
 
     def _describe(self, group_id: str, api_version: int) -> DescribedGroup:

@@ -12,8 +12,9 @@ pattern of a client can hold up the broker: `(a+)+$` costs as much as `a+`.
                  counts above 1,000; besides, `\\b` and `\\B`, which have no use in a whole name,
                  and patterns that come to more than 20,000 states
 
-A name matches as a whole, as with Apache Kafka. It has the letters of topics' names alone, so a
-class is the set of those among them, and `\\p{...}` knows the general categories and no scripts.
+A name matches as a whole, as with Apache Kafka. A class is the set of its letters among those that
+names may have: of topics, or of what else is matched (transactional ids, KIP-1152). `\\p{...}`
+knows the general categories and no scripts.
 
 Source: RE2's wiki, "Syntax"; KIP-848, "Regular Expressions".
 """
@@ -105,9 +106,10 @@ _NOTHING = _Sequence([])
 class _Parser:
     """One pattern's text, read from left to right."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, letters: frozenset[str]) -> None:
         self._text, self._at, self._depth = text, 0, 0
-        self._ignores_case = False
+        self._letters = letters
+        self._ignores_case = self._dot_is_any = False
         self._group_names: set[str] = set()
 
     def parse(self) -> _Node:
@@ -221,7 +223,7 @@ class _Parser:
         if letter == "[":
             return _One(self._bracket())
         if letter == ".":
-            return _One(LETTERS)
+            return _One(self._letters if self._dot_is_any else self._letters - {"\n"})
         if letter == "^":
             return _Start()
         if letter == "$":
@@ -239,7 +241,7 @@ class _Parser:
         return letters | {other for one in letters for other in (one.lower(), one.upper())}
 
     def _group(self) -> _Node | None:
-        before = self._ignores_case
+        before = self._ignores_case, self._dot_is_any
         if self._take("?"):
             if self._take("P<") or (
                 self._text.startswith("<", self._at)
@@ -252,7 +254,7 @@ class _Parser:
         node = self._choice()
         if not self._take(")"):
             self._refuse("there is a '(' without its ')'")
-        self._ignores_case = before
+        self._ignores_case, self._dot_is_any = before
         return node
 
     def _group_name(self) -> None:
@@ -281,6 +283,8 @@ class _Parser:
             count += 1
             if letter == "i":
                 self._ignores_case = value
+            elif letter == "s":
+                self._dot_is_any = value
 
     def _escape(self) -> _Node:
         letter = self._next()
@@ -291,7 +295,7 @@ class _Parser:
         if letter in "bB":
             self._refuse("boundaries of words are not understood here: name what stands there")
         if letter == "C":
-            return _One(LETTERS)
+            return _One(self._letters)
         letters = self._class_escape(letter)
         if letters is not None:
             return _One(letters)
@@ -302,7 +306,7 @@ class _Parser:
         if letter in "dws":
             return _CLASSES[letter]
         if letter in "DWS":
-            return LETTERS - _CLASSES[letter.lower()]
+            return self._letters - _CLASSES[letter.lower()]
         if letter in "pP":
             return self._category(is_negated=letter == "P")
         return None
@@ -317,8 +321,10 @@ class _Parser:
             name, is_negated = name[1:], not is_negated
         if name not in ("L", "N", "P", "S", "Z", "C", "M", "Lu", "Ll", "Nd", "Pd", "Pc", "Po"):
             self._refuse("that is no general category that topics' names have letters of")
-        letters = frozenset(one for one in LETTERS if unicodedata.category(one).startswith(name))
-        return LETTERS - letters if is_negated else self._both_cases(letters)
+        letters = frozenset(
+            one for one in self._letters if unicodedata.category(one).startswith(name)
+        )
+        return self._letters - letters if is_negated else self._both_cases(letters)
 
     def _letter_escape(self, letter: str) -> str:
         """The letter that an escape stands for."""
@@ -376,7 +382,7 @@ class _Parser:
                 first = self._next()
             letters |= self._range(first)
         letters = self._both_cases(letters)
-        return LETTERS - letters if is_negated else letters
+        return self._letters - letters if is_negated else letters
 
     def _range(self, first: str) -> frozenset[str]:
         """The letters from `first` to the one after a dash; that one alone without a dash."""
@@ -387,7 +393,7 @@ class _Parser:
         if last < first:
             self._refuse("a range of letters ends before it begins")
         # also those that become one of a name's letters by the other case
-        return frozenset(one for one in LETTERS if first <= one <= last)
+        return frozenset(one for one in self._letters if first <= one <= last)
 
     def _posix_class(self) -> frozenset[str]:
         end = self._text.find(":]", self._at)
@@ -398,7 +404,7 @@ class _Parser:
             self._refuse("there is no such class of letters")
         assert letters is not None
         self._at = end + 2
-        return LETTERS - letters if is_negated else letters
+        return self._letters - letters if is_negated else letters
 
 
 def _is_number(text: str) -> bool:
@@ -488,16 +494,17 @@ class _Automaton:
 class TopicPattern:
     """A pattern of topics' names.
 
-    Takes:  text, in RE2's syntax.
+    Takes:  text, in RE2's syntax; letters, that names may have: a name with others matches nothing
+            but them, written out.
     Raises: InvalidPatternError.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, letters: frozenset[str] = LETTERS) -> None:
         self.text = text
         self._automaton = _Automaton()
         self._work = 0
         try:
-            self._first = self._automaton.build(_Parser(text).parse(), _ACCEPT)
+            self._first = self._automaton.build(_Parser(text, letters).parse(), _ACCEPT)
         except RecursionError as error:
             raise InvalidPatternError("the pattern is nested too deep") from error
         self._forget()

@@ -142,6 +142,21 @@ def _trace(metadata: TransactionMetadata) -> None:
     )  # fmt: skip
 
 
+def _id_filter(pattern: str | None, names: Iterable[str]) -> Callable[[str], bool] | None:
+    """Whether a transactional id matches; of no pattern, and an empty one, each does.
+
+    None where the pattern is none.
+    """
+    if not pattern:
+        return lambda name: True
+    from barnabas.coordinator.topic_patterns import InvalidPatternError, TopicPattern
+
+    try:
+        return TopicPattern(pattern, frozenset("".join(names))).matches
+    except InvalidPatternError:
+        return None
+
+
 class TransactionCoordinator:
     """All transactional ids of this broker.
 
@@ -1020,8 +1035,15 @@ class TransactionCoordinator:
     ) -> Result:
         """The transactions that pass all filters.
 
-        By states and producer ids, and from version 1 on by how long they are open (KIP-994).
+        By states and producer ids, from version 1 on by how long they are open (KIP-994), and from
+        2 on by a pattern of the whole id, in RE2's syntax (KIP-1152). Errors:
+        INVALID_REGULAR_EXPRESSION.
         """
+        matches = _id_filter(request.transactional_id_pattern, self._transactions)
+        if matches is None:
+            return _reply(
+                context, ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
+            )
         states = [STATE_BY_NAME[name] for name in request.state_filters if name in STATE_BY_NAME]
         longer_than_ms = request.duration_filter
 
@@ -1049,7 +1071,7 @@ class TransactionCoordinator:
                     transaction_state=transaction.state.value,
                 )
                 for name, transaction in self._transactions.items()
-                if passes_filters(transaction)
+                if passes_filters(transaction) and matches(name)
             ],
         )
         return _reply(context, response)

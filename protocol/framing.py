@@ -14,6 +14,7 @@ answered with v0, so that any client can read it (KIP-511). Source: the protocol
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
@@ -268,14 +269,15 @@ def hint_of_other_protocol(first_bytes: bytes) -> str:
     return ""
 
 
-def read_request_header(frame: memoryview) -> RequestHeader:
+def read_request_header(frame: memoryview, apis: Mapping[int, Api] = BY_KEY) -> RequestHeader:
     """Parse a request's header.
 
+    Takes:  apis, by key, what is spoken.
     Raises: ProtocolViolation where the header is cut off or its tagged fields are.
     """
     try:
         api_key, api_version, correlation_id = HEADER.unpack_from(frame)
-        api = BY_KEY.get(api_key)
+        api = apis.get(api_key)
         (size,) = CLIENT_ID_SIZE.unpack_from(frame, 8)
         position = 10
         client_id = ""

@@ -4,10 +4,11 @@ They are the two on the hot path, and a fetch's records are not bytes here but s
 files that the rim sends with sendfile, so the answer is a list of pieces. Both give byte for byte
 what kafka-python's classes encode (a property test holds them to that).
 
-Produce, versions 3-12; flexible from 9 (C = compact, each struct ends in tagged fields):
+Produce, versions 3-13; flexible from 9 (C = compact, each struct ends in tagged fields), topic ids
+from 13:
 
-    int32 size, int32 correlation_id, [tags] array of topics: string name; array of partitions:
-    int32 index, int16 error_code, int64 base_offset, int64 log_append_time_ms,
+    int32 size, int32 correlation_id, [tags] array of topics: string name or uuid; array of
+    partitions: int32 index, int16 error_code, int64 base_offset, int64 log_append_time_ms,
         5+: int64 log_start_offset, 8+: array of record_errors (int32 batch_index, nullable string),
         nullable string error_message
     int32 throttle_time_ms
@@ -28,7 +29,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-PRODUCE_FLEXIBLE, FETCH_FLEXIBLE, FETCH_TOPIC_IDS = 9, 12, 13
+PRODUCE_FLEXIBLE, PRODUCE_TOPIC_IDS, FETCH_FLEXIBLE, FETCH_TOPIC_IDS = 9, 13, 12, 13
 PRODUCE_LEADERS, FETCH_LEADERS = 10, 16  # since they tell where leaders are
 
 _FRAME = struct.Struct(">ii")
@@ -108,11 +109,11 @@ class FetchedPartition(NamedTuple):
 def encode_produce(
     correlation_id: int,
     version: int,
-    topics: Sequence[tuple[str, Sequence[ProducedPartition]]],
+    topics: Sequence[tuple[str | uuid.UUID, Sequence[ProducedPartition]]],
     throttle_time_ms: int = 0,
     endpoints: Sequence[Endpoint] = (),
 ) -> bytes:
-    """The whole frame of the answer to a Produce of versions 3-12.
+    """The whole frame of the answer to a Produce of versions 3-13.
 
     The answer about one partition, which is what most requests ask for, is written without a call.
     """
@@ -129,7 +130,10 @@ def encode_produce(
     else:
         _array(out, len(topics), flexible)
     for name, partitions in topics:
-        if flexible and len(partitions) == 1 and len(data := name.encode()) < 0x7F:
+        if not isinstance(name, str):
+            out += name.bytes
+            _array(out, len(partitions), flexible)
+        elif flexible and len(partitions) == 1 and len(data := name.encode()) < 0x7F:
             out.append(len(data) + 1)
             out += data
             out.append(2)

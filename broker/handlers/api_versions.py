@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.broker.features import FEATURES, FinalizedFeatures
-from barnabas.protocol.api_table import API_VERSIONS, APIS, BY_KEY, Api
+from barnabas.broker.features import FinalizedFeatures
+from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import (
     ApiVersion,
@@ -28,11 +28,12 @@ MIN_VERSION_0_SINCE = 4  # before, a feature whose lowest version is 0 is not to
 
 def on_api_versions(
     connections: Mapping[int, ConnectionState],
+    apis: Iterable[Api],
     features: FinalizedFeatures,
     request: ApiVersionsRequest,
     context: RequestContext,
 ) -> ApiVersionsResponse:
-    """The rows of protocol/api_table.py, and the features.
+    """The requests that are spoken, and the features.
 
     INVALID_REQUEST where the client's software name or version has other letters than KIP-511
     allows.
@@ -42,7 +43,7 @@ def on_api_versions(
     if context.api_version >= SOFTWARE_SINCE:
         name, version = request.client_software_name, request.client_software_version
         connections[context.connection_id].client_software = f"{name} {version}"
-    response = _response(Code.NONE, APIS)
+    response = _response(Code.NONE, apis)
     if context.api_version >= SOFTWARE_SINCE:
         _add_features(response, features, context.api_version)
     return response
@@ -64,7 +65,7 @@ def _add_features(
     """Tell what is supported and what is finalised (KIP-584). Level 0 is not finalised."""
     response.supported_features = [
         SupportedFeatureKey(feature.name, feature.min_version, feature.max_version)
-        for feature in FEATURES
+        for feature in finalized.supported
         if feature.min_version > 0 or api_version >= MIN_VERSION_0_SINCE
     ]
     response.finalized_features_epoch = finalized.epoch

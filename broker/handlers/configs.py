@@ -58,6 +58,7 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.broker.features import Release
     from barnabas.broker.metadata import Topic
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -458,7 +459,7 @@ def _target(changing: _Changing, resource_type: int, name: str) -> _Target:
             topic.configs,
             Code.INVALID_CONFIG,
             lambda key: topic_setting_value(broker.config, topic.configs, key),
-            _check_topic_configs,
+            lambda configs: _check_topic_configs(configs, broker.config.release),
             lambda configs: _set_topic_configs(changing, name, configs),
         )
     if resource_type == CLIENT_METRICS:
@@ -509,9 +510,9 @@ def _set_topic_configs(changing: _Changing, name: str, configs: dict[str, str]) 
     changing.broker.progress.on_appended(topics.logs_of(name), changing.now_ms)
 
 
-def _check_topic_configs(configs: dict[str, str]) -> None:
+def _check_topic_configs(configs: dict[str, str], release: Release) -> None:
     try:
-        validate_topic_configs(configs)
+        validate_topic_configs(configs, release)
     except ConfigError as error:
         raise KafkaError(Code.INVALID_CONFIG, str(error)) from error
 

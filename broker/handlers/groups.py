@@ -1,10 +1,14 @@
-"""DeleteGroups: in slices, since one request may name a hundred thousand groups."""
+"""DeleteGroups: in slices, since one request may name a hundred thousand groups.
+
+And what is answered where there are no groups of the consumer protocol, and no ZooKeeper.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from barnabas.broker.slices import GROUPS_DELETED_AT_ONCE, Slices
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -14,7 +18,60 @@ from barnabas.protocol.messages.delete_groups import (
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.broker.outbox import Answer
+    from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
+
+
+def without_consumer_groups(request: Message) -> Message:
+    """To a request of the consumer protocol where it is off: UNSUPPORTED_VERSION, as Kafka's."""
+    from barnabas.protocol.messages import consumer_group_describe, consumer_group_heartbeat
+
+    if isinstance(request, consumer_group_describe.ConsumerGroupDescribeRequest):
+        rows = [
+            consumer_group_describe.DescribedGroup(
+                error_code=Code.UNSUPPORTED_VERSION, group_id=group_id
+            )
+            for group_id in request.group_ids
+        ]
+        return consumer_group_describe.ConsumerGroupDescribeResponse(groups=rows)
+    return consumer_group_heartbeat.ConsumerGroupHeartbeatResponse(
+        error_code=Code.UNSUPPORTED_VERSION
+    )
+
+
+def without_zookeeper(request: Message) -> Message:
+    """To version 0 of a request about offsets: UNSUPPORTED_VERSION, as Kafka since KRaft."""
+    from barnabas.protocol.messages import offset_commit, offset_fetch
+
+    code = Code.UNSUPPORTED_VERSION
+    if isinstance(request, offset_commit.OffsetCommitRequest):
+        return offset_commit.OffsetCommitResponse(
+            topics=[
+                offset_commit.OffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        offset_commit.OffsetCommitResponsePartition(row.partition_index, code)
+                        for row in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    assert isinstance(request, offset_fetch.OffsetFetchRequest)
+    return offset_fetch.OffsetFetchResponse(
+        topics=[
+            offset_fetch.OffsetFetchResponseTopic(
+                topic.name,
+                [
+                    offset_fetch.OffsetFetchResponsePartition(
+                        index, committed_offset=-1, metadata="", error_code=code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )
 
 
 def on_delete_groups(

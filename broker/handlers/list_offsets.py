@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import PARKED, Parked, Work
@@ -20,6 +22,7 @@ from barnabas.storage.time_search import Searched, SearchResult, SearchTakesLong
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
     from barnabas.storage.log import Log
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -33,7 +36,7 @@ KNOWN_SINCE = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 NOT_FOUND = (-1, -1, -1)
-ISOLATION_SINCE, LEADER_EPOCH_SINCE = 2, 4
+TIMES_SINCE, ISOLATION_SINCE, LEADER_EPOCH_SINCE = 1, 2, 4
 MOST_BYTES_IN_MEMORY = (
     8 << 20
 )  # of batches that one request has in memory for its searches, beyond the first
@@ -50,11 +53,14 @@ def on_list_offsets(
     UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION for
     kinds the version does not know, INVALID_REQUEST for a partition named twice,
     UNKNOWN_SERVER_ERROR, as Apache Kafka has it, for an isolation level that does not exist.
+    Version 0, which is older than times of records, has where segments begin instead.
 
     Where a batch takes long to search, the request is parked while a thread does it. Then all is
     looked up anew, with what came of it: so every row tells of its log at one time, that of the
     answer.
     """
+    if context.api_version < TIMES_SINCE:
+        return _by_segments(broker, request, context)
     searched: dict[Log, Searched] = {}
     answer, put_off = _answer(broker, request, context, searched)
     if put_off:
@@ -106,7 +112,7 @@ def _answer(
     topics = []
     for topic in request.topics:
         rows = []
-        for partition in topic.partitions:
+        for partition in _partitions(broker, topic):
             code, result = Code.NONE, NOT_FOUND
             try:
                 if counts[TopicPartition(topic.name, partition.partition_index)] > 1:
@@ -133,11 +139,59 @@ def _answer(
                 leader_epoch = NO_LEADER_EPOCH
             rows.append(
                 ListOffsetsPartitionResponse(
-                    partition.partition_index, code, timestamp, offset, leader_epoch
+                    partition.partition_index, code, None, timestamp, offset, leader_epoch
                 )
             )
         topics.append(ListOffsetsTopicResponse(topic.name, rows))
     return ListOffsetsResponse(topics=topics), put_off
+
+
+def _partitions(broker: Broker, topic: ListOffsetsTopic) -> Iterable[ListOffsetsPartition]:
+    """Those that are answered for: one that is named twice has an error, told once or twice."""
+    if broker.config.release.names_doubled_offsets:
+        return topic.partitions
+    return {partition.partition_index: partition for partition in topic.partitions}.values()
+
+
+def _by_segments(
+    broker: Broker, request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse:
+    """The answer of version 0. Errors: UNKNOWN_TOPIC_OR_PARTITION."""
+    topics_here = broker.topics_of(context)
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            try:
+                log = topics_here.fenced_partition(topic.name, index, NO_LEADER_EPOCH)
+                offsets = _segments_before(log, partition.timestamp, partition.max_num_offsets)
+                rows.append(ListOffsetsPartitionResponse(index, Code.NONE, offsets))
+            except KafkaError as error:
+                rows.append(ListOffsetsPartitionResponse(index, error.code))
+        topics.append(ListOffsetsTopicResponse(topic.name, rows))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _segments_before(log: Log, timestamp: int, most: int) -> list[int]:
+    """The last `most` offsets where a segment begins, or the log ends, the latest first.
+
+    Of segments that were there at that time, as far as their records tell; -1: of all and the end
+    of the log, -2: of the first alone.
+    """
+    for segment in log.segments:
+        segment.load_times()
+    known = [
+        (max(segment.base_offset, log.log_start_offset), segment.max_timestamp)
+        for segment in log.segments
+    ]
+    if log.log_end_offset > known[-1][0]:
+        known.append((log.log_end_offset, sys.maxsize))
+    if timestamp == EARLIEST:
+        known = known[:1]
+    elif timestamp != LATEST:
+        known = [row for row in known if row[1] <= timestamp]
+    return [offset for offset, _ in reversed(known)][: max(0, most)]
 
 
 def _is_committed(request: ListOffsetsRequest, version: int) -> bool:

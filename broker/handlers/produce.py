@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
@@ -11,6 +12,7 @@ from barnabas.coordinator.transaction_coordinator import PRODUCE_ADDS
 from barnabas.coordinator.transaction_state import Channel, ProducerIdAndEpoch
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
+from barnabas.protocol.hot_requests import PRODUCE_TOPIC_IDS
 from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.records import (
@@ -44,7 +46,10 @@ if TYPE_CHECKING:
 ZSTD_SINCE = 7
 DISK_FULL = "the broker's disk is full: free some space, or let retention do it"
 
-Answers = list[tuple[str, list[ProducedPartition]]]
+NO_ID = uuid.UUID(int=0)
+NO_NAME = ""  # of a topic whose id is not known
+
+Answers = list[tuple[str | uuid.UUID, list[ProducedPartition]]]
 
 
 class _Pending(NamedTuple):
@@ -104,12 +109,15 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     when that is done, as if it had only now come: all that depends on the log, its producers and
     their transactions is looked at in the call that appends (KAFKA-14884).
 
+    From version 13 on topics go by their ids (KIP-516): UNKNOWN_TOPIC_ID for those that are not.
     From version 12 on a batch adds its partition to the transaction by itself, once the last
     transaction of the id is complete: the record of that is appended before the batches.
 
     Raises: DelayedRequest for what comes over a connection that its transactional producer has
     given up: a batch of its last transaction, which would join the next one.
     """
+    if context.api_version >= PRODUCE_TOPIC_IDS:
+        _name_topics(broker, request)
     refused = _refusal_of_all(request)
     cluster = broker.cluster
     topics = (
@@ -136,7 +144,7 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
                 answer = ProducedPartition(partition.index, refused)
             produce.failed = produce.failed or answer.error_code != 0
             row.append(answer)
-        produce.answers.append((topic.name, row))
+        produce.answers.append((topic.topic_id or topic.name, row))
     broker.progress.on_appended(
         produce.appended, context.now_ms
     )  # when all is there: a fetch that waits for several of them gets it with one answer
@@ -158,6 +166,14 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     if produce.failed or broker.quotas is not None:
         return _encoded(broker, produce)
     return Encoded((encode_produce(context.correlation_id, context.api_version, produce.answers),))
+
+
+def _name_topics(broker: Broker, request: ProduceRequest) -> None:
+    """Give the topics their names; NO_NAME where an id is not known."""
+    for topic in request.topic_data:
+        topic.topic_id = topic.topic_id or NO_ID
+        known = broker.metadata.topic_by_id(topic.topic_id)
+        topic.name = NO_NAME if known is None else known.name
 
 
 def _hold_back(
@@ -390,6 +406,8 @@ def _append(
         return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
     log = produce.topics.partition(name, index)
     if log is None:
+        if name == NO_NAME and context.api_version >= PRODUCE_TOPIC_IDS:
+            return ProducedPartition(index, Code.UNKNOWN_TOPIC_ID)
         code = produce.topics.missing_code(name, index)
         return ProducedPartition(index, code, current_leader=broker.hint(name, index, code))
     if records is None:

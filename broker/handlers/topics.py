@@ -38,6 +38,7 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.broker.features import Release
     from barnabas.broker.quotas.client_quotas import Mutations
 
 Key = TypeVar("Key", bound=Hashable)
@@ -217,7 +218,7 @@ def _checked_topic(broker: Broker, topic_request: CreatableTopic, taken: TakenNa
             "choose another name.",
         )
     taken.check(topic_request.name)
-    configs = _checked_configs(topic_request)
+    configs = _checked_configs(topic_request, broker.config.release)
     partition_count = _checked_partition_count(broker, topic_request)
     replicas = () if broker.cluster.is_one else _replicas(broker, topic_request, partition_count)
     return Topic(topic_request.name, broker.ids.uuid(), partition_count, configs, replicas)
@@ -254,10 +255,10 @@ def _config_rows(broker: Broker, configs: Mapping[str, str]) -> list[CreatableTo
     ]
 
 
-def _checked_configs(topic_request: CreatableTopic) -> dict[str, str]:
+def _checked_configs(topic_request: CreatableTopic, release: Release) -> dict[str, str]:
     configs = {config.name: config.value for config in topic_request.configs}
     try:
-        validate_topic_configs(configs)
+        validate_topic_configs(configs, release)
     except ConfigError as error:
         raise KafkaError(Code.INVALID_CONFIG, str(error)) from error
     return {name: value for name, value in configs.items() if value is not None}

@@ -1,5 +1,6 @@
 """Kafka's message schemas as values, from the JSON files that kafka-python ships and, for messages
-that those lack, from `schemas/` beside this file, which are in the same form.
+that those lack, from `schemas/` beside this file and from the command line's own, which are in the
+same form.
 
 A field has the versions in which it stands, those in which it may be null, and perhaps a tag.
 Source: Apache Kafka's clients/src/main/resources/common/message/README.md (the schema language).
@@ -14,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-OWN_SCHEMAS = Path(__file__).parent / "schemas"
+_HERE = Path(__file__).resolve().parent
+OWN_SCHEMAS = (_HERE / "schemas", _HERE.parent.parent / "barnabas" / "cli" / "schemas")
 _COMMENTS = re.compile(r"^\s*//.*\n?", re.MULTILINE)
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 _ENDLESS = 1 << 15
@@ -84,9 +86,9 @@ def snake_case(name: str) -> str:
 
 def load(name: str) -> dict[str, Any]:
     """The schema of a message, by its name ("FetchRequest")."""
-    own = OWN_SCHEMAS / f"{name}.json"
-    if own.exists():
-        text = own.read_text()
+    own = [path for folder in OWN_SCHEMAS if (path := folder / f"{name}.json").exists()]
+    if own:
+        text = own[0].read_text()
     else:
         text = importlib.resources.read_text("kafka.protocol.schemas.resources", f"{name}.json")
     schema: dict[str, Any] = json.loads(_COMMENTS.sub("", text))

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs, API key 34: versions 1 to 2, flexible from 2.
+"""AlterReplicaLogDirs, API key 34: versions 0 to 2, flexible from 2.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -92,7 +92,7 @@ class AlterReplicaLogDirsRequest(Message):
 
     __slots__ = ("dirs",)
     API_KEY: ClassVar[int] = 34
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
@@ -193,7 +193,7 @@ class AlterReplicaLogDirsResponse(Message):
 
     __slots__ = ("results", "throttle_time_ms")
     API_KEY: ClassVar[int] = 34
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 

@@ -1,4 +1,4 @@
-"""CreateTopics, API key 19: versions 2 to 7, flexible from 5.
+"""CreateTopics, API key 19: versions 0 to 7, flexible from 5.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -30,10 +30,10 @@ from barnabas.protocol.primitives import (
     write_uuid,
 )
 
+_BOOL = struct.Struct(">?")
 _BOOL_INT8_BOOL = struct.Struct(">?b?")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
-_INT32_BOOL = struct.Struct(">i?")
 _INT32_INT16 = struct.Struct(">ih")
 
 
@@ -157,13 +157,13 @@ class CreateTopicsRequest(Message):
 
     topics: The topics to create.
     timeout_ms: How long to wait in milliseconds before timing out the request.
-    validate_only: If true, check that the topics can be created as specified, but don't create
-        anything.
+    validate_only (from version 1): If true, check that the topics can be created as specified,
+        but don't create anything.
     """
 
     __slots__ = ("timeout_ms", "topics", "validate_only")
     API_KEY: ClassVar[int] = 19
-    FIRST_VERSION: ClassVar[int] = 2
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 7
     FLEXIBLE_FROM: ClassVar[int] = 5
 
@@ -181,8 +181,12 @@ class CreateTopicsRequest(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[CreateTopicsRequest, int]:
         compact = version >= 5
         topics, at = read_structs(data, at, compact, CreatableTopic.read, version)
-        timeout_ms, validate_only = _INT32_BOOL.unpack_from(data, at)
-        at += 5
+        (timeout_ms,) = _INT32.unpack_from(data, at)
+        at += 4
+        validate_only = False
+        if version >= 1:
+            (validate_only,) = _BOOL.unpack_from(data, at)
+            at += 1
         if compact:
             at = skip_tags(data, at)
         return cls(topics, timeout_ms, validate_only), at
@@ -190,7 +194,11 @@ class CreateTopicsRequest(Message):
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 5
         write_structs(out, self.topics, compact, version)
-        out += _INT32_BOOL.pack(self.timeout_ms, self.validate_only)
+        out += _INT32.pack(self.timeout_ms)
+        if version >= 1:
+            out += _BOOL.pack(self.validate_only)
+        elif self.validate_only:
+            refuse_value("validate_only", version)
         if compact:
             out.append(0)
 
@@ -262,7 +270,7 @@ class CreatableTopicResult(Message):
     name: The topic name.
     topic_id (version 7): The unique topic ID.
     error_code: The error code, or 0 if there was no error.
-    error_message: The error message, or null if there was no error.
+    error_message (from version 1): The error message, or null if there was no error.
     topic_config_error_code (from version 5): Optional topic config error returned if configs
         are not returned in the response.
     num_partitions (from version 5): Number of partitions of the topic.
@@ -310,7 +318,9 @@ class CreatableTopicResult(Message):
             topic_id, at = read_uuid(data, at)
         (error_code,) = _INT16.unpack_from(data, at)
         at += 2
-        error_message, at = read_nullable_string(data, at, compact)
+        error_message: str | None = ""
+        if version >= 1:
+            error_message, at = read_nullable_string(data, at, compact)
         num_partitions = -1
         replication_factor = -1
         configs: list[CreatableTopicConfigs] | None = []
@@ -342,7 +352,8 @@ class CreatableTopicResult(Message):
         if version >= 7:
             write_uuid(out, self.topic_id)
         out += _INT16.pack(self.error_code)
-        write_nullable_string(out, self.error_message, compact)
+        if version >= 1:
+            write_nullable_string(out, self.error_message, compact)
         if version >= 5:
             out += _INT32_INT16.pack(self.num_partitions, self.replication_factor)
             write_nullable_structs(out, self.configs, compact, version)
@@ -356,14 +367,14 @@ class CreatableTopicResult(Message):
 class CreateTopicsResponse(Message):
     """The response.
 
-    throttle_time_ms: The duration in milliseconds for which the request was throttled due to a
-        quota violation, or zero if the request did not violate any quota.
+    throttle_time_ms (from version 2): The duration in milliseconds for which the request was
+        throttled due to a quota violation, or zero if the request did not violate any quota.
     topics: Results for each topic we tried to create.
     """
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 19
-    FIRST_VERSION: ClassVar[int] = 2
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 7
     FLEXIBLE_FROM: ClassVar[int] = 5
 
@@ -376,8 +387,10 @@ class CreateTopicsResponse(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[CreateTopicsResponse, int]:
         compact = version >= 5
-        (throttle_time_ms,) = _INT32.unpack_from(data, at)
-        at += 4
+        throttle_time_ms = 0
+        if version >= 2:
+            (throttle_time_ms,) = _INT32.unpack_from(data, at)
+            at += 4
         topics, at = read_structs(data, at, compact, CreatableTopicResult.read, version)
         if compact:
             at = skip_tags(data, at)
@@ -385,7 +398,8 @@ class CreateTopicsResponse(Message):
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 5
-        out += _INT32.pack(self.throttle_time_ms)
+        if version >= 2:
+            out += _INT32.pack(self.throttle_time_ms)
         write_structs(out, self.topics, compact, version)
         if compact:
             out.append(0)

@@ -1,4 +1,4 @@
-"""DeleteTopics, API key 20: versions 1 to 6, flexible from 4.
+"""DeleteTopics, API key 20: versions 0 to 6, flexible from 4.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -71,13 +71,13 @@ class DeleteTopicsRequest(Message):
     """The request.
 
     topics (version 6): The name or topic ID of the topic.
-    topic_names (versions 1 to 5): The names of the topics to delete.
+    topic_names (versions 0 to 5): The names of the topics to delete.
     timeout_ms: The length of time in milliseconds to wait for the deletions to complete.
     """
 
     __slots__ = ("timeout_ms", "topic_names", "topics")
     API_KEY: ClassVar[int] = 20
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 4
 
@@ -177,14 +177,14 @@ class DeletableTopicResult(Message):
 class DeleteTopicsResponse(Message):
     """The response.
 
-    throttle_time_ms: The duration in milliseconds for which the request was throttled due to a
-        quota violation, or zero if the request did not violate any quota.
+    throttle_time_ms (from version 1): The duration in milliseconds for which the request was
+        throttled due to a quota violation, or zero if the request did not violate any quota.
     responses: The results for each topic we tried to delete.
     """
 
     __slots__ = ("responses", "throttle_time_ms")
     API_KEY: ClassVar[int] = 20
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 4
 
@@ -197,8 +197,10 @@ class DeleteTopicsResponse(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[DeleteTopicsResponse, int]:
         compact = version >= 4
-        (throttle_time_ms,) = _INT32.unpack_from(data, at)
-        at += 4
+        throttle_time_ms = 0
+        if version >= 1:
+            (throttle_time_ms,) = _INT32.unpack_from(data, at)
+            at += 4
         responses, at = read_structs(data, at, compact, DeletableTopicResult.read, version)
         if compact:
             at = skip_tags(data, at)
@@ -206,7 +208,8 @@ class DeleteTopicsResponse(Message):
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 4
-        out += _INT32.pack(self.throttle_time_ms)
+        if version >= 1:
+            out += _INT32.pack(self.throttle_time_ms)
         write_structs(out, self.responses, compact, version)
         if compact:
             out.append(0)

@@ -1,4 +1,4 @@
-"""DescribeLogDirs, API key 35: versions 1 to 5, flexible from 2.
+"""DescribeLogDirs, API key 35: versions 0 to 5, flexible from 2.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -67,7 +67,7 @@ class DescribeLogDirsRequest(Message):
 
     __slots__ = ("topics",)
     API_KEY: ClassVar[int] = 35
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 2
 
@@ -241,7 +241,7 @@ class DescribeLogDirsResponse(Message):
 
     __slots__ = ("error_code", "results", "throttle_time_ms")
     API_KEY: ClassVar[int] = 35
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 2
 

@@ -1,4 +1,4 @@
-"""ListOffsets, API key 2: versions 1 to 11, flexible from 6.
+"""ListOffsets, API key 2: versions 0 to 11, flexible from 6.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -11,17 +11,20 @@ from typing import ClassVar
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     Buffer,
+    read_numbers,
     read_string,
     read_structs,
     refuse_value,
     skip_tags,
+    write_numbers,
     write_string,
     write_structs,
 )
 
 _INT32 = struct.Struct(">i")
-_INT32_INT16_INT64_2_TIMES = struct.Struct(">ihqq")
+_INT32_INT16 = struct.Struct(">ih")
 _INT64 = struct.Struct(">q")
+_INT64_2_TIMES = struct.Struct(">qq")
 _INT8 = struct.Struct(">b")
 
 
@@ -31,16 +34,22 @@ class ListOffsetsPartition(Message):
     partition_index: The partition index.
     current_leader_epoch (from version 4): The current leader epoch.
     timestamp: The current timestamp.
+    max_num_offsets (version 0): The maximum number of offsets to report.
     """
 
-    __slots__ = ("current_leader_epoch", "partition_index", "timestamp")
+    __slots__ = ("current_leader_epoch", "max_num_offsets", "partition_index", "timestamp")
 
     def __init__(
-        self, partition_index: int = 0, current_leader_epoch: int = -1, timestamp: int = 0
+        self,
+        partition_index: int = 0,
+        current_leader_epoch: int = -1,
+        timestamp: int = 0,
+        max_num_offsets: int = 1,
     ) -> None:
         self.partition_index = partition_index
         self.current_leader_epoch = current_leader_epoch
         self.timestamp = timestamp
+        self.max_num_offsets = max_num_offsets
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ListOffsetsPartition, int]:
@@ -53,9 +62,13 @@ class ListOffsetsPartition(Message):
             at += 4
         (timestamp,) = _INT64.unpack_from(data, at)
         at += 8
+        max_num_offsets = 1
+        if version <= 0:
+            (max_num_offsets,) = _INT32.unpack_from(data, at)
+            at += 4
         if compact:
             at = skip_tags(data, at)
-        return cls(partition_index, current_leader_epoch, timestamp), at
+        return cls(partition_index, current_leader_epoch, timestamp, max_num_offsets), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 6
@@ -63,6 +76,10 @@ class ListOffsetsPartition(Message):
         if version >= 4:
             out += _INT32.pack(self.current_leader_epoch)
         out += _INT64.pack(self.timestamp)
+        if version <= 0:
+            out += _INT32.pack(self.max_num_offsets)
+        elif self.max_num_offsets != 1:
+            refuse_value("max_num_offsets", version)
         if compact:
             out.append(0)
 
@@ -118,7 +135,7 @@ class ListOffsetsRequest(Message):
 
     __slots__ = ("isolation_level", "replica_id", "timeout_ms", "topics")
     API_KEY: ClassVar[int] = 2
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 11
     FLEXIBLE_FROM: ClassVar[int] = 6
 
@@ -171,23 +188,33 @@ class ListOffsetsPartitionResponse(Message):
 
     partition_index: The partition index.
     error_code: The partition error code, or 0 if there was no error.
-    timestamp: The timestamp associated with the returned offset.
-    offset: The returned offset.
+    old_style_offsets (version 0): The result offsets.
+    timestamp (from version 1): The timestamp associated with the returned offset.
+    offset (from version 1): The returned offset.
     leader_epoch (from version 4): The leader epoch associated with the returned offset.
     """
 
-    __slots__ = ("error_code", "leader_epoch", "offset", "partition_index", "timestamp")
+    __slots__ = (
+        "error_code",
+        "leader_epoch",
+        "offset",
+        "old_style_offsets",
+        "partition_index",
+        "timestamp",
+    )
 
     def __init__(
         self,
         partition_index: int = 0,
         error_code: int = 0,
+        old_style_offsets: list[int] | None = None,
         timestamp: int = -1,
         offset: int = -1,
         leader_epoch: int = -1,
     ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
+        self.old_style_offsets: list[int] = [] if old_style_offsets is None else old_style_offsets
         self.timestamp = timestamp
         self.offset = offset
         self.leader_epoch = leader_epoch
@@ -195,23 +222,39 @@ class ListOffsetsPartitionResponse(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ListOffsetsPartitionResponse, int]:
         compact = version >= 6
-        partition_index, error_code, timestamp, offset = _INT32_INT16_INT64_2_TIMES.unpack_from(
-            data, at
-        )
-        at += 22
+        partition_index, error_code = _INT32_INT16.unpack_from(data, at)
+        at += 6
+        old_style_offsets: list[int] = []
+        if version <= 0:
+            old_style_offsets, at = read_numbers(data, at, compact, "q")
+        timestamp = -1
+        offset = -1
+        if version >= 1:
+            timestamp, offset = _INT64_2_TIMES.unpack_from(data, at)
+            at += 16
         leader_epoch = -1
         if version >= 4:
             (leader_epoch,) = _INT32.unpack_from(data, at)
             at += 4
         if compact:
             at = skip_tags(data, at)
-        return cls(partition_index, error_code, timestamp, offset, leader_epoch), at
+        return cls(
+            partition_index, error_code, old_style_offsets, timestamp, offset, leader_epoch
+        ), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 6
-        out += _INT32_INT16_INT64_2_TIMES.pack(
-            self.partition_index, self.error_code, self.timestamp, self.offset
-        )
+        out += _INT32_INT16.pack(self.partition_index, self.error_code)
+        if version <= 0:
+            write_numbers(out, self.old_style_offsets, compact, "q")
+        elif self.old_style_offsets != []:
+            refuse_value("old_style_offsets", version)
+        if version >= 1:
+            out += _INT64_2_TIMES.pack(self.timestamp, self.offset)
+        elif self.timestamp != -1:
+            refuse_value("timestamp", version)
+        elif self.offset != -1:
+            refuse_value("offset", version)
         if version >= 4:
             out += _INT32.pack(self.leader_epoch)
         elif self.leader_epoch != -1:
@@ -264,7 +307,7 @@ class ListOffsetsResponse(Message):
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 2
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 11
     FLEXIBLE_FROM: ClassVar[int] = 6
 

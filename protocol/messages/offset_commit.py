@@ -1,4 +1,4 @@
-"""OffsetCommit, API key 8: versions 2 to 10, flexible from 8.
+"""OffsetCommit, API key 8: versions 0 to 10, flexible from 8.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -36,10 +36,12 @@ class OffsetCommitRequestPartition(Message):
     partition_index: The partition index.
     committed_offset: The message offset to be committed.
     committed_leader_epoch (from version 6): The leader epoch of this partition.
+    commit_timestamp (version 1): The timestamp of the commit.
     committed_metadata: Any associated metadata the client wants to keep.
     """
 
     __slots__ = (
+        "commit_timestamp",
         "committed_leader_epoch",
         "committed_metadata",
         "committed_offset",
@@ -51,11 +53,13 @@ class OffsetCommitRequestPartition(Message):
         partition_index: int = 0,
         committed_offset: int = 0,
         committed_leader_epoch: int = -1,
+        commit_timestamp: int = -1,
         committed_metadata: str | None = "",
     ) -> None:
         self.partition_index = partition_index
         self.committed_offset = committed_offset
         self.committed_leader_epoch = committed_leader_epoch
+        self.commit_timestamp = commit_timestamp
         self.committed_metadata = committed_metadata
 
     @classmethod
@@ -67,11 +71,19 @@ class OffsetCommitRequestPartition(Message):
         if version >= 6:
             (committed_leader_epoch,) = _INT32.unpack_from(data, at)
             at += 4
+        commit_timestamp = -1
+        if version == 1:
+            (commit_timestamp,) = _INT64.unpack_from(data, at)
+            at += 8
         committed_metadata, at = read_nullable_string(data, at, compact)
         if compact:
             at = skip_tags(data, at)
         return cls(
-            partition_index, committed_offset, committed_leader_epoch, committed_metadata
+            partition_index,
+            committed_offset,
+            committed_leader_epoch,
+            commit_timestamp,
+            committed_metadata,
         ), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -79,6 +91,10 @@ class OffsetCommitRequestPartition(Message):
         out += _INT32_INT64.pack(self.partition_index, self.committed_offset)
         if version >= 6:
             out += _INT32.pack(self.committed_leader_epoch)
+        if version == 1:
+            out += _INT64.pack(self.commit_timestamp)
+        elif self.commit_timestamp != -1:
+            refuse_value("commit_timestamp", version)
         write_nullable_string(out, self.committed_metadata, compact)
         if compact:
             out.append(0)
@@ -87,7 +103,7 @@ class OffsetCommitRequestPartition(Message):
 class OffsetCommitRequestTopic(Message):
     """The topics to commit offsets for.
 
-    name (versions 2 to 9): The topic name.
+    name (versions 0 to 9): The topic name.
     topic_id (version 10): The topic ID.
     partitions: Each partition to commit offsets for.
     """
@@ -135,9 +151,9 @@ class OffsetCommitRequest(Message):
     """The request.
 
     group_id: The unique group identifier.
-    generation_id_or_member_epoch: The generation of the group if using the classic group
-        protocol or the member epoch if using the consumer protocol.
-    member_id: The member ID assigned by the group coordinator.
+    generation_id_or_member_epoch (from version 1): The generation of the group if using the
+        classic group protocol or the member epoch if using the consumer protocol.
+    member_id (from version 1): The member ID assigned by the group coordinator.
     group_instance_id (from version 7): The unique identifier of the consumer instance provided
         by end user.
     retention_time_ms (versions 2 to 4): The time period in ms to retain the offset.
@@ -153,7 +169,7 @@ class OffsetCommitRequest(Message):
         "topics",
     )
     API_KEY: ClassVar[int] = 8
-    FIRST_VERSION: ClassVar[int] = 2
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 8
 
@@ -177,14 +193,17 @@ class OffsetCommitRequest(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[OffsetCommitRequest, int]:
         compact = version >= 8
         group_id, at = read_string(data, at, compact)
-        (generation_id_or_member_epoch,) = _INT32.unpack_from(data, at)
-        at += 4
-        member_id, at = read_string(data, at, compact)
+        generation_id_or_member_epoch = -1
+        member_id = ""
+        if version >= 1:
+            (generation_id_or_member_epoch,) = _INT32.unpack_from(data, at)
+            at += 4
+            member_id, at = read_string(data, at, compact)
         group_instance_id: str | None = None
         if version >= 7:
             group_instance_id, at = read_nullable_string(data, at, compact)
         retention_time_ms = -1
-        if version <= 4:
+        if 2 <= version <= 4:
             (retention_time_ms,) = _INT64.unpack_from(data, at)
             at += 8
         topics, at = read_structs(data, at, compact, OffsetCommitRequestTopic.read, version)
@@ -202,13 +221,14 @@ class OffsetCommitRequest(Message):
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 8
         write_string(out, self.group_id, compact)
-        out += _INT32.pack(self.generation_id_or_member_epoch)
-        write_string(out, self.member_id, compact)
+        if version >= 1:
+            out += _INT32.pack(self.generation_id_or_member_epoch)
+            write_string(out, self.member_id, compact)
         if version >= 7:
             write_nullable_string(out, self.group_instance_id, compact)
         elif self.group_instance_id is not None:
             refuse_value("group_instance_id", version)
-        if version <= 4:
+        if 2 <= version <= 4:
             out += _INT64.pack(self.retention_time_ms)
         write_structs(out, self.topics, compact, version)
         if compact:
@@ -247,7 +267,7 @@ class OffsetCommitResponsePartition(Message):
 class OffsetCommitResponseTopic(Message):
     """The responses for each topic.
 
-    name (versions 2 to 9): The topic name.
+    name (versions 0 to 9): The topic name.
     topic_id (version 10): The topic ID.
     partitions: The responses for each partition in the topic.
     """
@@ -303,7 +323,7 @@ class OffsetCommitResponse(Message):
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 8
-    FIRST_VERSION: ClassVar[int] = 2
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 8
 

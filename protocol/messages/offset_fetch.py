@@ -1,4 +1,4 @@
-"""OffsetFetch, API key 9: versions 1 to 10, flexible from 6.
+"""OffsetFetch, API key 9: versions 0 to 10, flexible from 6.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -39,8 +39,8 @@ _INT32_INT64_INT32 = struct.Struct(">iqi")
 class OffsetFetchRequestTopic(Message):
     """Each topic we would like to fetch offsets for, or null to fetch offsets for all topics.
 
-    name (versions 1 to 7): The topic name.
-    partition_indexes (versions 1 to 7): The partition indexes we would like to fetch offsets
+    name (versions 0 to 7): The topic name.
+    partition_indexes (versions 0 to 7): The partition indexes we would like to fetch offsets
         for.
     """
 
@@ -192,8 +192,8 @@ class OffsetFetchRequestGroup(Message):
 class OffsetFetchRequest(Message):
     """The request.
 
-    group_id (versions 1 to 7): The group to fetch offsets for.
-    topics (versions 1 to 7): Each topic we would like to fetch offsets for, or null to fetch
+    group_id (versions 0 to 7): The group to fetch offsets for.
+    topics (versions 0 to 7): Each topic we would like to fetch offsets for, or null to fetch
         offsets for all topics.
     groups (from version 8): Each group we would like to fetch offsets for.
     require_stable (from version 7): Whether broker should hold on returning unstable offsets
@@ -202,7 +202,7 @@ class OffsetFetchRequest(Message):
 
     __slots__ = ("group_id", "groups", "require_stable", "topics")
     API_KEY: ClassVar[int] = 9
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 6
 
@@ -267,11 +267,11 @@ class OffsetFetchRequest(Message):
 class OffsetFetchResponsePartition(Message):
     """The responses per partition.
 
-    partition_index (versions 1 to 7): The partition index.
-    committed_offset (versions 1 to 7): The committed message offset.
+    partition_index (versions 0 to 7): The partition index.
+    committed_offset (versions 0 to 7): The committed message offset.
     committed_leader_epoch (versions 5 to 7): The leader epoch.
-    metadata (versions 1 to 7): The partition metadata.
-    error_code (versions 1 to 7): The error code, or 0 if there was no error.
+    metadata (versions 0 to 7): The partition metadata.
+    error_code (versions 0 to 7): The error code, or 0 if there was no error.
     """
 
     __slots__ = (
@@ -344,8 +344,8 @@ class OffsetFetchResponsePartition(Message):
 class OffsetFetchResponseTopic(Message):
     """The responses per topic.
 
-    name (versions 1 to 7): The topic name.
-    partitions (versions 1 to 7): The responses per partition.
+    name (versions 0 to 7): The topic name.
+    partitions (versions 0 to 7): The responses per partition.
     """
 
     __slots__ = ("name", "partitions")
@@ -569,14 +569,14 @@ class OffsetFetchResponse(Message):
 
     throttle_time_ms (from version 3): The duration in milliseconds for which the request was
         throttled due to a quota violation, or zero if the request did not violate any quota.
-    topics (versions 1 to 7): The responses per topic.
+    topics (versions 0 to 7): The responses per topic.
     error_code (versions 2 to 7): The top-level error code, or 0 if there was no error.
     groups (from version 8): The responses per group id.
     """
 
     __slots__ = ("error_code", "groups", "throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 9
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 6
 

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers, API key 27: versions 1 to 2, flexible from 1.
+"""WriteTxnMarkers, API key 27: versions 0 to 2, flexible from 1.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -42,15 +42,19 @@ class WritableTxnMarkerTopic(Message):
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[WritableTxnMarkerTopic, int]:
-        name, at = read_string(data, at, True)
-        partition_indexes, at = read_numbers(data, at, True, "i")
-        at = skip_tags(data, at)
+        compact = version >= 1
+        name, at = read_string(data, at, compact)
+        partition_indexes, at = read_numbers(data, at, compact, "i")
+        if compact:
+            at = skip_tags(data, at)
         return cls(name, partition_indexes), at
 
     def write(self, out: bytearray, version: int) -> None:
-        write_string(out, self.name, True)
-        write_numbers(out, self.partition_indexes, True, "i")
-        out.append(0)
+        compact = version >= 1
+        write_string(out, self.name, compact)
+        write_numbers(out, self.partition_indexes, compact, "i")
+        if compact:
+            out.append(0)
 
 
 class WritableTxnMarker(Message):
@@ -94,16 +98,18 @@ class WritableTxnMarker(Message):
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[WritableTxnMarker, int]:
+        compact = version >= 1
         producer_id, producer_epoch, transaction_result = _INT64_INT16_BOOL.unpack_from(data, at)
         at += 11
-        topics, at = read_structs(data, at, True, WritableTxnMarkerTopic.read, version)
+        topics, at = read_structs(data, at, compact, WritableTxnMarkerTopic.read, version)
         (coordinator_epoch,) = _INT32.unpack_from(data, at)
         at += 4
         transaction_version = 0
         if version >= 2:
             (transaction_version,) = _INT8.unpack_from(data, at)
             at += 1
-        at = skip_tags(data, at)
+        if compact:
+            at = skip_tags(data, at)
         return cls(
             producer_id,
             producer_epoch,
@@ -114,14 +120,16 @@ class WritableTxnMarker(Message):
         ), at
 
     def write(self, out: bytearray, version: int) -> None:
+        compact = version >= 1
         out += _INT64_INT16_BOOL.pack(
             self.producer_id, self.producer_epoch, self.transaction_result
         )
-        write_structs(out, self.topics, True, version)
+        write_structs(out, self.topics, compact, version)
         out += _INT32.pack(self.coordinator_epoch)
         if version >= 2:
             out += _INT8.pack(self.transaction_version)
-        out.append(0)
+        if compact:
+            out.append(0)
 
 
 class WriteTxnMarkersRequest(Message):
@@ -132,7 +140,7 @@ class WriteTxnMarkersRequest(Message):
 
     __slots__ = ("markers",)
     API_KEY: ClassVar[int] = 27
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 1
 
@@ -141,13 +149,17 @@ class WriteTxnMarkersRequest(Message):
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[WriteTxnMarkersRequest, int]:
-        markers, at = read_structs(data, at, True, WritableTxnMarker.read, version)
-        at = skip_tags(data, at)
+        compact = version >= 1
+        markers, at = read_structs(data, at, compact, WritableTxnMarker.read, version)
+        if compact:
+            at = skip_tags(data, at)
         return cls(markers), at
 
     def write(self, out: bytearray, version: int) -> None:
-        write_structs(out, self.markers, True, version)
-        out.append(0)
+        compact = version >= 1
+        write_structs(out, self.markers, compact, version)
+        if compact:
+            out.append(0)
 
 
 class WritableTxnMarkerPartitionResult(Message):
@@ -167,14 +179,18 @@ class WritableTxnMarkerPartitionResult(Message):
     def read(
         cls, data: Buffer, at: int, version: int
     ) -> tuple[WritableTxnMarkerPartitionResult, int]:
+        compact = version >= 1
         partition_index, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
-        at = skip_tags(data, at)
+        if compact:
+            at = skip_tags(data, at)
         return cls(partition_index, error_code), at
 
     def write(self, out: bytearray, version: int) -> None:
+        compact = version >= 1
         out += _INT32_INT16.pack(self.partition_index, self.error_code)
-        out.append(0)
+        if compact:
+            out.append(0)
 
 
 class WritableTxnMarkerTopicResult(Message):
@@ -196,17 +212,21 @@ class WritableTxnMarkerTopicResult(Message):
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[WritableTxnMarkerTopicResult, int]:
-        name, at = read_string(data, at, True)
+        compact = version >= 1
+        name, at = read_string(data, at, compact)
         partitions, at = read_structs(
-            data, at, True, WritableTxnMarkerPartitionResult.read, version
+            data, at, compact, WritableTxnMarkerPartitionResult.read, version
         )
-        at = skip_tags(data, at)
+        if compact:
+            at = skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
-        write_string(out, self.name, True)
-        write_structs(out, self.partitions, True, version)
-        out.append(0)
+        compact = version >= 1
+        write_string(out, self.name, compact)
+        write_structs(out, self.partitions, compact, version)
+        if compact:
+            out.append(0)
 
 
 class WritableTxnMarkerResult(Message):
@@ -226,16 +246,20 @@ class WritableTxnMarkerResult(Message):
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[WritableTxnMarkerResult, int]:
+        compact = version >= 1
         (producer_id,) = _INT64.unpack_from(data, at)
         at += 8
-        topics, at = read_structs(data, at, True, WritableTxnMarkerTopicResult.read, version)
-        at = skip_tags(data, at)
+        topics, at = read_structs(data, at, compact, WritableTxnMarkerTopicResult.read, version)
+        if compact:
+            at = skip_tags(data, at)
         return cls(producer_id, topics), at
 
     def write(self, out: bytearray, version: int) -> None:
+        compact = version >= 1
         out += _INT64.pack(self.producer_id)
-        write_structs(out, self.topics, True, version)
-        out.append(0)
+        write_structs(out, self.topics, compact, version)
+        if compact:
+            out.append(0)
 
 
 class WriteTxnMarkersResponse(Message):
@@ -246,7 +270,7 @@ class WriteTxnMarkersResponse(Message):
 
     __slots__ = ("markers",)
     API_KEY: ClassVar[int] = 27
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 1
 
@@ -255,10 +279,14 @@ class WriteTxnMarkersResponse(Message):
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[WriteTxnMarkersResponse, int]:
-        markers, at = read_structs(data, at, True, WritableTxnMarkerResult.read, version)
-        at = skip_tags(data, at)
+        compact = version >= 1
+        markers, at = read_structs(data, at, compact, WritableTxnMarkerResult.read, version)
+        if compact:
+            at = skip_tags(data, at)
         return cls(markers), at
 
     def write(self, out: bytearray, version: int) -> None:
-        write_structs(out, self.markers, True, version)
-        out.append(0)
+        compact = version >= 1
+        write_structs(out, self.markers, compact, version)
+        if compact:
+            out.append(0)

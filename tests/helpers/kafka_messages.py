@@ -6,6 +6,7 @@ from the class of the message: `kafka_messages.FetchRequest.FetchTopic`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import types
@@ -16,7 +17,8 @@ from kafka.protocol.api_message import ApiMessage
 
 Decoder = Callable[[Any, int], tuple[Any, int]]
 FAMILIES = ("metadata", "producer", "consumer", "admin", "sasl")
-OWN_SCHEMAS = "barnabas.protocol.generator.schemas"  # of messages that kafka-python does not have
+# where messages are that kafka-python does not have
+OWN_SCHEMAS = ("barnabas.protocol.generator.schemas", "barnabas.cli.schemas")
 
 
 @functools.cache
@@ -28,10 +30,10 @@ def message_class(name: str) -> Any:
         module = importlib.import_module(f"kafka.protocol.{family}")
         if hasattr(module, name):
             return getattr(module, name)
-    try:
-        return types.new_class(name, (ApiMessage,), {"load_json": OWN_SCHEMAS})
-    except FileNotFoundError:
-        raise AttributeError(f"kafka-python has no message {name}") from None
+    for folder in OWN_SCHEMAS:
+        with contextlib.suppress(FileNotFoundError):
+            return types.new_class(name, (ApiMessage,), {"load_json": folder})
+    raise AttributeError(f"kafka-python has no message {name}")
 
 
 def __getattr__(name: str) -> Any:

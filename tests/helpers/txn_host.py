@@ -337,10 +337,14 @@ class TxnHost:
         states: tuple[str, ...] = (),
         pids: tuple[int, ...] = (),
         open_ms: int = -1,
+        pattern: str | None = None,
         version: int = 1,
     ) -> Any:
         request = ListTransactionsRequest(
-            state_filters=list(states), producer_id_filters=list(pids), duration_filter=open_ms
+            state_filters=list(states),
+            producer_id_filters=list(pids),
+            duration_filter=open_ms,
+            transactional_id_pattern=pattern,
         )
         return self.call(request, version)
 

@@ -44,6 +44,19 @@ def test_they_are_re2s(pattern: str, names: list[str]) -> None:
         assert ours.matches(name) == bool(compiled.fullmatch(name)), name
 
 
+@given(
+    PATTERNS | st.sampled_from(["(?s).+", ".*", r"\PL+", r"[^ä]*", r"(?i)ÄB.*", r"\S+", r"\W."]),
+    st.lists(st.text("aAäÄ /é\n1$", max_size=5), min_size=1, max_size=8),
+)
+def test_they_are_re2s_where_names_have_any_letters(pattern: str, names: list[str]) -> None:
+    """As transactional ids may: the letters are those that the names have."""
+    compiled = theirs(pattern)
+    assume(compiled is not None)
+    ours = TopicPattern(pattern, frozenset("".join(names)))
+    for name in names:
+        assert ours.matches(name) == bool(compiled.fullmatch(name)), name
+
+
 @given(st.text("ab|*+?()[]{}^$.\\-,12:PQE<>i", max_size=12))
 def test_whatever_is_sent_is_a_pattern_or_refused(pattern: str) -> None:
     try:

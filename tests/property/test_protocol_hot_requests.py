@@ -87,7 +87,14 @@ def fetches(draw: st.DrawFn) -> tuple[FetchRequest, int]:
 @st.composite
 def produces(draw: st.DrawFn) -> tuple[ProduceRequest, int]:
     partition = st.builds(PartitionProduceData, INT32, st.none() | st.binary(max_size=200))
-    topic = st.builds(TopicProduceData, NAMES, st.none(), st.lists(partition, max_size=4))
+    version = draw(st.integers(3, 13))
+    by_id = version >= 13
+    topic = st.builds(
+        TopicProduceData,
+        st.just("") if by_id else NAMES,
+        (st.none() | st.uuids()) if by_id else st.none(),
+        st.lists(partition, max_size=4),
+    )
     request = st.builds(
         ProduceRequest,
         st.none() | NAMES,
@@ -95,7 +102,7 @@ def produces(draw: st.DrawFn) -> tuple[ProduceRequest, int]:
         INT32,
         st.lists(topic, max_size=3),
     )
-    return draw(request), draw(st.integers(3, 11))
+    return draw(request), version
 
 
 def outcome(read: Read, data: Buffer, at: int, version: int) -> tuple[Message, int] | None:
@@ -141,11 +148,15 @@ def test_a_produce(drawn: tuple[ProduceRequest, int], noise: list[tuple[int, int
     check(read_produce, ProduceRequest.read, encoded, version, noise)
 
 
-@pytest.mark.parametrize("version", range(3, 12))
+@pytest.mark.parametrize("version", range(3, 14))
 def test_records_are_where_they_were_received(version: int) -> None:
     """A batch is patched in place and appended from there: nothing is copied."""
     request = ProduceRequest(
-        topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(0, b"batch")])]
+        topic_data=[
+            TopicProduceData(
+                "t" if version < 13 else "", partition_data=[PartitionProduceData(0, b"batch")]
+            )
+        ]
     )
     frame = bytearray(request.encode(version))
     read, _ = read_produce(memoryview(frame), 0, version)

@@ -69,8 +69,8 @@ def framed(response: Any, correlation_id: int, version: int) -> bytes:
 
 @given(
     int32,
-    st.integers(3, 11),
-    st.lists(st.tuples(names, st.lists(produced, max_size=3)), max_size=3),
+    st.integers(3, 13),
+    st.lists(st.tuples(names, st.uuids(), st.lists(produced, max_size=3)), max_size=3),
     int32,
 )
 def test_produce(correlation_id: int, version: int, topics: Any, throttle_time_ms: int) -> None:
@@ -80,7 +80,7 @@ def test_produce(correlation_id: int, version: int, topics: Any, throttle_time_m
     response = response_class(
         responses=[
             topic_class(
-                name=name,
+                **({"topic_id": topic_id} if version >= 13 else {"name": name}),
                 partition_responses=[
                     partition_class(
                         index=p.index,
@@ -99,11 +99,12 @@ def test_produce(correlation_id: int, version: int, topics: Any, throttle_time_m
                     for p in partitions
                 ],
             )
-            for name, partitions in topics
+            for name, topic_id, partitions in topics
         ],
         throttle_time_ms=throttle_time_ms,
     )
-    assert encode_produce(correlation_id, version, topics, throttle_time_ms) == framed(
+    keyed = [(topic[1] if version >= 13 else topic[0], topic[2]) for topic in topics]
+    assert encode_produce(correlation_id, version, keyed, throttle_time_ms) == framed(
         response, correlation_id, version
     )
 

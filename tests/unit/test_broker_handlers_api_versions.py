@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.features import FinalizedFeatures
 from barnabas.broker.handlers.api_versions import on_api_versions, unsupported_version_response
 from barnabas.broker.outbox import ConnectionState
@@ -12,14 +13,17 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.request_context import RequestContext
 
+LISTENER = BrokerConfig.from_properties({}).listeners[0]
 FEATURES = FinalizedFeatures({"transaction.version": 2}, 7)
 
 
 def ask(name: str, version: str, *, api_version: int = 3) -> tuple[ApiVersionsResponse, str]:
-    connection = ConnectionState(1, "/10.0.0.1", "10.0.0.2", 9092)
+    connection = ConnectionState(1, "/10.0.0.1", "10.0.0.2", 9092, 1, LISTENER)
     context = RequestContext(1, api_version, "", "/10.0.0.1", connection_id=1)
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
-    return on_api_versions({1: connection}, FEATURES, request, context), connection.client_software
+    return on_api_versions(
+        {1: connection}, APIS, FEATURES, request, context
+    ), connection.client_software
 
 
 def test_every_api_is_told_with_its_versions() -> None:

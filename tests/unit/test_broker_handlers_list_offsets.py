@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.admin_host import AdminHost, creatable
+from helpers.admin_host import NOW_MS, AdminHost, creatable
 
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.list_offsets import (
@@ -14,6 +14,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from barnabas.protocol.records import NewRecord, encode_batch
 
 LATEST, MAX_TIMESTAMP = -1, -3
 VERSION = 7
@@ -85,3 +86,24 @@ def test_nothing_is_tiered(host: AdminHost) -> None:
         request = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [partition])], timeout_ms=9)
         (row,) = host.call(request, 11).topics[0].partitions
         assert (row.error_code, row.offset, row.leader_epoch) == (Code.NONE, -1, -1)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "most", "offsets"),
+    [(LATEST, 9, [3, 2, 1, 0]), (LATEST, 1, [3]), (-2, 9, [0]), (500, 9, [0]), (0, 9, [])],
+)
+def test_version_0_tells_where_segments_begin(
+    host: AdminHost, timestamp: int, most: int, offsets: list[int]
+) -> None:
+    """As of Kafka 0.8: the latest first."""
+    host.create(creatable("rolled", configs={"segment.bytes": "200"}))
+    (log,) = host.broker.topics.partitions_of("rolled")
+    for number in range(3):
+        log.append(encode_batch([NewRecord(None, bytes(80), 500 + number)]), now_ms=NOW_MS)
+    partition = ListOffsetsPartition(0, timestamp=timestamp, max_num_offsets=most)
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic("rolled", [partition])])
+    (row,) = host.call(request, 0).topics[0].partitions
+    assert (row.error_code, row.old_style_offsets) == (Code.NONE, offsets)
+    missing = ListOffsetsRequest(topics=[ListOffsetsTopic("missing", [partition])])
+    (row,) = host.call(missing, 0).topics[0].partitions
+    assert row.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -766,7 +766,7 @@ def test_authorized_operations_are_told_where_they_are_asked_for():
     host = GroupHost()
     alone(host)
     answer = host.call("DescribeGroups", 5, groups=["g"], include_authorized_operations=True)
-    assert operations_in(answer.groups[0].authorized_operations) == {3, 6, 8}
+    assert operations_in(answer.groups[0].authorized_operations) == {3, 6, 8, 10, 11}
 
 
 # --- records that are replayed ------------------------------------------------------------------

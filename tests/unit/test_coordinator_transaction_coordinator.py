@@ -988,6 +988,25 @@ def test_listing_by_how_long_transactions_are_open(host: TxnHost) -> None:
     assert listed(-1, version=0) == ["txn"]
 
 
+def test_listing_by_a_pattern_of_ids(host: TxnHost) -> None:
+    """KIP-1152: the whole id, in RE2's syntax."""
+    for name in ("orders-1", "orders-ä", "other"):
+        host.init(name)
+
+    def listed(pattern: str | None) -> list[str]:
+        answer = host.list(pattern=pattern, version=2)
+        assert answer.error_code == Code.NONE
+        return [one.transactional_id for one in answer.transaction_states]
+
+    every = ["orders-1", "orders-ä", "other"]
+    assert (listed(None), listed("")) == (every, every)
+    assert listed("orders-.") == ["orders-1", "orders-ä"]
+    assert listed("orders-[^1]") == ["orders-ä"]
+    assert listed("order") == []
+    refused = host.list(pattern="(?=x)", version=2)
+    assert refused.error_code == Code.INVALID_REGULAR_EXPRESSION
+
+
 def test_states_that_there_are_not_are_named(host: TxnHost) -> None:
     answer = host.list(states=("Ongoing", "Nonsense"))
     assert answer.unknown_state_filters == ["Nonsense"]

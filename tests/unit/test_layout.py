@@ -69,6 +69,7 @@ TESTED_AS_A_PART = {
     "broker/console/groups.py": "e2e/test_console.py",
     "broker/control/endpoint.py": "e2e/test_local_broker.py",
     "broker/control/observed.py": "e2e/test_local_broker.py",
+    "broker/handlers/telemetry.py": "unit/test_broker_telemetry.py",
     "broker/refusals.py": "unit/test_broker_control_faults.py",
     "broker/control/server.py": "e2e/test_local_broker.py",
     "broker/coordinator_edge.py": "unit/test_broker_failover.py",

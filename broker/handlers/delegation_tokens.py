@@ -1,0 +1,83 @@
+"""Delegation tokens (KIP-48): refused, as an Apache Kafka without `delegation.token.secret.key`
+does.
+
+| client | answer |
+|---|---|
+| has not shown who it is | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
+| has | DELEGATION_TOKEN_AUTH_DISABLED |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.outbox import ANONYMOUS
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from barnabas.protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from barnabas.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from barnabas.protocol.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+
+NEVER_MS = -1
+KNOWS_REQUESTER = 3
+
+
+def on_create_delegation_token(
+    broker: Broker, request: CreateDelegationTokenRequest, context: RequestContext
+) -> CreateDelegationTokenResponse:
+    """The refusal, with whom the token would have been for."""
+    kind, _, name = broker.connections[context.connection_id].principal.partition(":")
+    is_told = context.api_version >= KNOWS_REQUESTER
+    return CreateDelegationTokenResponse(
+        error_code=_refusal(broker, context),
+        principal_type=request.owner_principal_type or kind,
+        principal_name=request.owner_principal_name or name,
+        token_requester_principal_type=kind if is_told else "",
+        token_requester_principal_name=name if is_told else "",
+        issue_timestamp_ms=NEVER_MS,
+        expiry_timestamp_ms=NEVER_MS,
+        max_timestamp_ms=NEVER_MS,
+    )
+
+
+def on_renew_delegation_token(
+    broker: Broker, request: RenewDelegationTokenRequest, context: RequestContext
+) -> RenewDelegationTokenResponse:
+    """The refusal."""
+    return RenewDelegationTokenResponse(_refusal(broker, context), NEVER_MS)
+
+
+def on_expire_delegation_token(
+    broker: Broker, request: ExpireDelegationTokenRequest, context: RequestContext
+) -> ExpireDelegationTokenResponse:
+    """The refusal."""
+    return ExpireDelegationTokenResponse(_refusal(broker, context), NEVER_MS)
+
+
+def on_describe_delegation_token(
+    broker: Broker, request: DescribeDelegationTokenRequest, context: RequestContext
+) -> DescribeDelegationTokenResponse:
+    """The refusal."""
+    return DescribeDelegationTokenResponse(_refusal(broker, context))
+
+
+def _refusal(broker: Broker, context: RequestContext) -> Code:
+    if broker.connections[context.connection_id].principal == ANONYMOUS:
+        return Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    return Code.DELEGATION_TOKEN_AUTH_DISABLED

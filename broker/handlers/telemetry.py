@@ -1,0 +1,82 @@
+"""GetTelemetrySubscriptions and PushTelemetry (KIP-714), see `broker/telemetry.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.telemetry import CODECS, MOST_BYTES, NO_ID, Telemetry
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+
+if TYPE_CHECKING:
+    import uuid
+
+    from barnabas.broker.core import Broker
+    from barnabas.protocol.request_context import RequestContext
+
+
+def on_get_telemetry_subscriptions(
+    broker: Broker, request: GetTelemetrySubscriptionsRequest, context: RequestContext
+) -> GetTelemetrySubscriptionsResponse:
+    """Which metrics are wanted of the client, and how often; one without an id is given one.
+
+    Errors: THROTTLING_QUOTA_EXCEEDED where it asks again too early.
+    """
+    client_id = request.client_instance_id or broker.ids.uuid()
+    properties = _properties(broker, context, client_id)
+    try:
+        wanted = _telemetry(broker).on_asked(client_id, properties, context.now_ms)
+    except KafkaError as error:
+        return GetTelemetrySubscriptionsResponse(error_code=error.code)
+    return GetTelemetrySubscriptionsResponse(
+        client_instance_id=client_id,
+        subscription_id=wanted.subscription_id,
+        accepted_compression_types=[int(codec) for codec in CODECS],
+        push_interval_ms=wanted.interval_ms,
+        telemetry_max_bytes=MOST_BYTES,
+        delta_temporality=True,
+        requested_metrics=list(wanted.metrics),
+    )
+
+
+def on_push_telemetry(
+    broker: Broker, request: PushTelemetryRequest, context: RequestContext
+) -> PushTelemetryResponse:
+    """Count what the client pushes. Errors: see `Telemetry.on_pushed`."""
+    try:
+        _telemetry(broker).on_pushed(
+            request.client_instance_id or NO_ID,
+            request.subscription_id,
+            _properties(broker, context, request.client_instance_id),
+            codec=request.compression_type,
+            size_bytes=len(request.metrics),
+            is_last=request.terminating,
+            now_ms=context.now_ms,
+        )
+    except KafkaError as error:
+        return PushTelemetryResponse(error_code=error.code)
+    return PushTelemetryResponse(error_code=Code.NONE)
+
+
+def _telemetry(broker: Broker) -> Telemetry:
+    if broker.telemetry is None:
+        broker.telemetry = Telemetry(broker.metadata.client_metrics)
+    return broker.telemetry
+
+
+def _properties(
+    broker: Broker, context: RequestContext, client_instance_id: uuid.UUID | None
+) -> dict[str, str]:
+    """What is known of a client, by the names that `match` has for it."""
+    name, _, version = broker.connections[context.connection_id].client_software.rpartition(" ")
+    return {
+        "client_id": context.client_id,
+        "client_instance_id": str(client_instance_id),
+        "client_software_name": name,
+        "client_software_version": version,
+        "client_source_address": context.client_host.lstrip("/"),
+    }

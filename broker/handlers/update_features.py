@@ -1,0 +1,87 @@
+"""UpdateFeatures: the levels of features at run time (KIP-584, KIP-778)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+
+UPGRADE_TYPES_SINCE, ALL_OR_NONE_SINCE = 1, 2
+
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # an unsafe one may lose metadata
+
+
+def on_update_features(
+    broker: Broker, request: UpdateFeaturesRequest, context: RequestContext
+) -> UpdateFeaturesResponse:
+    """Let features have other levels. They hold from now on, and after a restart, where the setting
+    `barnabas.features` does not say otherwise.
+
+    Below version 2 each feature is changed by itself; from 2 on all are or none. Errors:
+    INVALID_UPDATE_VERSION for a feature that is not known, a level that it may not have, and one
+    that is lower though no downgrade was asked for.
+    """
+    updated: dict[str, int] = {}
+    results, refused = [], None
+    for update in request.feature_updates:
+        code, message = Code.NONE, None
+        try:
+            _check(broker, update, updated, context.api_version)
+            updated[update.feature] = update.max_version_level
+        except KafkaError as error:
+            code, message = error.code, error.message
+            refused = refused or error
+        results.append(UpdatableFeatureResult(update.feature, code, message))
+    if refused is not None and context.api_version >= ALL_OR_NONE_SINCE:
+        return UpdateFeaturesResponse(
+            error_code=refused.code, error_message=f"Nothing was changed. {refused.message}"
+        )
+    known = {feature.name for feature in broker.features.supported}
+    updated = {name: level for name, level in updated.items() if name in known}
+    validate_only = request.validate_only and context.api_version >= UPGRADE_TYPES_SINCE
+    if updated and not validate_only:
+        broker.update_features(updated)
+    if context.api_version >= ALL_OR_NONE_SINCE:
+        return UpdateFeaturesResponse(error_message=None)
+    return UpdateFeaturesResponse(error_message=None, results=results)
+
+
+def _check(
+    broker: Broker, update: FeatureUpdateKey, updated: dict[str, int], api_version: int
+) -> None:
+    """Raises: KafkaError INVALID_UPDATE_VERSION."""
+    name, level = update.feature, update.max_version_level
+    kind = update.upgrade_type
+    if api_version < UPGRADE_TYPES_SINCE:
+        kind = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        raise _refusal(update, f"there is no upgrade type {kind}: use 1, 2 or 3")
+    if level < 0:
+        raise _refusal(update, "a level is not below 0")
+    feature = next((one for one in broker.features.supported if one.name == name), None)
+    if feature is None:
+        if level > 0:  # one that is not there is at level 0
+            raise _refusal(update, "this broker does not know it")
+        return
+    if not feature.min_version <= level <= feature.max_version:
+        raise _refusal(update, f"it may have {feature.min_version} to {feature.max_version}")
+    if level < updated.get(name, broker.features.level(name)) and kind == UPGRADE:
+        raise _refusal(update, "that is a downgrade: ask for one (upgrade type 2 or 3)")
+
+
+def _refusal(update: FeatureUpdateKey, reason: str) -> KafkaError:
+    return KafkaError(
+        Code.INVALID_UPDATE_VERSION,
+        f"{update.feature} cannot have level {update.max_version_level}: {reason}.",
+    )

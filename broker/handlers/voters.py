@@ -1,0 +1,65 @@
+"""What changes the brokers and controllers of a cluster, where there is nothing to change:
+UnregisterBroker (KIP-631), AddRaftVoter and RemoveRaftVoter (KIP-853).
+
+The answers are those of an Apache Kafka whose only node is broker and controller, with
+`controller.quorum.voters` (`kraft.version` 0).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from barnabas.protocol.messages.remove_raft_voter import (
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
+from barnabas.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+
+
+def on_unregister_broker(
+    broker: Broker, request: UnregisterBrokerRequest, context: RequestContext
+) -> UnregisterBrokerResponse:
+    """BROKER_ID_NOT_REGISTERED; INVALID_REQUEST for a broker that there is, since it runs."""
+    node_id = request.broker_id
+    if node_id in broker.cluster.nodes:
+        return UnregisterBrokerResponse(
+            error_code=Code.INVALID_REQUEST,
+            error_message=f"Broker {node_id} is this process: stop it to be without it.",
+        )
+    return UnregisterBrokerResponse(
+        error_code=Code.BROKER_ID_NOT_REGISTERED, error_message=f"There is no broker {node_id}."
+    )
+
+
+def on_add_raft_voter(
+    broker: Broker, request: AddRaftVoterRequest, context: RequestContext
+) -> AddRaftVoterResponse:
+    """INCONSISTENT_CLUSTER_ID for another cluster's voter; UNSUPPORTED_VERSION."""
+    code, message = _refusal(broker, request.cluster_id)
+    return AddRaftVoterResponse(error_code=code, error_message=message)
+
+
+def on_remove_raft_voter(
+    broker: Broker, request: RemoveRaftVoterRequest, context: RequestContext
+) -> RemoveRaftVoterResponse:
+    """INCONSISTENT_CLUSTER_ID for another cluster's voter; UNSUPPORTED_VERSION."""
+    code, message = _refusal(broker, request.cluster_id)
+    return RemoveRaftVoterResponse(error_code=code, error_message=message)
+
+
+def _refusal(broker: Broker, cluster_id: str | None) -> tuple[Code, str]:
+    if cluster_id not in (None, broker.logs.cluster_id):
+        return (
+            Code.INCONSISTENT_CLUSTER_ID,
+            f"This is the cluster {broker.logs.cluster_id}, not {cluster_id}.",
+        )
+    return Code.UNSUPPORTED_VERSION, "The one process is the only voter: its quorum cannot change."

@@ -1,0 +1,98 @@
+"""RemoveRaftVoter, API key 81: version 0, flexible from 0.
+
+Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import ClassVar
+
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.primitives import (
+    Buffer,
+    read_nullable_string,
+    read_uuid,
+    skip_tags,
+    write_nullable_string,
+    write_uuid,
+)
+
+_INT32 = struct.Struct(">i")
+_INT32_INT16 = struct.Struct(">ih")
+
+
+class RemoveRaftVoterRequest(Message):
+    """The request.
+
+    cluster_id: The cluster; null: this one.
+    voter_id: The voter.
+    voter_directory_id: The directory of the voter's log.
+    """
+
+    __slots__ = ("cluster_id", "voter_directory_id", "voter_id")
+    API_KEY: ClassVar[int] = 81
+    FIRST_VERSION: ClassVar[int] = 0
+    LAST_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        cluster_id: str | None = "",
+        voter_id: int = 0,
+        voter_directory_id: uuid.UUID | None = None,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.voter_id = voter_id
+        self.voter_directory_id = voter_directory_id
+
+    @classmethod
+    def read(cls, data: Buffer, at: int, version: int) -> tuple[RemoveRaftVoterRequest, int]:
+        cluster_id, at = read_nullable_string(data, at, True)
+        (voter_id,) = _INT32.unpack_from(data, at)
+        at += 4
+        voter_directory_id, at = read_uuid(data, at)
+        at = skip_tags(data, at)
+        return cls(cluster_id, voter_id, voter_directory_id), at
+
+    def write(self, out: bytearray, version: int) -> None:
+        write_nullable_string(out, self.cluster_id, True)
+        out += _INT32.pack(self.voter_id)
+        write_uuid(out, self.voter_directory_id)
+        out.append(0)
+
+
+class RemoveRaftVoterResponse(Message):
+    """The response.
+
+    throttle_time_ms: How long the client is to wait, in milliseconds.
+    error_code: The error, or 0.
+    error_message: The error in words, or null.
+    """
+
+    __slots__ = ("error_code", "error_message", "throttle_time_ms")
+    API_KEY: ClassVar[int] = 81
+    FIRST_VERSION: ClassVar[int] = 0
+    LAST_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0, error_message: str | None = None
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+
+    @classmethod
+    def read(cls, data: Buffer, at: int, version: int) -> tuple[RemoveRaftVoterResponse, int]:
+        throttle_time_ms, error_code = _INT32_INT16.unpack_from(data, at)
+        at += 6
+        error_message, at = read_nullable_string(data, at, True)
+        at = skip_tags(data, at)
+        return cls(throttle_time_ms, error_code, error_message), at
+
+    def write(self, out: bytearray, version: int) -> None:
+        out += _INT32_INT16.pack(self.throttle_time_ms, self.error_code)
+        write_nullable_string(out, self.error_message, True)
+        out.append(0)

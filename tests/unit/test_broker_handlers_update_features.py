@@ -1,0 +1,102 @@
+"""UpdateFeatures (KIP-584, KIP-778). Codes are those that Apache Kafka 3.9 was seen to answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.core_host import CoreHost
+
+from barnabas.broker.features import TRANSACTION_VERSION
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+
+
+def update(
+    host: CoreHost, *levels: tuple[str, int, int], version: int = 1, validate_only: bool = False
+) -> Any:
+    updates = [FeatureUpdateKey(name, level, upgrade_type=kind) for name, level, kind in levels]
+    request = UpdateFeaturesRequest(1000, updates, validate_only)
+    connection = max(host.broker.connections, default=0) + 1
+    return host.call(host.connect(connection), request, version)
+
+
+def finalized(host: CoreHost) -> tuple[dict[str, int], int]:
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    connection = max(host.broker.connections, default=0) + 1
+    answer = host.call(host.connect(connection), request, 4)
+    levels = {row.name: row.max_version_level for row in answer.finalized_features}
+    return levels, answer.finalized_features_epoch
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "kind", "code"),
+    [
+        (TRANSACTION_VERSION, 2, UPGRADE, Code.NONE),
+        (TRANSACTION_VERSION, 1, UPGRADE, Code.INVALID_UPDATE_VERSION),
+        (TRANSACTION_VERSION, 1, SAFE, Code.NONE),
+        (TRANSACTION_VERSION, 3, UPGRADE, Code.INVALID_UPDATE_VERSION),
+        (TRANSACTION_VERSION, -1, UNSAFE, Code.INVALID_UPDATE_VERSION),
+        (TRANSACTION_VERSION, 2, 0, Code.INVALID_UPDATE_VERSION),
+        ("metadata.version", 6, UNSAFE, Code.INVALID_UPDATE_VERSION),
+        ("no.such", 1, UPGRADE, Code.INVALID_UPDATE_VERSION),
+        ("no.such", 0, SAFE, Code.NONE),
+    ],
+)
+def test_levels_that_may_be(name: str, level: int, kind: int, code: Code, tmp_path: Path) -> None:
+    answer = update(CoreHost(tmp_path), (name, level, kind))
+    assert answer.error_code == Code.NONE
+    assert [(row.feature, row.error_code) for row in answer.results] == [(name, code)]
+
+
+def test_a_level_holds_at_once_with_a_higher_epoch_and_after_a_restart(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    _, before = finalized(host)
+    update(host, (TRANSACTION_VERSION, 1, SAFE))
+    levels, epoch = finalized(host)
+    assert (levels[TRANSACTION_VERSION], epoch) == (1, before + 1)
+    assert host.broker.transactions.settings.transaction_version == 1
+    host.close()
+    host = CoreHost(tmp_path)
+    assert finalized(host) == (levels, epoch)
+    host.close()
+    by_setting = CoreHost(tmp_path, barnabas_features="transaction.version=2")
+    assert finalized(by_setting)[0][TRANSACTION_VERSION] == 2
+
+
+def test_level_0_is_not_told(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    update(host, ("group.version", 0, SAFE))
+    assert "group.version" not in finalized(host)[0]
+
+
+def test_what_is_only_validated_changes_nothing(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    before = finalized(host)
+    answer = update(host, (TRANSACTION_VERSION, 1, SAFE), validate_only=True)
+    assert answer.results[0].error_code == Code.NONE
+    assert finalized(host) == before
+
+
+@pytest.mark.parametrize(("version", "level", "code"), [(1, 1, 0), (2, 2, 95)])
+def test_one_that_is_refused_beside_one_that_is_not(
+    version: int, level: int, code: int, tmp_path: Path
+) -> None:
+    """From version 2 on all are changed or none (KIP-1022)."""
+    host = CoreHost(tmp_path)
+    wanted = (TRANSACTION_VERSION, 1, SAFE), ("no.such", 1, UPGRADE)
+    assert update(host, *wanted, version=version).error_code == code
+    assert finalized(host)[0][TRANSACTION_VERSION] == level
+
+
+def test_version_0_says_otherwise_that_it_is_a_downgrade(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    for allowed, code in ((False, Code.INVALID_UPDATE_VERSION), (True, Code.NONE)):
+        updates = [FeatureUpdateKey(TRANSACTION_VERSION, 1, allow_downgrade=allowed)]
+        connection = host.connect(100 + allowed)
+        answer = host.call(connection, UpdateFeaturesRequest(1000, updates), 0)
+        assert answer.results[0].error_code == code

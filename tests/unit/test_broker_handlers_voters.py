@@ -1,0 +1,35 @@
+"""Brokers and voters that come and go: codes are those that Apache Kafka 3.9 was seen to answer."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+from helpers.core_host import CoreHost
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from barnabas.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+
+@pytest.mark.parametrize(
+    ("node_id", "code"), [(77, Code.BROKER_ID_NOT_REGISTERED), (1, Code.INVALID_REQUEST)]
+)
+def test_a_broker_is_not_forgotten_while_it_runs(node_id: int, code: Code, tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    assert host.call(host.connect(1), UnregisterBrokerRequest(node_id), 0).error_code == code
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "code"),
+    [(None, Code.UNSUPPORTED_VERSION), ("another", Code.INCONSISTENT_CLUSTER_ID)],
+)
+def test_the_quorum_stays_as_it_is(cluster_id: str | None, code: Code, tmp_path: Path) -> None:
+    connection = (host := CoreHost(tmp_path)).connect(1)
+    directory = uuid.UUID(int=5)
+    add = AddRaftVoterRequest(cluster_id=cluster_id, voter_id=5, voter_directory_id=directory)
+    remove = RemoveRaftVoterRequest(cluster_id, 5, directory)
+    assert host.call(connection, add, 1).error_code == code
+    assert host.call(connection, remove, 0).error_code == code

@@ -1,0 +1,132 @@
+"""Emulated releases. Versions and features are those that Apache Kafka 3.9.0 and 4.3.2 told of."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.core_host import CoreHost
+
+from barnabas.broker.config import BrokerConfig, ConfigError
+from barnabas.broker.features import EMULATED, release_of
+from barnabas.protocol.api_table import BY_KEY
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+TOPIC_RESOURCE = 2
+
+
+def told(host: CoreHost) -> Any:
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    return host.call(host.connect(1), request, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "some", "finalized"),
+    [
+        (
+            "3.9",
+            {0: (0, 11), 1: (0, 17), 3: (0, 12), 26: (0, 4), 41: (0, 3), 68: (0, 0)},
+            {"metadata.version": 21},
+        ),
+        (
+            "4.3",
+            {0: (0, 13), 1: (4, 18), 3: (0, 13), 26: (0, 5), 41: (1, 3), 68: (0, 1)},
+            {"eligible.leader.replicas.version": 1, "group.version": 1, "metadata.version": 30,
+             "transaction.version": 2},
+        ),
+        (
+            "",
+            {0: (0, 13), 1: (4, 18), 3: (0, 13), 26: (0, 5), 41: (0, 3), 68: (0, 1)},
+            {"transaction.version": 2, "group.version": 1, "metadata.version": 30},
+        ),
+    ],
+)  # fmt: skip
+def test_a_release_tells_of_its_own_versions_and_features(
+    name: str, some: dict[int, tuple[int, int]], finalized: dict[str, int], tmp_path: Path
+) -> None:
+    answer = told(CoreHost(tmp_path, barnabas_emulate=name))
+    versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+    assert {key: versions[key] for key in some} == some
+    assert {row.name: row.max_version_level for row in answer.finalized_features} == finalized
+
+
+def test_a_version_that_the_release_does_not_have_ends_the_connection(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path, barnabas_emulate="3.9")
+    host.ask(host.connect(1), EndTxnRequest(transactional_id="t"), 5)
+    assert "versions 0 to 4 are spoken" in host.closed[1]
+
+
+def test_what_a_release_has_not_is_not_spoken_however_new_this_broker_is() -> None:
+    for name in EMULATED:
+        apis = release_of(name).apis
+        assert apis.keys() <= BY_KEY.keys()
+        for key, api in apis.items():
+            assert BY_KEY[key].min_version <= api.min_version <= api.max_version
+            assert api.max_version <= BY_KEY[key].max_version
+
+
+def test_other_releases_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"3\.9, 4\.3"):
+        BrokerConfig.from_properties({"barnabas.emulate": "2.0"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"barnabas_emulate": "3.9"}, Code.UNSUPPORTED_VERSION),
+        (
+            {
+                "barnabas_emulate": "3.9",
+                "group_coordinator_rebalance_protocols": "classic,consumer",
+            },
+            Code.GROUP_ID_NOT_FOUND,
+        ),
+        ({"barnabas_emulate": "4.3"}, Code.GROUP_ID_NOT_FOUND),
+        ({"barnabas_features": "group.version=0"}, Code.UNSUPPORTED_VERSION),
+        ({}, Code.GROUP_ID_NOT_FOUND),
+    ],
+)
+def test_groups_of_the_consumer_protocol_are_there_where_the_release_has_them_on(
+    settings: dict[str, str], code: Code, tmp_path: Path
+) -> None:
+    host = CoreHost(tmp_path, **settings)
+    connection = host.connect(1)
+    described = host.call(connection, ConsumerGroupDescribeRequest(group_ids=["g"]), 0)
+    assert [row.error_code for row in described.groups] == [code]
+    beat = ConsumerGroupHeartbeatRequest("g", str(uuid.UUID(int=1)), member_epoch=1)
+    assert host.call(connection, beat, 0).error_code == code
+
+
+@pytest.mark.parametrize(("name", "count"), [("3.9", 2), ("4.3", 1)])
+def test_an_offset_asked_for_twice(name: str, count: int, tmp_path: Path) -> None:
+    host = CoreHost(tmp_path, barnabas_emulate=name)
+    host.create("t")
+    rows = [ListOffsetsPartition(0, -1, -1), ListOffsetsPartition(0, -1, -2)]
+    answer = host.call(host.connect(1), ListOffsetsRequest(topics=[ListOffsetsTopic("t", rows)]), 7)
+    (topic,) = answer.topics
+    assert [row.error_code for row in topic.partitions] == [Code.INVALID_REQUEST] * count
+
+
+@pytest.mark.parametrize(("name", "source"), [("3.9", 5), ("4.3", 3)])
+def test_where_min_insync_replicas_comes_from(name: str, source: int, tmp_path: Path) -> None:
+    """KIP-966: since Kafka 4.1 the cluster keeps it as a dynamic default."""
+    host = CoreHost(tmp_path, barnabas_emulate=name)
+    host.create("t")
+    resource = DescribeConfigsResource(TOPIC_RESOURCE, "t", ["min.insync.replicas"])
+    answer = host.call(host.connect(1), DescribeConfigsRequest(resources=[resource]), 4)
+    assert answer.results[0].configs[0].config_source == source
