@@ -316,6 +316,11 @@ _BROKER_ROWS = (
     _broker("quota.window.size.seconds", Kind.INT, 1, "The length of such a window.", lowest=1),
     _broker("controller.quota.window.num", Kind.INT, 11, "How many windows' worth of a controller_mutation_rate may be used at once.", lowest=1),
     _broker("controller.quota.window.size.seconds", Kind.INT, 1, "The length of such a window.", lowest=1),
+    _broker("max.connections", Kind.INT, INT_MAX, "How many connections there may be; who comes then waits until another one ends.", lowest=1, dynamic=True),
+    _broker("max.connections.per.ip", Kind.INT, INT_MAX, "How many connections there may be from one address; those beyond are closed. 0 only with overrides.", lowest=0, dynamic=True),
+    _broker("max.connections.per.ip.overrides", Kind.STRING, "", "Other numbers for some addresses: ADDRESS:NUMBER, joined by commas.", dynamic=True),
+    _broker("max.connection.creation.rate", Kind.INT, INT_MAX, "How many connections are taken a second, measured over the windows of quotas; others wait.", lowest=0, dynamic=True),
+    _broker("barnabas.authentication.timeout.ms", Kind.INT, 30_000, "A connection whose TLS is not set up by then, or whose client has not shown who it is where it has to, is closed; -1: never.", lowest=-1),
     _broker("num.network.threads", Kind.INT, 3, "Accepted; there is one thread.", lowest=1, dynamic=True),
     _broker("num.io.threads", Kind.INT, 8, "Accepted; there is one thread.", lowest=1, dynamic=True),
     _broker("num.recovery.threads.per.data.dir", Kind.INT, 1, "Accepted.", lowest=1, dynamic=True),
@@ -387,11 +392,7 @@ def _kept(name: str, kind: Kind, default: Any, why: str, **more: Any) -> Setting
     return Setting(name, kind, default, f"Kept and told of; {why}.", dynamic=True, **more)
 
 
-_UNCOUNTED, _ONE_REPLICA, _NO_KERBEROS = (
-    "connections are not counted",
-    "there is one replica",
-    "there is no Kerberos",
-)
+_ONE_REPLICA, _NO_KERBEROS = "there is one replica", "there is no Kerberos"
 _NO_TIERED_STORAGE, _NO_LOGIN = (
     "there is no tiered storage",
     "there is no login of the broker's own",
@@ -403,10 +404,6 @@ _KEPT_ROWS = (
     _kept("log.cleaner.io.buffer.size", Kind.INT, 512 << 10, "the cleaner reads and writes as the system lets it", lowest=0),
     _kept("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, sys.float_info.max, "the cleaner reads and writes as the system lets it"),
     _kept("log.cleaner.threads", Kind.INT, 1, "there is one process that cleans", lowest=1),
-    _kept("max.connection.creation.rate", Kind.INT, INT_MAX, _UNCOUNTED, lowest=0),
-    _kept("max.connections", Kind.INT, INT_MAX, _UNCOUNTED, lowest=1),
-    _kept("max.connections.per.ip", Kind.INT, INT_MAX, _UNCOUNTED, lowest=0),
-    _kept("max.connections.per.ip.overrides", Kind.STRING, "", _UNCOUNTED),
     _kept("metric.reporters", Kind.LIST, (), "nothing is reported"),
     _kept("remote.fetch.max.wait.ms", Kind.INT, 500, _NO_TIERED_STORAGE, lowest=1),
     _kept("remote.log.index.file.cache.total.size.bytes", Kind.LONG, 1 << 30, _NO_TIERED_STORAGE, lowest=1),
@@ -485,7 +482,6 @@ IGNORED_PREFIXES = {
     "leader.imbalance.": _ONE_BROKER,
     "log.cleaner.io.": "the cleaner reads and writes as the system lets it",
     "log4j.": "the broker logs to standard error",
-    "max.connection": "connections are not counted",
     "metadata.": "metadata are kept in a journal in the data directory",
     "metrics.": _NOTHING_REPORTED,
     "num.replica.": _ONE_BROKER,
@@ -567,6 +563,7 @@ class BrokerConfig:
     """
 
     auto_create_topics_enable = _Typed[bool]()
+    barnabas_authentication_timeout_ms = _Typed[int]()
     barnabas_brokers = _Typed[int]()
     barnabas_users_file = _Typed[str | None]()
     quota_window_num = _Typed[int]()
@@ -609,6 +606,10 @@ class BrokerConfig:
     log_flush_offset_checkpoint_interval_ms = _Typed[int]()
     log_initial_task_delay_ms = _Typed[int]()
     log_retention_check_interval_ms = _Typed[int]()
+    max_connection_creation_rate = _Typed[int]()
+    max_connections = _Typed[int]()
+    max_connections_per_ip = _Typed[int]()
+    max_connections_per_ip_overrides = _Typed[str]()
     max_incremental_fetch_session_cache_slots = _Typed[int]()
     message_max_bytes = _Typed[int]()
     node_id = _Typed[int]()
@@ -646,6 +647,7 @@ class BrokerConfig:
         for name in REPLICATION_FACTORS if self._fixed["barnabas.brokers"] > 1 else ():
             if name not in explicit:
                 self._fixed[name] = min(self._fixed["barnabas.brokers"], KAFKAS_FACTOR)
+        _check_connections(self._fixed)
         self._values = dict(self._fixed)
         self.data_dir = _one_data_dir(self._values["log.dirs"] or self._values["log.dir"])
         self.users: dict[str, str] = {}
@@ -686,6 +688,14 @@ class BrokerConfig:
         """Whether clients have to say who they are, on any listener."""
         return any(listener.has_sasl for listener in self.listeners)
 
+    @property
+    def limits_connections(self) -> bool:
+        """Whether a setting bounds how many connections there may be, or how fast they may come."""
+        numbers = (
+            self.max_connections, self.max_connections_per_ip, self.max_connection_creation_rate,
+        )  # fmt: skip
+        return min(numbers) != INT_MAX or self.max_connections_per_ip_overrides != ""
+
     def set_dynamic(self, configs: Mapping[str, str]) -> None:
         """Let what was changed at run time on this broker hold.
 
@@ -718,6 +728,7 @@ class BrokerConfig:
                 for name, text in configs.items()
                 if name in ALL_BROKER_SETTINGS
             }
+        _check_connections(values)
         return values
 
     @property
@@ -739,6 +750,40 @@ class BrokerConfig:
             "explicit": self.explicit,
         }
         return next((layer for layer, configs in layers.items() if name in configs), "default")
+
+
+def parse_connection_overrides(text: str) -> dict[str, int]:
+    """By address, how many connections there may be from it. Names are not looked up.
+
+    Raises: ConfigError.
+    """
+    if not text:
+        return {}
+    import ipaddress
+
+    most = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        address, _, number = part.rpartition(":")
+        try:
+            if not number.isdecimal():
+                raise ValueError(f"'{number}' is no number")
+            most[str(ipaddress.ip_address(address.strip("[]")))] = int(number)
+        except ValueError as error:
+            raise ConfigError(
+                f"max.connections.per.ip.overrides={text}: write ADDRESS:NUMBER, joined by commas "
+                f"({error})"
+            ) from error
+    return most
+
+
+def _check_connections(values: Mapping[str, Any]) -> None:
+    """Raises: ConfigError of settings of connections that cannot be, or not together."""
+    overrides = parse_connection_overrides(values["max.connections.per.ip.overrides"])
+    if values["max.connections.per.ip"] == 0 and not overrides:
+        raise ConfigError(
+            "max.connections.per.ip=0: nobody could connect; name those who may in "
+            "max.connections.per.ip.overrides"
+        )
 
 
 def _one_data_dir(text: str) -> str:

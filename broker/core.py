@@ -123,6 +123,7 @@ class Broker:
         self.busy_ns: Callable[[], int] = _no_time  # the time that the core works, fed by the rim
         self.quotas: ClientQuotas | None = None  # where there are any
         self.telemetry: Telemetry | None = None  # once a client has asked for subscriptions
+        self.has_address_quotas = False
         self.outbox = Outbox()
         self.work = SlicedWork(self.reply)
         self._amendments: dict[int, Callable[[Any], None]] = {}
@@ -556,7 +557,9 @@ class Broker:
 
     def _apply_quotas(self) -> None:
         """Without quotas of clients requests go their way as if there could be none."""
-        is_wanted = any(entity[0][0] != "ip" for entity in self.metadata.client_quotas)
+        types = {entity[0][0] for entity in self.metadata.client_quotas}
+        self.has_address_quotas = "ip" in types
+        is_wanted = bool(types - {"ip"})
         if self.quotas is not None and is_wanted:
             self.quotas.on_changed()
         elif is_wanted is not (self.quotas is not None):

@@ -50,6 +50,7 @@ from barnabas.storage.log_reader import Slice
 if TYPE_CHECKING:
     import ssl
 
+    from barnabas.broker.connection_limits import ConnectionLimits
     from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.tls import TlsSocket
 
@@ -70,6 +71,7 @@ HEARING_ROUNDS = (
     4  # of the loop: what was received, what waited to be accepted, and what these sent
 )
 ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
+MOST_REFUSED = 1000  # connections that are held until they are closed
 KEPT_FOR_LOGS, FEWEST_FOR_LOGS = 8, 64  # a part of all descriptors, and a number of them
 SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
 
@@ -207,6 +209,14 @@ class Connection:
     def resume_receiving(self) -> None:
         """There is room for more of a large request, or it is this connection's turn."""
         self._resume_reading()
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether TLS is set up, and the client has shown who it is where it has to."""
+        sock = self._socket
+        return self._turns is self._server.turns and (
+            isinstance(sock, socket.socket) or sock.is_set_up
+        )
 
     def admit(self) -> None:
         """The client has shown who it is: its requests may be as large as any."""
@@ -413,6 +423,11 @@ def _descriptors_for_connections(others: int) -> int:
     )
 
 
+def _advice_on_descriptors() -> str:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return f"RLIMIT_NOFILE is {limit}: raise it (ulimit -n), or have clients share connections"
+
+
 class Listener:
     """A listening socket of one broker, which may be closed for a while.
 
@@ -440,6 +455,8 @@ class Server:
     """
 
     connection_class: type[Connection] = Connection
+    _limits: ConnectionLimits | None = None  # where there are any
+    _admission_timer: asyncio.TimerHandle | None = None
 
     def __init__(
         self,
@@ -476,6 +493,8 @@ class Server:
         self._connections: dict[int, Connection] = {}
         self._muted: dict[int, asyncio.TimerHandle] = {}
         self.throttled_count = 0
+        self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._admission_deadlines_s: dict[int, float] = {}  # by connection, in order
         self._next_connection_id = 1
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = self.event_ns = 0
@@ -559,8 +578,13 @@ class Server:
                 self._listen_to(listener)
 
     def _on_connect(self, listener: Listener) -> None:
-        for _ in range(BACKLOG):
-            if listener.socket is None:
+        limits = self._connection_limits()
+        for number in range(BACKLOG):
+            if listener.socket is None or not self._accepts:
+                return
+            if limits is not None and limits.is_full:
+                if number == 0:  # else whoever waits is heard of again
+                    self._pause_accepting("there are as many as max.connections")
                 return
             try:
                 sock, peer = listener.socket.accept()
@@ -569,36 +593,116 @@ class Server:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                self._pause_accepting(str(error))
+                self._pause_accepting(f"{error}: {_advice_on_descriptors()}")
                 return
-            _set_options(sock)
-            address = address_of(sock)
-            connection_id = self._next_connection_id
-            try:
-                transport = self._transport(listener.config, sock, connection_id)
-            except OSError:  # it has hung up already
-                sock.close()
-                continue
-            self._next_connection_id += 1
             # a socket in the file system has an address at neither end
             client_host, client_port = peer[:2] if peer else (listener.address[0], 0)
-            self.broker.on_connected(
-                connection_id, client_host, *address, listener.node_id, listener.config
+            if limits is not None and not self._has_room_for(sock, client_host, limits):
+                continue
+            self._take_up(listener, sock, client_host, client_port)
+
+    def _take_up(
+        self, listener: Listener, sock: socket.socket, client_host: str, client_port: int
+    ) -> None:
+        """A client has connected."""
+        _set_options(sock)
+        address = address_of(sock)
+        connection_id = self._next_connection_id
+        try:
+            transport = self._transport(listener.config, sock, connection_id)
+        except OSError:  # it has hung up already
+            sock.close()
+            if self._limits is not None:
+                self._limits.on_closed(client_host)
+            return
+        self._next_connection_id += 1
+        self.broker.on_connected(
+            connection_id, client_host, *address, listener.node_id, listener.config
+        )
+        self._connections[connection_id] = self.connection_class(
+            self,
+            connection_id,
+            transport,
+            f"{client_host}:{client_port}",
+            listener.greeting_bytes,
+        )
+        if listener.greeting_bytes or transport is not sock:
+            self._await_admission(connection_id)
+        descriptor = transport.fileno()
+        # the lowest free one is given out: all below are in use
+        if not self._may_connect(descriptor):
+            self._pause_accepting(
+                f"{descriptor + 1} descriptors are in use, and the rest is kept for logs: "
+                f"{_advice_on_descriptors()}"
             )
-            self._connections[connection_id] = self.connection_class(
-                self,
-                connection_id,
-                transport,
-                f"{client_host}:{client_port}",
-                listener.greeting_bytes,
+        elif self._limits is not None:
+            pause_ms = self._limits.pause_ms(self._steady_ms())
+            if pause_ms:
+                self._pause_accepting("they come above max.connection.creation.rate", pause_ms)
+
+    # --- limits of connections -------------------------------------------------------------------
+
+    def _connection_limits(self) -> ConnectionLimits | None:
+        """What bounds connections; made with the first bound."""
+        broker = self.broker
+        if self._limits is None and (broker.has_address_quotas or broker.config.limits_connections):
+            from barnabas.broker.connection_limits import ConnectionLimits
+
+            self._limits = ConnectionLimits(
+                broker.config,
+                broker.metadata.client_quotas,
+                [_host_of(connection) for connection in self._connections.values()],
+                self._steady_ms(),
             )
-            descriptor = transport.fileno()
-            # the lowest free one is given out: all below are in use
-            if not self._may_connect(descriptor):
-                self._pause_accepting(
-                    f"{descriptor + 1} descriptors are in use, and the rest is kept for logs"
-                )
+        return self._limits
+
+    def _has_room_for(self, sock: socket.socket, address: str, limits: ConnectionLimits) -> bool:
+        """Whether one more connection may come from there; else it is closed, now or later."""
+        refusal = limits.on_connected(address, self._steady_ms())
+        if refusal is None:
+            return True
+        self._complain("connections are closed: %s", refusal.why)
+        if refusal.after_ms and len(self._refused) < MOST_REFUSED:
+            self._refused[sock] = self.loop.call_later(
+                refusal.after_ms / 1000, self._close_refused, sock
+            )
+        else:
+            sock.close()
+        return False
+
+    def _steady_ms(self) -> int:
+        return self._steady_ns() // NS_PER_MS
+
+    def _close_refused(self, sock: socket.socket) -> None:
+        del self._refused[sock]
+        sock.close()
+
+    def _await_admission(self, connection_id: int) -> None:
+        """Close the connection unless it is admitted by the deadline."""
+        timeout_ms = self.broker.config.barnabas_authentication_timeout_ms
+        if timeout_ms < 0:
+            return
+        self._admission_deadlines_s[connection_id] = self.loop.time() + timeout_ms / 1000
+        if self._admission_timer is None:
+            self._admission_timer = self.loop.call_later(timeout_ms / 1000, self._check_admissions)
+
+    def _check_admissions(self) -> None:
+        self._admission_timer = None
+        deadlines_s = self._admission_deadlines_s
+        while deadlines_s:
+            connection_id, deadline_s = next(iter(deadlines_s.items()))
+            if deadline_s > self.loop.time():
+                self._admission_timer = self.loop.call_at(deadline_s, self._check_admissions)
                 return
+            del deadlines_s[connection_id]
+            connection = self._connections[connection_id]
+            if not connection.is_admitted:
+                self.disconnect(
+                    connection,
+                    "it has not set up TLS, or has not shown who it is, within "
+                    "barnabas.authentication.timeout.ms",
+                    logging.INFO,
+                )
 
     def _transport(
         self, config: ListenerConfig, sock: socket.socket, connection_id: int
@@ -614,24 +718,25 @@ class Server:
 
         return config.tls.wrap(sock, on_shaken)
 
-    def _pause_accepting(self, why: str) -> None:
-        """Let those who connect wait in the listener's queue until there are descriptors again;
-        said once a minute at most.
-        """
+    def _pause_accepting(self, why: str, pause_ms: float = ACCEPT_PAUSE_S * 1000) -> None:
+        """Let those who connect wait in the listener's queue until there is room for them."""
         self._accepts = False
         for listener in self.listeners:
             if listener.socket is not None:
                 self.loop.remove_reader(listener.socket.fileno())
         if self._accept_timer is None:
-            self._accept_timer = self.loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
+            self._accept_timer = self.loop.call_later(pause_ms / 1000, self._try_accepting)
+        self._complain(
+            "no connections are accepted for now: %s; %d connections are open",
+            why,
+            len(self._connections),
+        )
+
+    def _complain(self, text: str, *arguments: object) -> None:
+        """Warn of connections that are kept out, once a minute at most."""
         if self.loop.time() >= self._complain_at_s:
             self._complain_at_s = self.loop.time() + COMPLAINT_INTERVAL_S
-            logger.warning(
-                "no connections are accepted for now: %s; %d connections are open, and "
-                "RLIMIT_NOFILE is %d: raise it (ulimit -n), or have "
-                "clients share connections",
-                why, len(self._connections), resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-            )  # fmt: skip
+            logger.warning(text, *arguments)
 
     def _may_connect(self, lowest_free: int) -> bool:
         return lowest_free < _descriptors_for_connections(lowest_free - len(self._connections))
@@ -643,7 +748,8 @@ class Server:
             lowest_free = sys.maxsize
         else:
             os.close(lowest_free)
-        if self._may_connect(lowest_free):
+        is_full = self._limits is not None and self._limits.is_full
+        if self._may_connect(lowest_free) and not is_full:
             self._accept_timer = None
             self._accepts = True
             for listener in self.listeners:
@@ -664,6 +770,9 @@ class Server:
             )  # fmt: skip
         connection.close()
         del self._connections[connection.connection_id]
+        self._admission_deadlines_s.pop(connection.connection_id, None)
+        if self._limits is not None:
+            self._limits.on_closed(_host_of(connection))
         muted = self._muted.pop(connection.connection_id, None)
         if muted is not None:
             muted.cancel()
@@ -884,7 +993,13 @@ class Server:
             self.close_listener(node_id)
         self.turns.close()
         self.greeting_turns.close()
-        for timer in (self._timer, self._sweep_timer, self._accept_timer):
+        for refused, closing in self._refused.items():
+            closing.cancel()
+            refused.close()
+        self._refused.clear()
+        for timer in (
+            self._timer, self._sweep_timer, self._accept_timer, self._admission_timer,
+        ):  # fmt: skip
             if timer is not None:
                 timer.cancel()
         for connection in list(self._connections.values()):
@@ -902,6 +1017,10 @@ class Server:
             except (OSError, AssertionError) as error:
                 self.fail(error)
         self._flusher.close()
+
+
+def _host_of(connection: Connection) -> str:
+    return connection.peer.rpartition(":")[0]
 
 
 def address_of(sock: socket.socket) -> tuple[str, int]:

@@ -63,6 +63,11 @@ class TlsSocket:
         """What the system says of the socket below."""
         return self._socket.getsockopt(level, option, size)
 
+    @property
+    def is_set_up(self) -> bool:
+        """Whether the handshake is done."""
+        return self._socket.version() is not None
+
     def pending(self) -> int:
         """Bytes that came and were not read, of which the system tells nobody."""
         return self._socket.pending()

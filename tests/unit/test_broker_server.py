@@ -21,6 +21,7 @@ from barnabas.broker import server as server_module
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.outbox import FlushJob, Outbox, Work
 from barnabas.broker.server import Connection, Server, _descriptors_for_connections
+from barnabas.broker.tls import TlsListener
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.disk import OsDisk
@@ -29,6 +30,7 @@ from barnabas.storage.log_reader import Slice
 Answer = Callable[[int, bytes], None]
 IDLE_MS = 600_000
 PATIENCE_S = 120.0
+TLS_FILES = Path(__file__).parents[1] / "fixtures" / "tls"
 
 
 class ScriptedBroker:
@@ -37,7 +39,7 @@ class ScriptedBroker:
     """
 
     def __init__(self) -> None:
-        self.settings = {
+        self.settings: dict[str, int | str] = {
             "socket.request.max.bytes": 1 << 20,
             "connections.max.idle.ms": IDLE_MS,
             "queued.max.request.bytes": 4 << 20,
@@ -49,6 +51,8 @@ class ScriptedBroker:
         self.gone: list[int] = []
         self.flushed: list[FlushJob] = []
         self.closed_logs = False
+        self.has_address_quotas = False
+        self.metadata = SimpleNamespace(client_quotas={})
         self.cluster = SimpleNamespace(nodes={1: None})
         self.times: list[tuple[int, int]] = []
         self.deadline_ms: int | None = None
@@ -948,3 +952,124 @@ def test_a_connection_may_end_while_its_client_waits(rim: Rim, by: str) -> None:
     rim.pass_time(3_000, step_ms=200)
     assert rim.broker.gone == [1]
     assert rim.server._muted == {}
+
+
+# --- limits of connections ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def connect(rim: Rim) -> Iterator[Callable[[], socket.socket]]:
+    """Connects to the listener, and lets the loop see it."""
+    clients = []
+
+    def connect() -> socket.socket:
+        client = socket.create_connection(rim.server.address, timeout=PATIENCE_S)
+        client.setblocking(False)
+        clients.append(client)
+        rim.run()
+        return client
+
+    yield connect
+    for client in clients:
+        client.close()
+
+
+def test_beyond_max_connections_clients_wait(
+    rim: Rim, connect: Callable[[], socket.socket]
+) -> None:
+    rim.restart(max_connections=2)
+    first, _, third = connect(), connect(), connect()
+    assert len(rim.server._connections) == 2
+    third.sendall(framed(b"third"))
+    rim.pass_time(1_000, step_ms=250)
+    assert rim.broker.frames == []
+    first.close()
+    rim.pass_time(1_000, step_ms=250)
+    assert rim.receive(third, 7) == b"<third>"
+    assert len(rim.server._connections) == 2
+
+
+def test_beyond_the_number_of_an_address_connections_are_closed(
+    rim: Rim, connect: Callable[[], socket.socket], caplog: pytest.LogCaptureFixture
+) -> None:
+    rim.restart(max_connections_per_ip=1)
+    first, second, third = connect(), connect(), connect()
+    assert (rim.is_hung_up(second), rim.is_hung_up(third)) == (True, True)
+    assert caplog.text.count("max.connections.per.ip") == 1, "it is said once a minute"
+    first.sendall(framed(b"first"))
+    assert rim.receive(first, 7) == b"<first>"
+    first.close()
+    rim.run()
+    connect().sendall(framed(b"next"))
+    rim.run_until(lambda: (4, b"next") in rim.broker.frames or (2, b"next") in rim.broker.frames)
+
+
+def test_a_bound_that_is_set_later_counts_those_who_are_there(
+    rim: Rim, connect: Callable[[], socket.socket]
+) -> None:
+    rim.restart()
+    connect()
+    rim.broker.settings["max.connections.per.ip"] = 2
+    assert not rim.is_hung_up(connect())
+    assert rim.is_hung_up(connect())
+
+
+def test_an_address_above_its_rate_is_closed_when_its_time_is_up(
+    rim: Rim, connect: Callable[[], socket.socket]
+) -> None:
+    rim.broker.has_address_quotas = True
+    rim.broker.metadata.client_quotas[("ip", None),] = {"connection_creation_rate": 1.0}
+    rim.restart(quota_window_num=1)  # of which any connection at all is too much
+    client = connect()
+    assert not rim.is_hung_up(client)
+    assert rim.server._connections == {}
+    rim.pass_time(1_250, step_ms=250)
+    assert rim.is_hung_up(client)
+    connect()  # is closed with the server
+
+
+def test_who_comes_too_fast_waits(rim: Rim, connect: Callable[[], socket.socket]) -> None:
+    rim.restart(max_connection_creation_rate=1, quota_window_num=1)
+    connect(), connect()
+    assert len(rim.server._connections) == 1
+    rim.pass_time(1_250, step_ms=250)
+    assert len(rim.server._connections) == 2
+
+
+@pytest.mark.parametrize(
+    ("protocol", "parts"),
+    [
+        ("SASL_PLAINTEXT", (b"\x00\x00\x00\x20", b"\x00\x12")),  # of a frame
+        ("SSL", (b"\x16\x03\x01\x01\x00", b"\x01\x00\x00\xfc")),  # of a client's hello
+    ],
+)
+def test_who_does_not_show_who_he_is_is_hung_up_on(
+    rim: Rim, connect: Callable[[], socket.socket], protocol: str, parts: tuple[bytes, bytes]
+) -> None:
+    """Also if he says something now and then, and so is not idle."""
+    rim.broker.settings["listeners"] = f"{protocol}://127.0.0.1:0"
+    rim.restart(barnabas_authentication_timeout_ms=30_000)
+    if protocol == "SSL":
+        rim.server.listeners[0].config.tls = TlsListener(
+            {"ssl.keystore.location": str(TLS_FILES / "server.pem")}
+        )
+    client = connect()
+    for part in parts:
+        rim.pass_time(10_000, step_ms=1_000)
+        client.sendall(part)
+        assert not rim.is_hung_up(client)
+    another = connect()
+    rim.pass_time(11_000, step_ms=1_000)
+    assert rim.is_hung_up(client)
+    assert not rim.is_hung_up(another)
+
+
+def test_who_has_shown_who_he_is_stays(rim: Rim, connect: Callable[[], socket.socket]) -> None:
+    rim.broker.settings["listeners"] = "SASL_PLAINTEXT://127.0.0.1:0"
+    rim.restart(barnabas_authentication_timeout_ms=1_000)
+    client = connect()
+    rim.broker.outbox.admitted.append(1)
+    client.sendall(framed(b"token"))
+    assert rim.receive(client, 7) == b"<token>"
+    rim.pass_time(3_000, step_ms=500)
+    assert not rim.is_hung_up(client)

@@ -1,0 +1,127 @@
+"""Limits of connections by number and by rate, with times as Apache Kafka 3.9 showed them."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.config import INT_MAX, BrokerConfig, ConfigError, parse_connection_overrides
+from barnabas.broker.connection_limits import FEWEST_KEPT, ConnectionLimits, Refusal
+from barnabas.broker.metadata import QuotaEntity
+
+HERE, THERE = "192.0.2.1", "192.0.2.2"
+PER_IP, OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
+Quotas = dict[QuotaEntity, dict[str, float]]
+
+
+def limits(
+    settings: dict[str, str] | None = None,
+    quotas: Quotas | None = None,
+    addresses: tuple[str, ...] = (),
+) -> ConnectionLimits:
+    config = BrokerConfig.from_properties(settings or {})
+    return ConnectionLimits(config, quotas or {}, addresses, 0)
+
+
+def rate_of(address: str | None, value: float) -> Quotas:
+    return {(("ip", address),): {"connection_creation_rate": value}}
+
+
+def test_connections_of_one_address_are_counted() -> None:
+    bound = limits({PER_IP: "2"}, addresses=(HERE,))
+    assert bound.on_connected(HERE, 0) is None
+    refusal = bound.on_connected(HERE, 0)
+    assert refusal is not None and refusal.after_ms == 0 and HERE in refusal.why
+    assert bound.on_connected(THERE, 0) is None
+    bound.on_closed(HERE)
+    assert bound.on_connected(HERE, 0) is None
+    assert bound.on_connected(HERE, 0) is not None
+
+
+def test_some_addresses_have_another_number() -> None:
+    bound = limits({PER_IP: "0", OVERRIDES: f"{HERE}:1, [2001:db8::1]:2"})
+    assert bound.on_connected(THERE, 0) is not None
+    assert [bound.on_connected(HERE, 0) is None for _ in range(2)] == [True, False]
+    assert [bound.on_connected("2001:db8::1", 0) is None for _ in range(3)] == [True, True, False]
+
+
+def test_all_connections_are_counted() -> None:
+    bound = limits({"max.connections": "3"}, addresses=(HERE,))
+    for address in (HERE, THERE):
+        assert not bound.is_full
+        assert bound.on_connected(address, 0) is None
+    assert bound.is_full
+    bound.on_closed(HERE)
+    assert not bound.is_full
+
+
+def test_what_comes_too_fast_from_an_address_is_closed_later() -> None:
+    """As recorded: with 1 a second ten were served, and ten more closed after a second each."""
+    bound = limits(quotas=rate_of(HERE, 1.0))
+    assert [bound.on_connected(HERE, 3) for _ in range(10)] == [None] * 10
+    why = f"more come from {HERE} than its connection_creation_rate"
+    assert [bound.on_connected(HERE, 10) for _ in range(10)] == [Refusal(993, why)] * 10
+    assert bound.on_connected(THERE, 10) is None
+    assert bound.on_connected(HERE, 10_003) == Refusal(1000, why)
+    assert bound.on_connected(HERE, 11_003) is None
+
+
+def test_the_default_of_addresses_holds_for_each_by_itself() -> None:
+    bound = limits({"quota.window.num": "2"}, rate_of(None, 1.0) | rate_of(THERE, 100.0))
+    assert [bound.on_connected(HERE, 0) is None for _ in range(2)] == [True, False]
+    assert [bound.on_connected(THERE, 0) is None for _ in range(2)] == [True, True]
+    assert bound.on_connected("192.0.2.3", 0) is None
+
+
+def test_a_refused_connection_is_not_counted() -> None:
+    bound = limits({PER_IP: "1", "quota.window.num": "2"}, rate_of(HERE, 1.0))
+    assert bound.on_connected(HERE, 0) is None
+    refusal = bound.on_connected(HERE, 0)
+    assert refusal is not None and refusal.after_ms == 1000
+    bound.on_closed(HERE)
+    assert bound.on_connected(HERE, 3000) is None
+
+
+def test_whoever_comes_too_fast_has_those_after_him_wait() -> None:
+    bound = limits({"max.connection.creation.rate": "2", "quota.window.num": "2"})
+    assert [bound.pause_ms(0) for _ in range(3)] == [0, 0, 500]
+    assert bound.pause_ms(0) == 1000
+    assert limits({"max.connection.creation.rate": "0"}).pause_ms(0) == 1000
+    assert limits().pause_ms(0) == 0
+
+
+def test_what_is_kept_of_addresses_is_bounded() -> None:
+    bound = limits(quotas=rate_of(None, 5.0))
+    for number in range(3 * FEWEST_KEPT):
+        bound.on_connected(f"2001:db8::{number:x}", number * 11)
+    assert len(bound._rates) <= 1200
+
+
+@pytest.mark.parametrize("text", ["a", "a:", ":1", "::1:-1", "::1:x", "localhost:1", "::1:1;::2:2"])
+def test_overrides_that_cannot_be(text: str) -> None:
+    with pytest.raises(ConfigError, match="ADDRESS:NUMBER"):
+        BrokerConfig.from_properties({OVERRIDES: text})
+    config = BrokerConfig.from_properties({})
+    with pytest.raises(ConfigError, match="ADDRESS:NUMBER"):
+        config.set_dynamic({OVERRIDES: text})
+    assert config.max_connections_per_ip_overrides == ""
+
+
+def test_nobody_is_locked_out() -> None:
+    assert parse_connection_overrides("") == {}
+    with pytest.raises(ConfigError, match="nobody could connect"):
+        BrokerConfig.from_properties({PER_IP: "0"})
+    config = BrokerConfig.from_properties({PER_IP: "0", OVERRIDES: "127.0.0.1:5"})
+    with pytest.raises(ConfigError, match="nobody could connect"):
+        config.set_dynamic({OVERRIDES: ""})
+
+
+def test_settings_say_whether_connections_are_limited() -> None:
+    config = BrokerConfig.from_properties({})
+    assert not config.limits_connections
+    for name in ("max.connections", PER_IP, "max.connection.creation.rate"):
+        config.set_dynamic({name: "7"})
+        assert config.limits_connections
+        config.set_dynamic({name: str(INT_MAX)})
+        assert not config.limits_connections
+    config.set_dynamic({OVERRIDES: "127.0.0.1:5"})
+    assert config.limits_connections
