@@ -1,4 +1,4 @@
-# make install | run | demo | test | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | torture | torture-spark | docs | docs-pages | dist. Everything is installed into .venv.
+# make install | run | demo | test | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | fuzz | torture | torture-spark | docs | docs-pages | dist. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ SEEDS ?= 1000
 SAMPLE ?= 400
 MINUTES ?= 3
 
-.PHONY: install run demo test test-quick check protocol clients oracle bench bench-eos sim mutants mutants-sim torture torture-spark docs docs-pages dist clean
+.PHONY: install run demo test test-quick check protocol clients oracle bench bench-eos sim mutants mutants-sim fuzz torture torture-spark docs docs-pages dist clean
 
 install: $(VENV)/.installed
 
@@ -74,6 +74,11 @@ mutants: install
 # What 500 seeds of the simulator find of a sample that was judged to lose, double, hide or reveal data.
 mutants-sim: install
 	PYTHONPATH=tests:. $(BIN)/python -m mutants --sim 500 --judged --processes $(PROCESSES)
+
+# A hundred thousand mutated requests, and as many frames of somebody who has no password.
+fuzz: install
+	PYTHONPATH=tests:. $(BIN)/python -m fuzz
+	PYTHONPATH=tests:. $(BIN)/python -m fuzz --intruder
 
 torture: install
 	PYTHONPATH=tests:. $(BIN)/python -m torture.clients --minutes $(MINUTES)

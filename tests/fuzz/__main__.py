@@ -1,5 +1,5 @@
-"""`PYTHONPATH=tests:. python -m fuzz [--count N] [--seed S]`: so many mutated requests, then what
-was found.
+"""`PYTHONPATH=tests:. python -m fuzz [--count N] [--seed S] [--intruder]`: so many mutated
+requests, or so many frames of somebody who has no password; then what was found.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from helpers.scratch import IN_MEMORY
 
+from fuzz.intruder import Intruder, blocks
 from fuzz.storm import Storm
 
 ROUNDS = 10
@@ -31,8 +32,11 @@ def main() -> int:
         "--count", type=int, default=100_000, help="mutated requests (default %(default)s)"
     )
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--intruder", action="store_true", help="before and amid authentication")
     arguments = options.parse_args()
     logging.disable(logging.CRITICAL)
+    if arguments.intruder:
+        return intrude(arguments.count, arguments.seed)
     with tempfile.TemporaryDirectory(prefix="barnabas-fuzz-", dir=IN_MEMORY) as scratch:
         storm = Storm(Path(scratch, "data"), arguments.seed)
         began = time.perf_counter()
@@ -55,6 +59,26 @@ def main() -> int:
         f"({arguments.count / spent:.0f}/s), {len(storm.findings)} findings"
     )
     return bool(storm.findings)
+
+
+def intrude(count: int, seed: int) -> int:
+    """The exit code: 0 if nobody got in, nothing broke, and nothing grew."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="barnabas-fuzz-", dir=IN_MEMORY) as scratch:
+        intruder = Intruder(Path(scratch), seed)
+        for turn in range(1, ROUNDS + 1):
+            intruder.run(count // ROUNDS)
+            intruder.check_state()
+            print(
+                f"{turn * 100 // ROUNDS:3d} %  {time.perf_counter() - began:6.1f} s  "
+                f"{resident_mb():6.1f} MB resident  {blocks()} blocks  {intruder.served} answers  "
+                f"{intruder.hung_up} hung up on  {len(intruder.findings)} findings",
+                flush=True,
+            )
+        for key, finding in intruder.findings.items():
+            print(f"\n--- {key}\n{finding}", flush=True)
+        intruder.close()
+    return bool(intruder.findings)
 
 
 if __name__ == "__main__":

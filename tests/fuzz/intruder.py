@@ -1,0 +1,227 @@
+"""The intruder: clients that have no password and no token, and try whatever there is between a
+connection and its requests: greetings, handshakes, tokens good in form, recorded ones again, all of
+it mutated, in any order.
+
+What must hold after each frame: nothing but ProtocolViolation comes out of `Broker.on_frame`;
+nobody is anybody (no principal, no admission); a request that is no greeting is not served; nothing
+is parked, worked on, flushed or changed; and, in the end, nothing is left in memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import traceback
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from helpers.core_host import CoreHost
+from helpers.our_messages import request_frame
+from helpers.sasl import JAAS, PASSWORD, USER, final_message, plain_token, scram_log_in
+from helpers.tokens import AUDIENCE, ISSUER, Issuer, bearer_message
+
+from barnabas.broker.outbox import ANONYMOUS
+from barnabas.broker.security.authentication import Stage
+from barnabas.broker.security.oauth import parse_keys
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from fuzz.making import Knowledge, Maker
+from fuzz.storm import APIS
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MOST_FRAMES = 6
+DELAY_MS = 100
+
+
+class Intruder:
+    """findings: what went wrong, by its last line. served: frames that were answered."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.random, self.issuer = Random(seed), Issuer()
+        self.host = CoreHost(
+            directory,
+            users={USER: PASSWORD},
+            listeners="SASL://127.0.0.1:9092",
+            listener_security_protocol_map="SASL:SASL_PLAINTEXT",
+            sasl_enabled_mechanisms=",".join(MECHANISMS),
+            sasl_oauthbearer_jwks_endpoint_url="file:///none",
+            sasl_oauthbearer_expected_audience=AUDIENCE,
+            sasl_oauthbearer_expected_issuer=ISSUER,
+            **{"listener.name.sasl.plain.sasl.jaas.config": JAAS},
+        )
+        (listener,) = self.host.broker.config.listeners
+        assert listener.oauth_keys is not None
+        listener.oauth_keys.keys = parse_keys(self.issuer.jwks())
+        self.host.wall_ahead_ms = int(time.time() * 1000) - self.host.now_ms
+        self.findings: dict[str, str] = {}
+        self.frames = self.served = self.hung_up = 0
+        self._maker = Maker(Random(seed), Knowledge(), self.host.now_ms)
+        self._tokens = self._near_misses()
+        self._before = self._changeable()
+
+    def _near_misses(self) -> dict[str, list[bytes]]:
+        """By mechanism, messages of which each lacks one thing."""
+        header, claims, signature = self.issuer.token().split(".")
+        _, other_claims, _ = self.issuer.token("admin").split(".")
+        tokens = [
+            self.issuer.token(exp=1),
+            self.issuer.token(aud="somebody"),
+            Issuer().token(),
+            f"{header}.{other_claims}.{signature}",
+            f"{header}.{claims}.",
+        ]
+        bare = f"n={USER},r=nonce"
+        first = f"n,,{bare}".encode()
+        recorded = final_message(bare, "r=noncex,s=AAAA,i=4096").decode()
+        return {
+            "PLAIN": [
+                plain_token(USER, PASSWORD[:-1]),
+                plain_token(USER, ""),
+                f"{USER}\0bob\0{PASSWORD}".encode(),  # bob may not act for alice
+            ],
+            "SCRAM-SHA-256": [first, recorded.encode(), b"n,a=bob,n=alice,r=x"],
+            "SCRAM-SHA-512": [first, recorded.encode(), b"n,,n=nobody,r=x"],
+            "OAUTHBEARER": [*(bearer_message(token) for token in tokens), b"\x01"],
+        }
+
+    def _changeable(self) -> tuple[Any, ...]:
+        """What no stranger may change."""
+        broker = self.host.broker
+        return (
+            sorted(broker.metadata.topics),
+            dict(broker.metadata.scram_credentials),
+            dict(broker.metadata.broker_configs),
+            broker.groups.hard_state(),
+        )
+
+    # --- inputs ----------------------------------------------------------------------------------
+
+    def run(self, frames: int) -> None:
+        """So many frames, on as many connections as it takes."""
+        until = self.frames + frames
+        while self.frames < until:
+            self._connection()
+
+    def _connection(self) -> None:
+        host, random = self.host, self.random
+        host.broker.on_connected(1, "192.0.2.9", "127.0.0.1", 9092)
+        mechanism, answer = random.choice(MECHANISMS), b""
+        for step in range(random.randint(1, MOST_FRAMES)):
+            frame = self._frame(step, mechanism, answer)
+            if not frame:
+                continue
+            self.frames += 1
+            is_open, answer = self._offer(frame)
+            if not is_open:
+                return
+        host.broker.on_closed(1)
+
+    def _frame(self, step: int, mechanism: str, answer: bytes) -> bytes:
+        """The next frame: mostly one that might follow, mutated or not."""
+        random, kind = self.random, self.random.random()
+        if kind < 0.1:
+            return random.randbytes(random.randrange(1, 80))
+        if kind < 0.2:
+            api = random.choice(APIS)
+            version = random.randint(api.min_version, api.max_version)
+            frame = self._maker.request(api, version, 1)
+        elif step == 0 or kind < 0.25:
+            frame = request_frame(SaslHandshakeRequest(mechanism), random.randint(0, 1), 1)
+        elif kind < 0.3:
+            frame = request_frame(ApiVersionsRequest(), 3, 1)
+        else:
+            token = self._token(mechanism, answer)
+            frame = request_frame(SaslAuthenticateRequest(token), random.randint(0, 2), 1)
+            frame = token if random.random() < 0.2 else frame
+        return self._mutated(frame) if random.random() < 0.4 else frame
+
+    def _token(self, mechanism: str, answer: bytes) -> bytes:
+        near = self._tokens[mechanism if self.random.random() < 0.9 else self._any_mechanism()]
+        start = answer.find(b"r=nonce")
+        if start >= 0 and self.random.random() < 0.7:  # a server's first message: go on with it
+            text = answer[start:].split(b"\0", 1)[0].decode("latin-1")
+            try:
+                return final_message(f"n={USER},r=nonce", text, "no-secret")
+            except (KeyError, ValueError):
+                return b""
+        token = self.random.choice(near)
+        return self._mutated(token) if self.random.random() < 0.5 else token
+
+    def _any_mechanism(self) -> str:
+        return self.random.choice(MECHANISMS)
+
+    def _mutated(self, data: bytes) -> bytes:
+        random, out = self.random, bytearray(data)
+        for _ in range(random.randint(1, 3)):
+            at = random.randrange(len(out)) if out else 0
+            way = random.randrange(4)
+            if way == 0 and out:
+                out[at] = random.randrange(256)
+            elif way == 1:
+                del out[at : at + random.randint(1, 8)]
+            elif way == 2:
+                out[at:at] = random.randbytes(random.randint(1, 8))
+            else:
+                del out[at:]
+        return bytes(out)
+
+    # --- what comes of it ------------------------------------------------------------------------
+
+    def _offer(self, frame: bytes) -> tuple[bool, bytes]:
+        """Whether the connection is still open, and what was answered."""
+        host = self.host
+        broker, outbox = host.broker, host.broker.outbox
+        state = broker.connections[1].authentication
+        assert state is not None
+        before = state.stage
+        try:
+            broker.on_frame(1, memoryview(bytearray(frame)), host.event_ms())
+            host.now_ms += DELAY_MS
+            broker.on_tick(host.event_ms())
+            answer = b"".join(bytes(piece) for _, pieces in outbox.sends for piece in pieces)
+            assert len(outbox.sends) <= 1, "two answers"
+            assert state.stage is not Stage.AUTHENTICATED, "somebody is in"
+            assert broker.connections[1].principal == ANONYMOUS
+            assert outbox.admitted == []
+            assert outbox.work == outbox.flushes == outbox.deferred == []
+            if before is Stage.GREETING and not outbox.closes:
+                assert frame[:2] in (b"\0\x11", b"\0\x12"), "a request was served"
+        except Exception:
+            lines = traceback.format_exc()
+            self.findings.setdefault(lines.splitlines()[-1], f"{frame.hex()}\n{lines}")
+            answer = b""
+            outbox.closes.append((1, "a finding"))
+        self.served += bool(outbox.sends)
+        is_open = not outbox.closes
+        for part in (outbox.sends, outbox.closes, outbox.admitted):
+            part.clear()
+        if not is_open:
+            self.hung_up += 1
+            broker.on_closed(1)
+        return is_open, answer
+
+    def check_state(self) -> None:
+        """Nothing has changed, and who has the password still comes in."""
+        host = self.host
+        assert self._changeable() == self._before
+        assert host.broker.connections == {}
+        assert host.broker.sasl is not None
+        assert host.broker.sasl.next_deadline_ms() is None
+        host.connect(2)
+        assert scram_log_in(host, 2).error_code == 0
+        host.call(2, MetadataRequest(topics=None), 1)
+        host.broker.outbox.admitted.clear()
+        host.broker.on_closed(2)
+
+    def close(self) -> None:
+        self.host.close()
+
+
+def blocks() -> int:
+    """What is in memory, without what waits to be collected."""
+    gc.collect()
+    return sys.getallocatedblocks()

@@ -1,0 +1,41 @@
+"""An intruder at the door: some hundred frames here, a hundred thousand by
+`PYTHONPATH=tests:. python -m fuzz --intruder`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fuzz.intruder import Intruder, blocks
+
+
+@pytest.fixture
+def intruder(tmp_path: Path) -> Iterator[Intruder]:
+    logging.disable(logging.CRITICAL)
+    intruder = Intruder(tmp_path, 1)
+    yield intruder
+    intruder.close()
+    logging.disable(logging.NOTSET)
+
+
+def test_nobody_gets_in_nothing_breaks_and_nothing_grows(intruder: Intruder) -> None:
+    for _ in range(2):
+        before = blocks()
+        intruder.random.seed(1)  # the same again: whatever is loaded on demand is there
+        intruder.run(1000)
+        intruder.check_state()
+    assert intruder.findings == {}, "\n\n".join(intruder.findings.values())
+    assert intruder.served > 500
+    assert intruder.hung_up > 200
+    assert blocks() - before < 500
+
+
+def test_an_intruder_finds_a_door_that_is_open(
+    intruder: Intruder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas.broker.security.plain.hmac.compare_digest", lambda *_: True)
+    intruder.run(300)
+    assert any("somebody is in" in finding for finding in intruder.findings)
