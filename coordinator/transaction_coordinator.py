@@ -985,6 +985,16 @@ class TransactionCoordinator:
                 moved.append(transaction.expired(self._wall.at(now_ms)))
         return self._results(moved, effects, [])
 
+    def on_abort_requested(self, now_ms: int) -> Result:
+        """Abort every open transaction over its producer's head, as its timeout would."""
+        open_ones = [
+            transaction
+            for transaction in self._transactions.values()
+            if transaction.state is TransactionState.ONGOING and not self._is_ending(transaction)
+        ]
+        fences = [self._fenced(transaction, NOBODY, now_ms) for transaction in open_ones]
+        return self._results([], [self._decision(fence) for fence in fences], [])
+
     def next_deadline_ms(self) -> int | None:
         """When on_tick has something to do; None: never, as things are."""
         return self._timers.next_deadline_ms()

@@ -215,7 +215,11 @@ class OsFile:
 
 
 class OsLock:
-    """An flock on one file, held until released or until the process ends."""
+    """A lock on one file, held until released or until the process ends.
+
+    Both of the system's: flock, which keeps out this process, too; and fcntl's, which is what Java
+    takes, so that Apache Kafka and this broker keep each other out.
+    """
 
     __slots__ = ("_fd",)
 
@@ -223,8 +227,11 @@ class OsLock:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
             os.close(self._fd)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise BlockingIOError(error.errno, error.strerror, path) from error
             raise
 
     def release(self) -> None:

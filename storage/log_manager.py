@@ -6,6 +6,7 @@
     *-offset-checkpoint                   offsets of all partitions: `offset_checkpoints`
     cleaner-offset-checkpoint             kept by the cleaner
     barnabas-boot-id                      the run of the machine and the mount: `last_run`
+    barnabas-graduated                    it was handed over to Apache Kafka: `graduated`
     barnabas-leader-epoch                 the highest leader epoch that clients may have been told
                                           of, and its CRC-32C
     barnabas-flush-<n>.journal            ends of logs that are durable there and not in the logs'
@@ -38,6 +39,7 @@ from barnabas.storage.checkpoints import (
 )
 from barnabas.storage.disk import Disk, Lock, Syncable, is_out_of_resources
 from barnabas.storage.flush_journal import FlushJournal, JournalDecision, Redo
+from barnabas.storage.graduated import check_is_ours
 from barnabas.storage.last_run import LastRun, RunNote
 from barnabas.storage.leader_epochs import HighestEpoch, LeaderEpochs
 from barnabas.storage.log import Log, LogContents
@@ -175,6 +177,7 @@ class LogManager:
             raise LogDirectoryError(
                 f"{self.data_dir} is in use by another broker: stop it, or give another log.dirs"
             ) from error
+        check_is_ours(self.disk, self.data_dir)
         used_before = self.disk.exists(self.log_dir.path(META_PROPERTIES_NAME))
         self.last_run = self._run_note.last_run()
         config = self.config

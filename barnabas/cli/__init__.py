@@ -10,6 +10,7 @@ and the files of a log.
     records      records as lines of text and JSON
 
     topics, groups, config, produce, consume, check, certs, completion     commands
+    graduate     with take-over: a data directory goes to Apache Kafka, and comes back
     txn          with why_stuck, which gathers and tells what holds a partition
     log          with log_dump, log_verify, log_batches and log_indexes
 

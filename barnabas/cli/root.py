@@ -37,9 +37,11 @@ COMMANDS = {
     "completion": ("completion", "Print a shell's completion script."),
     "config": ("config", "Settings of topics, brokers and others."),
     "consume": ("consume", "Read records of topics to standard output."),
+    "graduate": ("graduate", "Hand a data directory over to Apache Kafka."),
     "groups": ("groups", "Consumer groups: lag, members, offsets."),
     "log": ("log", "Read and verify a data directory's files."),
     "produce": ("produce", "Write standard input's lines to a topic."),
+    "take-over": ("graduate", "Bring a directory back from Apache Kafka."),
     "topics": ("topics", "Topics: list, create, describe, alter, delete."),
     "txn": ("txn", "Transactions: list, describe, abort, why-stuck."),
     "user": ("user", "Users with SCRAM passwords: list, add, remove."),
@@ -71,7 +73,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"barnabas.cli.{COMMANDS[cmd_name][0]}")
-        command = getattr(module, cmd_name)
+        command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

@@ -1,0 +1,474 @@
+"""`barnabas graduate` and `barnabas take-over`: a data directory goes to Apache Kafka, and comes
+back. What they do is in barnabas.broker.graduation; here are options, and what people are told.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from barnabas.cli import log_verify
+from barnabas.cli.errors import CommandError
+from barnabas.cli.options import SETTING, dry_run_option, examples, json_option
+from barnabas.cli.output import Output, note, progress
+from barnabas.storage.checkpoints import (
+    LOCK_NAME,
+    META_PROPERTIES_NAME,
+    CorruptCheckpoint,
+    decode_properties,
+)
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.texts import count_text, time_text
+
+if TYPE_CHECKING:
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.graduation.bring_back import BroughtBack
+    from barnabas.broker.graduation.hand_over import HandOver
+    from barnabas.broker.graduation.survey import Survey
+
+VERSIONS = ("3.9", "4.0", "4.3")
+SHOWN = 20
+
+
+@click.command(
+    epilog=examples(
+        "barnabas graduate data --dry-run",
+        "barnabas graduate data --config server.properties",
+        "barnabas graduate data --to /var/lib/kafka --kafka 3.9 --set retention.ms=-1",
+    )
+)
+@click.argument("data_dir", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--to",
+    "target",
+    metavar="DIRECTORY",
+    type=click.Path(),
+    help="Make a copy for Kafka there; closed segments are not doubled where that can be.",
+)
+@click.option(
+    "--kafka",
+    "version",
+    type=click.Choice(VERSIONS),
+    default=VERSIONS[-1],
+    show_default=True,
+    help="The version of Apache Kafka.",
+)
+@click.option(
+    "--set",
+    "topic_settings",
+    metavar="KEY=VALUE",
+    type=SETTING,
+    multiple=True,
+    help="A setting for all topics that have no value of their own.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The properties file that the broker was started with.",
+)
+@click.option(
+    "--broker-set",
+    "broker_settings",
+    metavar="KEY=VALUE",
+    type=SETTING,
+    multiple=True,
+    help="A setting that the broker was started with.",
+)
+@click.option(
+    "--controller",
+    metavar="HOST:PORT",
+    help="Where Kafka's controller is to listen (default: the first listener's next port).",
+)
+@click.option("--recover", is_flag=True, help="Recover a directory that was not stopped cleanly.")
+@click.option(
+    "--abort-transactions", is_flag=True, help="Abort open transactions instead of leaving them."
+)
+@click.option("--no-verify", is_flag=True, help="Do not read every batch before.")
+@dry_run_option
+@json_option
+def graduate(
+    output: Output,
+    data_dir: str,
+    target: str | None,
+    version: str,
+    topic_settings: Sequence[tuple[str, str]],
+    config_file: str | None,
+    broker_settings: Sequence[tuple[str, str]],
+    controller: str | None,
+    recover: bool,
+    abort_transactions: bool,
+    no_verify: bool,
+    dry_run: bool,
+) -> None:
+    """Hand a data directory over to Apache Kafka, which goes on with all that is in it.
+
+    The broker is stopped. Logs, offsets of groups and transactional ids stay as they are: two files
+    are added, the cluster's metadata (bootstrap.checkpoint) and server.properties for Kafka.
+    Transactions that are open stay so for their producers. From then on the directory is refused
+    here, until `barnabas take-over` brings it back. docs/GROWING.md.
+    """
+    data_dir = os.path.abspath(data_dir)
+    target = None if target is None else os.path.abspath(target)
+    if target is not None and os.path.exists(target):
+        raise CommandError(f"{target} is there already: name a directory that is not")
+    with _explained():
+        given, config = _settings(data_dir, config_file, broker_settings)
+        topic_configs = _checked(dict(topic_settings))
+        if (recover or abort_transactions) and not dry_run:
+            _prepare(config, data_dir, aborts=abort_transactions)
+        with _locked(data_dir):
+            survey = _survey(data_dir)
+            if not no_verify:
+                _verify(data_dir, survey)
+            plan = _plan(survey, version, config, given, topic_configs)
+            where = data_dir if target is None else target
+            address = _first_address(config)
+            _write_properties(plan, config, given, where, controller or _next_port(address))
+            if not dry_run:
+                _hand_over(plan, data_dir, target)
+    _tell(output, plan, where, address, dry_run=dry_run)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Errors of the work as one line."""
+    from barnabas.broker.config import ConfigError
+    from barnabas.broker.graduation.survey import GraduationError, UncleanError
+
+    try:
+        yield
+    except UncleanError as error:
+        raise CommandError(
+            f"{error}: start the broker there and stop it, or pass --recover"
+        ) from error
+    except (GraduationError, LogDirectoryError, ConfigError) as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"{error.strerror or error} ({error.filename})") from error
+
+
+@contextmanager
+def _locked(data_dir: str) -> Iterator[None]:
+    try:
+        lock = OsDisk().lock(f"{data_dir}/{LOCK_NAME}")
+    except BlockingIOError as error:
+        raise CommandError(f"{data_dir} is in use by a broker: stop it first") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _settings(
+    data_dir: str, config_file: str | None, broker_settings: Sequence[tuple[str, str]]
+) -> tuple[dict[str, str], BrokerConfig]:
+    """All that the broker was started with, and what it makes of it."""
+    from barnabas.broker.config import BrokerConfig, read_properties
+    from barnabas.broker.security.users import UsersFileError, parse_users
+
+    given: dict[str, str] = {}
+    if config_file is not None:
+        with open(config_file, encoding="utf-8") as file:
+            given.update(read_properties(file.read()))
+    given.update(broker_settings)
+    given.pop("log.dir", None)
+    given["log.dirs"] = data_dir
+    given["node.id"] = _node_id(data_dir) or given.get("node.id", given.get("broker.id", "1"))
+    config = BrokerConfig.from_properties(given)
+    path = config.barnabas_users_file
+    if path is not None:
+        try:
+            with open(path, encoding="utf-8") as file:
+                config.users = parse_users(file.read())
+        except (UsersFileError, UnicodeDecodeError) as error:
+            raise CommandError(f"the users file {path}: {error}") from error
+    return given, config
+
+
+def _node_id(data_dir: str) -> str | None:
+    try:
+        with open(f"{data_dir}/{META_PROPERTIES_NAME}", "rb") as file:
+            return decode_properties(file.read()).get("node.id")
+    except (FileNotFoundError, CorruptCheckpoint):
+        return None  # the survey says what is wrong
+
+
+def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
+    from barnabas.broker.config import validate_topic_configs
+
+    validate_topic_configs(topic_settings)
+    return topic_settings
+
+
+def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
+    """A start and a stop, which recover; with `aborts` open transactions are aborted in between."""
+    from barnabas.broker.graduation.preparation import start_and_stop
+    from barnabas.broker.main import SystemIds
+
+    aborted = start_and_stop(
+        OsDisk(),
+        config,
+        SystemIds(),
+        now_ms=round(time.monotonic() * 1000),
+        wall_ms=round(time.time() * 1000),
+        aborts_transactions=aborts,
+    )
+    if aborts:
+        note(f"{count_text(aborted, 'transaction is', 'transactions are')} aborted in {data_dir}")
+
+
+def _survey(data_dir: str) -> Survey:
+    from barnabas.broker.graduation.survey import take_survey
+
+    return take_survey(OsDisk(), data_dir)
+
+
+def _verify(data_dir: str, survey: Survey) -> None:
+    """Read every batch. Raises: CommandError where something is wrong."""
+    compacted = log_verify.compacted_partitions(data_dir)
+    faults: list[log_verify.Fault] = []
+    names = [
+        f"{topic.name}-{index}" for topic in survey.topics for index in range(topic.partition_count)
+    ]
+    with progress("partitions", len(names)) as bar:
+        for name in names:
+            report = log_verify.verify_partition(
+                f"{data_dir}/{name}",
+                in_use=False,
+                compacted=name in compacted,
+                opens=False,
+                advance=lambda count: None,
+            )
+            faults += report.faults
+            bar.advance()
+    for fault in faults[:SHOWN]:
+        note(f"{fault.path}: {fault.text}", "bad")
+    if faults:
+        raise CommandError(
+            f"{count_text(len(faults), 'fault')} in {data_dir}: `barnabas log verify` tells of "
+            "all; --no-verify goes on all the same"
+        )
+
+
+def _plan(
+    survey: Survey,
+    version: str,
+    config: BrokerConfig,
+    given: dict[str, str],
+    topic_configs: dict[str, str],
+) -> HandOver:
+    from barnabas.broker.graduation.hand_over import plan_hand_over
+    from barnabas.broker.graduation.kafka_versions import KAFKA_VERSIONS
+
+    return plan_hand_over(survey, KAFKA_VERSIONS[version], config, topic_configs)
+
+
+def _write_properties(
+    plan: HandOver, config: BrokerConfig, given: dict[str, str], where: str, controller: str
+) -> None:
+    from barnabas.broker.graduation.server_properties import write_properties
+
+    write_properties(
+        plan,
+        config,
+        given,
+        data_dir=where,
+        controller=controller,
+        password=secrets.token_urlsafe(24),
+        new_salt=lambda: secrets.token_bytes(24),
+    )
+
+
+def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
+    from barnabas.broker.graduation.bootstrap import encode_bootstrap
+    from barnabas.broker.graduation.copies import copy_directory
+    from barnabas.broker.graduation.steps import UNFINISHED_SUFFIX, hand_over
+
+    disk = OsDisk()
+    bootstrap = encode_bootstrap(plan, round(time.time() * 1000))
+    if target is None:
+        hand_over(disk, data_dir, plan, bootstrap)
+        return
+    unfinished = target + UNFINISHED_SUFFIX
+    shutil.rmtree(unfinished, ignore_errors=True)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with progress("bytes", None) as bar:
+        copy_directory(data_dir, unfinished, bar.advance)
+    hand_over(disk, unfinished, plan, bootstrap)
+    os.rename(unfinished, target)
+    disk.fsync_dir(os.path.dirname(target))
+
+
+def _first_address(config: BrokerConfig) -> str:
+    """HOST:PORT of the first listener, as a client on this machine names it."""
+    host, port = config.listener
+    return f"{'127.0.0.1' if host in ('0.0.0.0', '::', '') else host}:{port}"
+
+
+def _next_port(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + 1}"
+
+
+# --- what people are told -----------------------------------------------------------------------
+
+
+def _commands(plan: HandOver, where: str, address: str) -> list[str]:
+    return [
+        f"bin/kafka-server-start.sh {where}/server.properties",
+        f"bin/kafka-topics.sh --bootstrap-server {address} --describe --unavailable-partitions",
+    ]
+
+
+def _tell(output: Output, plan: HandOver, where: str, address: str, *, dry_run: bool) -> None:
+    survey, metadata = plan.survey, plan.survey.metadata
+    counts = {
+        "topics": len(metadata.topics),
+        "partitions": survey.partition_count,
+        "users": len({user for user, _ in metadata.scram_credentials}),
+        "acls": len(metadata.acls),
+        "quotas": len(metadata.client_quotas),
+    }
+    if output.as_json:
+        output.data(
+            {
+                "directory": where,
+                "kafka": plan.kafka.name,
+                "dry_run": dry_run,
+                **counts,
+                "features": plan.features,
+                "next_producer_id": survey.next_producer_id,
+                "topic_configs": plan.topic_configs,
+                "broker_default_configs": plan.broker_default_configs,
+                "broker_configs": plan.broker_configs,
+                "open_transactions": [_as_json(one) for one in survey.open_transactions],
+                "notes": plan.notes,
+                "next": _commands(plan, where, address),
+            }
+        )
+        return
+    done = "would be handed over" if dry_run else "is handed over"
+    output.line(f"{where} {done} to Apache Kafka {plan.kafka.name}", "good")
+    output.fields(
+        [
+            *counts.items(),
+            ("features", ", ".join(f"{name}={level}" for name, level in plan.features.items())),
+            ("defaults of all brokers", _pairs(plan.broker_default_configs)),
+            ("settings of this broker", _pairs(plan.broker_configs)),
+        ]
+    )
+    _tell_transactions(output, survey)
+    for text in plan.notes:
+        output.line(f"note: {text}", "warning")
+    if dry_run:
+        output.line("Nothing was changed. server.properties would be:")
+        output.line(_without_secrets(plan.properties))
+    start, look = _commands(plan, where, address)
+    output.line("Next, in the directory of Apache Kafka:")
+    output.line(f"  {start}")
+    output.line(f"  {look}      (prints nothing where all is well)")
+    output.line(
+        "More brokers: format each with this cluster's id "
+        f"({survey.cluster_id}) and process.roles=broker, start it, and move partitions there with "
+        "bin/kafka-reassign-partitions.sh; docs/GROWING.md has the steps."
+    )
+    output.line(f"Back: stop Kafka, then barnabas take-over {where}")
+
+
+def _tell_transactions(output: Output, survey: Survey) -> None:
+    found = survey.open_transactions
+    if not found:
+        return
+    output.line(
+        f"{count_text(len(found), 'transaction')} not at an end: their producers go on with them, "
+        "or Kafka aborts them at their timeout (--abort-transactions aborts them before)",
+        "warning",
+    )
+    for one in found[:SHOWN]:
+        partitions = ", ".join(map(str, one.partitions))
+        output.line(
+            f"  {one.transactional_id}: {one.state} since {time_text(one.start_ms)}, timeout "
+            f"{one.timeout_ms} ms; {partitions}"
+        )
+    if len(found) > SHOWN:
+        output.line(f"  and {len(found) - SHOWN} more; --json tells of all")
+
+
+def _as_json(transaction: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = transaction._asdict()
+    return {**fields, "partitions": [str(one) for one in transaction.partitions]}
+
+
+def _pairs(configs: dict[str, str]) -> str:
+    return ", ".join(f"{name}={text}" for name, text in sorted(configs.items()))
+
+
+def _without_secrets(properties: str) -> str:
+    lines = []
+    for line in properties.splitlines():
+        name, equals, _ = line.partition("=")
+        is_secret = equals and ("password" in name or "jaas" in name or name.endswith(".key"))
+        lines.append(f"  {name}=(hidden)" if is_secret else f"  {line}")
+    return "\n".join(lines)
+
+
+# --- take-over ----------------------------------------------------------------------------------
+
+
+@click.command(
+    "take-over",
+    epilog=examples("barnabas take-over data --dry-run", "barnabas take-over /var/lib/kafka"),
+)
+@click.argument("data_dir", metavar="DIRECTORY", type=click.Path(exists=True, file_okay=False))
+@dry_run_option
+@json_option
+def take_over(output: Output, data_dir: str, dry_run: bool) -> None:
+    """Bring a directory back that `barnabas graduate` handed over to Apache Kafka.
+
+    Kafka is stopped. What was done there meanwhile comes along: records, offsets, transactions,
+    topics made and deleted, settings, users, ACLs, quotas. All partitions have to be on this
+    broker, in sync. docs/GROWING.md.
+    """
+    data_dir = os.path.abspath(data_dir)
+    with _explained():
+        from barnabas.broker.graduation.bring_back import bring_back
+
+        with _locked(data_dir):
+            report = bring_back(OsDisk(), data_dir, is_dry_run=dry_run)
+    _tell_brought_back(output, report, data_dir, dry_run=dry_run)
+
+
+def _tell_brought_back(
+    output: Output, report: BroughtBack, data_dir: str, *, dry_run: bool
+) -> None:
+    rows = {
+        "topics_made": report.made,
+        "topics_grown": report.grown,
+        "topics_deleted": report.deleted,
+        "topics_configured": report.configured,
+        "users_changed": report.users,
+        "acls_changed": report.acls,
+        "quotas_changed": report.quotas,
+        "settings_left_out": report.refused,
+    }
+    if output.as_json:
+        output.data(
+            {"directory": data_dir, "dry_run": dry_run, "was_clean": report.was_clean, **rows}
+        )
+        return
+    done = "would be brought back" if dry_run else "is brought back"
+    output.line(f"{data_dir} {done}", "good")
+    output.fields((name.replace("_", " "), value) for name, value in rows.items())
+    if not report.was_clean:
+        output.line("Kafka was not stopped cleanly: the next start recovers the logs", "warning")
+    output.line(f"Next: barnabas start --data-dir {data_dir}")

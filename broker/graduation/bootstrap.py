@@ -1,0 +1,218 @@
+"""`bootstrap.checkpoint`: the records that Kafka begins its metadata log with.
+
+Batches in the form of a log's (v2, leader epoch 0, offsets from 0 on), keys null:
+
+    batch    what
+    first    a control batch with one control record, SnapshotHeader: key `version=0, type=3` (int16
+             each); value int16 version, int64 time of the last record in it, no tagged fields
+    next     FeatureLevel
+    next     topics with their partitions, settings, users, ACLs, quotas, the producer ids;
+             RECORDS_A_BATCH each
+    last     a control batch, SnapshotFooter: type=4; value int16 version, no tagged fields
+
+Source: KIP-630 (snapshots), KIP-631 (records), KIP-778 (bootstrap), KIP-858 (directories).
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barnabas.broker.kafka_metadata import OF_BROKER, OF_TOPIC, KafkaMetadata, values_of_file
+from barnabas.broker.kafka_records import (
+    ACCESS_CONTROL_ENTRY,
+    CLIENT_QUOTA,
+    CONFIG,
+    FEATURE_LEVEL,
+    NO_LEADER_CHANGE,
+    PARTITION,
+    PARTITION_CHANGE,
+    PRODUCER_IDS,
+    REMOVE_TOPIC,
+    TOPIC,
+    USER_SCRAM_CREDENTIAL,
+    KafkaRecord,
+    encode_record,
+)
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.checkpoints import decode_topic_id
+
+if TYPE_CHECKING:
+    from barnabas.broker.graduation.hand_over import HandOver
+    from barnabas.storage.disk import Disk
+
+OF_CLIENT_METRICS, OF_GROUP = 16, 32
+RECORDS_A_BATCH = 500
+NO_EPOCH = -1
+_HEADER_TYPE, _FOOTER_TYPE = 3, 4
+_KEY = struct.Struct(">hh")
+_HEADER_VALUE, _FOOTER_VALUE = struct.Struct(">hqx"), struct.Struct(">hx")
+
+
+class KafkaPartition(NamedTuple):
+    """A partition as Kafka's metadata has it: node ids, and the leader's epoch."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+
+
+class ClusterImage(KafkaMetadata):
+    """All that a directory is brought back with. partitions: by topic id and number; configs: by
+    the kind and the name of what they are of.
+    """
+
+    API_KEYS = KafkaMetadata.API_KEYS | {PARTITION, PARTITION_CHANGE, FEATURE_LEVEL}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.partitions: dict[uuid.UUID, dict[int, KafkaPartition]] = {}
+        self.features: dict[str, int] = {}
+
+    def configs_of(self, kind: int) -> dict[str, dict[str, str]]:
+        """What is set on all of a kind, by their names."""
+        return {
+            name: dict(configs)
+            for (own, name), configs in self._configs.items()
+            if own == kind and configs
+        }
+
+    def _take(self, record: KafkaRecord) -> None:
+        fields = record.fields
+        if record.api_key == PARTITION:
+            self.partitions.setdefault(fields["topic_id"], {})[fields["partition_id"]] = (
+                KafkaPartition(
+                    tuple(fields["replicas"]),
+                    tuple(fields["isr"]),
+                    fields["leader"],
+                    fields["leader_epoch"],
+                )
+            )
+        elif record.api_key == PARTITION_CHANGE:
+            self._change(self.partitions[fields["topic_id"]], fields)
+        elif record.api_key == FEATURE_LEVEL:
+            self.features[fields["name"]] = fields["level"]
+        else:
+            if record.api_key == REMOVE_TOPIC:
+                self.partitions.pop(fields["topic_id"], None)
+            super()._take(record)
+
+    @staticmethod
+    def _change(partitions: dict[int, KafkaPartition], fields: Mapping[str, Any]) -> None:
+        """A leader that is named begins an epoch, be it the one before."""
+        index = fields["partition_id"]
+        state = partitions[index]
+        if fields["isr"] is not None:
+            state = state._replace(isr=tuple(fields["isr"]))
+        if fields["replicas"] is not None:
+            state = state._replace(replicas=tuple(fields["replicas"]))
+        if fields["leader"] != NO_LEADER_CHANGE:
+            state = state._replace(leader=fields["leader"], leader_epoch=state.leader_epoch + 1)
+        partitions[index] = state
+
+
+def read_bootstrap(disk: Disk, path: str) -> ClusterImage:
+    """What a `bootstrap.checkpoint` says. Raises: UnreadableMetadata, OSError."""
+    image = ClusterImage()
+    image.take(values_of_file(disk, path, 0))
+    return image
+
+
+def encode_bootstrap(plan: HandOver, wall_ms: int) -> bytes:
+    """The file for a hand-over. wall_ms: the records' time."""
+    offset = 0
+    out = bytearray()
+
+    def add(batch: bytearray, count: int) -> None:
+        nonlocal offset, out
+        out += batch
+        offset += count
+
+    add(_control_batch(_HEADER_TYPE, _HEADER_VALUE.pack(0, wall_ms), offset, wall_ms), 1)
+    for records in _parts(plan):
+        values = [NewRecord(None, encode_record(record), wall_ms) for record in records]
+        add(encode_batch(values, base_offset=offset, leader_epoch=0), len(values))
+    add(_control_batch(_FOOTER_TYPE, _FOOTER_VALUE.pack(0), offset, wall_ms), 1)
+    return bytes(out)
+
+
+def _control_batch(kind: int, value: bytes, offset: int, wall_ms: int) -> bytearray:
+    record = NewRecord(_KEY.pack(0, kind), value, wall_ms)
+    return encode_batch([record], base_offset=offset, leader_epoch=0, control=True)
+
+
+def _parts(plan: HandOver) -> Iterator[list[KafkaRecord]]:
+    yield [
+        KafkaRecord(FEATURE_LEVEL, {"name": name, "level": level})
+        for name, level in sorted(plan.features.items())
+    ]
+    records = _records(plan)
+    while part := list(islice(records, RECORDS_A_BATCH)):
+        yield part
+
+
+def _records(plan: HandOver) -> Iterator[KafkaRecord]:
+    survey, metadata = plan.survey, plan.survey.metadata
+    directory_id = decode_topic_id(survey.directory_id)
+    for topic in survey.topics:
+        yield KafkaRecord(TOPIC, {"name": topic.name, "topic_id": topic.topic_id})
+        for index, leader_epoch in enumerate(survey.leader_epochs[topic.name]):
+            place = survey.node_id, leader_epoch, directory_id
+            yield _partition(topic.topic_id, index, *place)
+    for name, configs in plan.topic_configs.items():
+        yield from _configs(OF_TOPIC, name, configs)
+    yield from _configs(OF_BROKER, "", plan.broker_default_configs)
+    yield from _configs(OF_BROKER, str(survey.node_id), plan.broker_configs)
+    for name, configs in metadata.client_metrics.items():
+        yield from _configs(OF_CLIENT_METRICS, name, configs)
+    for name, configs in metadata.group_configs.items():
+        yield from _configs(OF_GROUP, name, configs)
+    for (user, mechanism), credential in plan.scram_credentials.items():
+        fields = {"name": user, "mechanism": mechanism, **credential._asdict()}
+        yield KafkaRecord(USER_SCRAM_CREDENTIAL, fields)
+    for acl_id, acl in metadata.acls.items():
+        yield KafkaRecord(ACCESS_CONTROL_ENTRY, {"id": acl_id, **acl._asdict()})
+    for entity, quotas in metadata.client_quotas.items():
+        for key, value in quotas.items():
+            fields = {"entity": list(entity), "key": key, "value": value, "remove": False}
+            yield KafkaRecord(CLIENT_QUOTA, fields)
+    yield KafkaRecord(
+        PRODUCER_IDS,
+        {
+            "broker_id": survey.node_id,
+            "broker_epoch": NO_EPOCH,
+            "next_producer_id": survey.next_producer_id,
+        },
+    )
+
+
+def _partition(
+    topic_id: uuid.UUID, index: int, node_id: int, leader_epoch: int, directory_id: uuid.UUID
+) -> KafkaRecord:
+    return KafkaRecord(
+        PARTITION,
+        {
+            "partition_id": index,
+            "topic_id": topic_id,
+            "replicas": [node_id],
+            "isr": [node_id],
+            "removing_replicas": [],
+            "adding_replicas": [],
+            "leader": node_id,
+            "leader_epoch": leader_epoch,
+            "partition_epoch": 0,
+            "directories": [directory_id],
+        },
+    )
+
+
+def _configs(kind: int, resource: str, configs: Mapping[str, str]) -> Iterable[KafkaRecord]:
+    for name, value in sorted(configs.items()):
+        yield KafkaRecord(
+            CONFIG,
+            {"resource_type": kind, "resource_name": resource, "name": name, "value": value},
+        )

@@ -1,0 +1,359 @@
+"""A directory that was handed over comes back, with what was done under Kafka.
+
+    of Kafka's metadata                    becomes
+    topics made, grown, deleted            the journal's; what hangs on deleted ones goes at the
+                                           next start, as ever
+    settings of topics, brokers, groups,   the journal's, where they were changed under Kafka and
+    users, ACLs, quotas                    are known here
+    producer ids given out                 are not given out again
+    leader epochs                          the next start begins a higher one
+
+The order, so that a kill leaves the directory Kafka's or ours:
+
+    step                                                  after a kill before the next one
+    the journal is written anew and renamed               Kafka's; the same once more
+    our files about logs that Kafka has changed go        Kafka's
+    bootstrap.checkpoint gets a name of ours              Kafka's, where it has metadata; else ours
+    __cluster_metadata-0 goes                             ours
+    the mark goes, and what bootstrap.checkpoint was
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from barnabas.broker.config import (
+    ALL_BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    Setting,
+)
+from barnabas.broker.graduation.bootstrap import (
+    OF_CLIENT_METRICS,
+    OF_GROUP,
+    ClusterImage,
+    read_bootstrap,
+)
+from barnabas.broker.graduation.server_properties import INTER_BROKER_USER
+from barnabas.broker.graduation.steps import discard_kafka_metadata
+from barnabas.broker.graduation.survey import FLUSH_JOURNAL, JOURNAL_NAME, GraduationError
+from barnabas.broker.kafka_metadata import usable_configs, values_of_log
+from barnabas.broker.kafka_records import UnreadableMetadata
+from barnabas.broker.metadata import ClusterMetadata
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.protocol.errors import KafkaError
+from barnabas.storage.checkpoints import (
+    CLEAN_SHUTDOWN_NAME,
+    MANIFEST_NAME,
+    META_PROPERTIES_NAME,
+    PARTITION_METADATA_NAME,
+    CorruptCheckpoint,
+    decode_partition_metadata,
+    decode_properties,
+)
+from barnabas.storage.graduated import (
+    BOOTSTRAP_NAME,
+    GIVEN_NAME,
+    KAFKA_METADATA_NAME,
+    MARK_NAME,
+    is_graduated,
+    mark_of,
+)
+from barnabas.storage.last_run import BOOT_ID_NAME
+from barnabas.storage.leader_epochs import HighestEpoch
+
+if TYPE_CHECKING:
+    from barnabas.storage.disk import Disk
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+_PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
+_SHOWN = 10
+
+
+@dataclass
+class BroughtBack:
+    """What became of it, by topics' names and in numbers. refused: settings that are not known
+    here. was_clean: whether Kafka was stopped cleanly; else the next start recovers.
+    """
+
+    made: list[str] = field(default_factory=list)
+    grown: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    configured: list[str] = field(default_factory=list)
+    users: int = 0
+    acls: int = 0
+    quotas: int = 0
+    refused: list[str] = field(default_factory=list)
+    was_clean: bool = True
+    has_started: bool = True
+
+
+def bring_back(disk: Disk, data_dir: str, *, is_dry_run: bool = False) -> BroughtBack:
+    """Bring a directory back; from its return on it is ours. The caller has locked it.
+
+    Raises: GraduationError where it is not Kafka's, or a partition is not whole here; OSError.
+    """
+    if not is_graduated(disk, data_dir):
+        raise GraduationError(
+            f"{data_dir} was not handed over by `barnabas graduate`: a start takes a directory of "
+            "Apache Kafka's over by itself"
+        )
+    node_id = _node_id(disk, data_dir)
+    image = _read_image(disk, data_dir)
+    _check_partitions(disk, data_dir, image, node_id)
+    path = f"{data_dir}/{JOURNAL_NAME}"
+    draft_path = f"{path}.draft"
+    disk.write_atomic(draft_path, disk.read(path), sync=False)
+    draft = ClusterMetadata(disk, draft_path)
+    report = _Merge(draft, image, _given(disk, data_dir), node_id).run()
+    draft.close()
+    report.was_clean = disk.exists(f"{data_dir}/{CLEAN_SHUTDOWN_NAME}")
+    report.has_started = disk.is_dir(f"{data_dir}/{KAFKA_METADATA_NAME}")
+    if is_dry_run:
+        disk.unlink(draft_path)
+        return report
+    disk.rename(draft_path, path)
+    disk.fsync_dir(data_dir)
+    if report.has_started:
+        _forget_logs(disk, data_dir, image)
+    if disk.exists(f"{data_dir}/{BOOTSTRAP_NAME}"):
+        disk.rename(f"{data_dir}/{BOOTSTRAP_NAME}", f"{data_dir}/{GIVEN_NAME}")
+        disk.fsync_dir(data_dir)
+    discard_kafka_metadata(disk, data_dir)
+    disk.unlink(f"{data_dir}/{GIVEN_NAME}")
+    disk.unlink(f"{data_dir}/{MARK_NAME}")
+    disk.fsync_dir(data_dir)
+    return report
+
+
+def _node_id(disk: Disk, data_dir: str) -> int:
+    path = f"{data_dir}/{META_PROPERTIES_NAME}"
+    try:
+        return int(decode_properties(disk.read(path))["node.id"])
+    except (CorruptCheckpoint, KeyError, ValueError) as error:
+        raise GraduationError(f"{path} cannot be read ({error}): restore it") from error
+
+
+def _read_image(disk: Disk, data_dir: str) -> ClusterImage:
+    """Kafka's metadata; where it has not started yet, what it would have begun with."""
+    directory = f"{data_dir}/{KAFKA_METADATA_NAME}"
+    try:
+        if not disk.is_dir(directory):
+            return read_bootstrap(disk, f"{data_dir}/{BOOTSTRAP_NAME}")
+        image = ClusterImage()
+        image.take(values_of_log(disk, directory))
+    except (UnreadableMetadata, KafkaError, KeyError) as error:
+        raise GraduationError(f"Kafka's metadata cannot be read: {error}") from error
+    return image
+
+
+def _given(disk: Disk, data_dir: str) -> ClusterImage | None:
+    """What Kafka was given; None where the file is gone, or another one."""
+    for name in (GIVEN_NAME, BOOTSTRAP_NAME):
+        path = f"{data_dir}/{name}"
+        try:
+            if mark_of(disk.read(path)) == disk.read(f"{data_dir}/{MARK_NAME}"):
+                return read_bootstrap(disk, path)
+        except (UnreadableMetadata, KafkaError, FileNotFoundError):
+            continue
+    return None
+
+
+def _check_partitions(disk: Disk, data_dir: str, image: ClusterImage, node_id: int) -> None:
+    """Every partition is here, and in sync: else its records are on other brokers."""
+    problems = []
+    for name, topic_id in sorted(image.topic_ids.items()):
+        for index, partition in sorted(image.partitions.get(topic_id, {}).items()):
+            where = f"{data_dir}/{name}-{index}/{PARTITION_METADATA_NAME}"
+            if node_id not in partition.isr:
+                problems.append(f"{name}-{index} is in sync on {partition.isr}, not on {node_id}")
+            elif not disk.exists(where):
+                problems.append(f"{name}-{index} has no directory")
+            elif decode_partition_metadata(disk.read(where)) != topic_id:
+                problems.append(f"the directory {name}-{index} is of another topic")
+    if problems:
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise GraduationError(
+            f"{'; '.join(problems[:_SHOWN])}{more}. Start Kafka, move all partitions to broker "
+            f"{node_id} (kafka-reassign-partitions.sh), and stop it"
+        )
+
+
+# --- the journal --------------------------------------------------------------------------------
+
+
+class _Merge:
+    """What was changed under Kafka, put into the journal.
+
+    draft: the journal. now: what Kafka has. given: what Kafka was given, so that what was changed
+    only for it (a bound that it has, users of a file) does not come back; None where that is not
+    known: then all comes that Kafka has.
+    """
+
+    def __init__(
+        self, draft: ClusterMetadata, now: ClusterImage, given: ClusterImage | None, node_id: int
+    ) -> None:
+        self.draft, self.now, self.given, self.node_id = draft, now, given, node_id
+        self.report = BroughtBack()
+        self._refused: dict[str, None] = {}
+
+    def run(self) -> BroughtBack:
+        """Take all of it. Gives what was done."""
+        self._take_topics()
+        self._take_settings()
+        self._take_users()
+        if self.now.next_producer_id > self.draft.next_producer_id:
+            self.draft.set_next_producer_id(self.now.next_producer_id)
+        self.report.refused = list(self._refused)
+        return self.report
+
+    def _take_topics(self) -> None:
+        draft, now, report = self.draft, self.now, self.report
+        report.deleted = sorted(
+            topic.name
+            for topic in draft.topics.values()
+            if now.topic_ids.get(topic.name) != topic.topic_id
+        )
+        if report.deleted:
+            draft.delete_topics(report.deleted)
+        for name, topic_id in sorted(now.topic_ids.items()):
+            count = len(now.partitions.get(topic_id, {}))
+            configs = self._topic_configs(name, topic_id)
+            topic = draft.topic(name)
+            if topic is None:
+                draft.create_topic(name, topic_id, count, configs)
+                report.made.append(name)
+                continue
+            if count > topic.partition_count:
+                draft.add_partitions(name, count)
+                report.grown.append(name)
+            if configs != topic.configs:
+                draft.set_topic_configs(name, configs)
+                report.configured.append(name)
+            if topic.replicas:
+                draft.set_topic_replicas(name, ())
+
+    def _topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str]:
+        """Of a topic, with those that `graduate --set` gave it."""
+        now = self._usable(self.now.topic_configs(name, topic_id) or {}, TOPIC_SETTINGS)
+        topic = self.draft.topic(name)
+        if topic is None:
+            ours: dict[str, str] = {}
+        else:
+            given = None if self.given is None else self.given.topic_configs(name, topic_id)
+            ours = merged(topic.configs, given, now)
+        configs = {**now, **ours}
+        if name in INTERNAL_TOPICS:
+            configs["cleanup.policy"] = "compact"
+        return configs
+
+    def _usable(
+        self, configs: Mapping[str, str], settings: Mapping[str, Setting]
+    ) -> dict[str, str]:
+        """Those that are known here; what is wrong with the others is kept for the report."""
+        usable, wrong = usable_configs(configs, settings)
+        self._refused.update(dict.fromkeys(wrong))
+        return usable
+
+    def _take_settings(self) -> None:
+        """Dynamic settings of brokers, groups and clients' metrics."""
+        draft, now, given = self.draft, self.now, self.given
+        every = merged(
+            draft.broker_default_configs,
+            None if given is None else given.broker_default_configs(),
+            self._usable(now.broker_default_configs(), ALL_BROKER_SETTINGS),
+        )
+        if every != draft.broker_default_configs:
+            draft.set_broker_default_configs(every)
+        own = merged(
+            draft.broker_configs,
+            None if given is None else given.broker_configs(self.node_id),
+            self._usable(now.broker_configs(self.node_id), ALL_BROKER_SETTINGS),
+        )
+        if own != draft.broker_configs:
+            draft.set_broker_configs(own)
+        for kept, kind, keep in (
+            (draft.client_metrics, OF_CLIENT_METRICS, draft.set_client_metrics),
+            (draft.group_configs, OF_GROUP, draft.set_group_configs),
+        ):
+            configs = now.configs_of(kind)
+            for name in sorted(kept.keys() | configs.keys()):
+                if kept.get(name, {}) != configs.get(name, {}):
+                    keep(name, configs.get(name, {}))
+
+    def _take_users(self) -> None:
+        """Users, ACLs and quotas, but for the user that Kafka was given for itself."""
+        draft, now, given, report = self.draft, self.now, self.given, self.report
+        credentials = merged(
+            draft.scram_credentials,
+            None if given is None else given.scram_credentials,
+            now.scram_credentials,
+        )
+        changes = {
+            key: credentials.get(key)
+            for key in sorted(draft.scram_credentials.keys() | credentials.keys())
+            if draft.scram_credentials.get(key) != credentials.get(key)
+            and key[0] != INTER_BROKER_USER
+        }
+        if changes:
+            draft.set_scram_credentials(changes)
+        gone = sorted(draft.acls.keys() - now.acls.keys())
+        come = {acl_id: acl for acl_id, acl in now.acls.items() if acl_id not in draft.acls}
+        if gone:
+            draft.remove_acls(gone)
+        if come:
+            draft.add_acls(come)
+        quotas = {
+            entity: now.client_quotas.get(entity, {})
+            for entity in sorted(draft.client_quotas.keys() | now.client_quotas.keys(), key=str)
+            if draft.client_quotas.get(entity) != now.client_quotas.get(entity)
+        }
+        if quotas:
+            draft.set_client_quotas(quotas)
+        report.users, report.acls, report.quotas = len(changes), len(gone) + len(come), len(quotas)
+
+
+def merged(
+    ours: Mapping[Key, Value], given: Mapping[Key, Value] | None, now: Mapping[Key, Value]
+) -> dict[Key, Value]:
+    """`ours` with what `now` has otherwise than `given`; all of `now` where nothing was given."""
+    if given is None:
+        return dict(now)
+    result = dict(ours)
+    for key in given.keys() | now.keys():
+        if key not in now:
+            result.pop(key, None)
+        elif given.get(key) != now[key]:
+            result[key] = now[key]
+    return result
+
+
+# --- the logs -----------------------------------------------------------------------------------
+
+
+def _forget_logs(disk: Disk, data_dir: str, image: ClusterImage) -> None:
+    """Let nothing of ours be believed that says how logs were before Kafka wrote to them; and let
+    no leader epoch be given out again.
+    """
+    for name in disk.list(data_dir):
+        if FLUSH_JOURNAL.fullmatch(name) or name == BOOT_ID_NAME:
+            disk.unlink(f"{data_dir}/{name}")
+        elif _PARTITION.fullmatch(name) and disk.exists(f"{data_dir}/{name}/{MANIFEST_NAME}"):
+            disk.unlink(f"{data_dir}/{name}/{MANIFEST_NAME}")
+            disk.fsync_dir(f"{data_dir}/{name}")
+    highest = max(
+        (
+            partition.leader_epoch
+            for partitions in image.partitions.values()
+            for partition in partitions.values()
+        ),
+        default=-1,
+    )
+    epochs = HighestEpoch(disk, data_dir)
+    if highest > epochs.read():
+        epochs.write(highest)
+    disk.fsync_dir(data_dir)

@@ -1,0 +1,98 @@
+"""A copy of a data directory for Kafka, beside the original.
+
+A closed segment's log file is never written to again, by either broker: it may be one file with
+two names. All others are written to (the active segment, indexes, checkpoints), and so are copied;
+where the file system can clone files (Btrfs, XFS), all are cloned.
+
+    what                                              in the copy
+    <topic>-<partition>/ and its files                all but segments.manifest
+    meta.properties, checkpoints, the journal,        as they are
+    .kafka_cleanshutdown, barnabas-leader-epoch
+    .lock, barnabas-boot-id, flush journals, what     not there
+    is being deleted, Kafka's earlier metadata
+
+This is a rim: it uses the file system without `Disk`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+
+from barnabas.broker.graduation.survey import FLUSH_JOURNAL
+from barnabas.storage.checkpoints import LOCK_NAME, MANIFEST_NAME
+from barnabas.storage.graduated import BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME
+from barnabas.storage.last_run import BOOT_ID_NAME
+from barnabas.storage.segment import LOG_SUFFIX
+
+_NOT_IN_THE_COPY = {
+    LOCK_NAME, BOOT_ID_NAME, BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME, MANIFEST_NAME,
+}  # fmt: skip
+_FICLONE = 0x40049409  # linux/fs.h
+_SEGMENT = re.compile(r"\d{20}" + re.escape(LOG_SUFFIX))
+
+
+def copy_directory(source: str, target: str, advance: Callable[[int], None]) -> None:
+    """Make the copy; the target is not there yet. Its files are durable then.
+
+    Takes: advance, told of each file's bytes. Raises: OSError.
+    """
+    os.mkdir(target, 0o700)
+    for name in sorted(os.listdir(source)):
+        path = f"{source}/{name}"
+        if name in _NOT_IN_THE_COPY or FLUSH_JOURNAL.fullmatch(name):
+            continue
+        if not os.path.isdir(path):
+            _copy_file(path, f"{target}/{name}")
+        elif not name.endswith(("-delete", "-stray")):
+            os.mkdir(f"{target}/{name}", 0o700)
+            for file, is_closed in _files(path):
+                _copy_file(f"{path}/{file}", f"{target}/{name}/{file}", may_link=is_closed)
+                advance(os.path.getsize(f"{path}/{file}"))
+            _sync(f"{target}/{name}")
+    _sync(target)
+
+
+def _files(directory: str) -> Iterator[tuple[str, bool]]:
+    """The files of a partition, each with whether it is the log file of a closed segment."""
+    names = sorted(os.listdir(directory))
+    last = max((name for name in names if _SEGMENT.fullmatch(name)), default="")
+    for name in names:
+        if name not in _NOT_IN_THE_COPY:
+            yield name, bool(_SEGMENT.fullmatch(name)) and name != last
+
+
+def _copy_file(source: str, target: str, *, may_link: bool = False) -> None:
+    if _is_cloned(source, target):
+        return
+    if may_link:
+        try:
+            os.link(source, target)
+            return
+        except OSError:  # another file system, or one without links
+            pass
+    shutil.copy2(source, target)
+    _sync(target)
+
+
+def _is_cloned(source: str, target: str) -> bool:
+    """Try to clone the file; nothing of it is left where that cannot be."""
+    with open(source, "rb") as whole, open(target, "xb") as clone:
+        try:
+            fcntl.ioctl(clone.fileno(), _FICLONE, whole.fileno())
+        except OSError:
+            os.unlink(target)
+            return False
+    shutil.copystat(source, target)
+    return True
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

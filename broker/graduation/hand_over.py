@@ -1,0 +1,138 @@
+"""What Kafka will be told beside topics and partitions: settings, users, features.
+
+    what                                         goes to
+    a topic's own settings                       the topic
+    `--set` of the command                       each topic that has no value of its own
+    the broker's defaults of topics' settings    the default of all brokers, where Kafka's is
+                                                 another one: so brokers that are added have it, too
+    dynamic settings                             where they were: this broker, or all
+    all other settings                           the properties file for Kafka
+
+A setting that this version of Kafka does not know, or not with that value, is left out or changed,
+and a note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from barnabas.broker.config import (
+    ALL_BROKER_SETTINGS,
+    LONG_MAX,
+    OWN_PREFIX,
+    TOPIC_SETTINGS,
+    BrokerConfig,
+    broker_default,
+)
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from barnabas.broker.graduation.kafka_versions import KafkaVersion
+    from barnabas.broker.graduation.survey import Survey
+    from barnabas.broker.metadata import ScramCredential
+
+DIFFERENCE = "message.timestamp.difference.max.ms"
+_EITHER_SIDE = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+_TOPIC_SETTING_OF = {
+    synonym: setting.name for setting in TOPIC_SETTINGS.values() for synonym in setting.synonyms
+}
+
+
+@dataclass
+class HandOver:
+    """topic_configs: of each topic, all that is set. broker_configs: of this broker;
+    broker_default_configs: of all brokers. notes: what is not as it was, for a person.
+    """
+
+    survey: Survey
+    kafka: KafkaVersion
+    topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    broker_configs: dict[str, str] = field(default_factory=dict)
+    broker_default_configs: dict[str, str] = field(default_factory=dict)
+    scram_credentials: dict[tuple[str, int], ScramCredential] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    properties: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Keep a note, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def plan_hand_over(
+    survey: Survey, kafka: KafkaVersion, config: BrokerConfig, topic_settings: Mapping[str, str]
+) -> HandOver:
+    """The settings, users and features of a hand-over; the properties file is not made yet.
+
+    Takes: config, with the settings that the broker was started with; topic_settings, valid ones,
+           for each topic that has no value of its own.
+    """
+    metadata = survey.metadata
+    plan = HandOver(survey, kafka)
+    for topic in survey.topics:
+        configs = dict(topic.configs)
+        if topic.name in INTERNAL_TOPICS:
+            configs["cleanup.policy"] = "compact"
+        else:
+            configs = {**topic_settings, **configs}
+        plan.topic_configs[topic.name] = _for_kafka(plan, configs, f"the topic {topic.name}")
+    plan.broker_default_configs = {
+        **_defaults(plan, config),
+        **_dynamic(plan, metadata.broker_default_configs),
+    }
+    plan.broker_configs = _dynamic(plan, metadata.broker_configs)
+    plan.scram_credentials = dict(metadata.scram_credentials)
+    plan.features = kafka.feature_levels(metadata.feature_levels)
+    return plan
+
+
+def _for_kafka(plan: HandOver, configs: Mapping[str, str], whose: str) -> dict[str, str]:
+    """A topic's settings as that version takes them; a note for each that it does not."""
+    kept = dict(configs)
+    if DIFFERENCE in kept and DIFFERENCE in plan.kafka.gone:
+        for name in _EITHER_SIDE:
+            kept[name] = str(min(int(kept[DIFFERENCE]), int(kept.get(name, LONG_MAX))))
+    for name in sorted(kept.keys() & plan.kafka.gone):
+        del kept[name]
+        plan.note(f"{name} of {whose} is left out: Kafka {plan.kafka.name} does not have it")
+    least = plan.kafka.lowest_segment_bytes
+    if int(kept.get("segment.bytes", least)) < least:
+        plan.note(
+            f"segment.bytes of {whose} is {least} instead of {kept['segment.bytes']}: Kafka "
+            f"{plan.kafka.name} takes no less"
+        )
+        kept["segment.bytes"] = str(least)
+    return kept
+
+
+def _defaults(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
+    """The broker's defaults of topics' settings that are not those of that version, by the names
+    that a running Kafka takes (those in ms).
+    """
+    different: dict[str, str] = {}
+    for setting in TOPIC_SETTINGS.values():
+        if not setting.synonyms:
+            continue
+        value, _ = broker_default(config, setting)
+        if value != plan.kafka.topic_defaults.get(setting.name, setting.default):
+            text = setting.render(value)
+            assert text is not None, f"{setting.name} has a default"
+            different[setting.name] = text
+    by_topics_names = _for_kafka(plan, different, "the broker's defaults")
+    return {TOPIC_SETTINGS[name].synonyms[0]: text for name, text in by_topics_names.items()}
+
+
+def _dynamic(plan: HandOver, configs: Mapping[str, str]) -> dict[str, str]:
+    """Dynamic settings of brokers, without our own."""
+    is_kafkas: Callable[[str], bool] = lambda name: (  # noqa: E731
+        name in ALL_BROKER_SETTINGS
+        and not name.startswith(OWN_PREFIX)
+        and _TOPIC_SETTING_OF.get(name) not in plan.kafka.gone
+    )
+    for name in sorted(configs):
+        if not is_kafkas(name):
+            plan.note(f"the broker's setting {name} is left out: Kafka does not have it")
+    return {name: text for name, text in configs.items() if is_kafkas(name)}

@@ -1,0 +1,76 @@
+"""What differs between the versions of Apache Kafka that a directory may go to.
+
+Source: the versions' own feature levels and configuration references; KIP-724 (the message formats
+before v2 are gone), KIP-1030 (changed defaults and bounds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from barnabas.broker.features import GROUP_VERSION, TRANSACTION_VERSION
+
+_MIB, _HOUR_MS = 1 << 20, 3_600_000
+METADATA_VERSION = "metadata.version"
+_OURS = (TRANSACTION_VERSION, GROUP_VERSION)
+_GONE_IN_4 = frozenset({
+    "message.format.version", "message.downconversion.enable",
+    "message.timestamp.difference.max.ms",
+})  # fmt: skip
+
+
+class KafkaVersion(NamedTuple):
+    """One version. features: the levels that a new cluster has. topic_defaults: of topics' settings
+    the defaults that are not ours, typed. gone: topics' settings that it does not know.
+    lowest_segment_bytes: what segment.bytes may be at least.
+    """
+
+    name: str
+    features: Mapping[str, int]
+    topic_defaults: Mapping[str, Any]
+    gone: frozenset[str]
+    lowest_segment_bytes: int
+
+    @property
+    def is_before_4(self) -> bool:
+        """Whether groups of the consumer protocol have to be turned on by a setting."""
+        return self.name.startswith("3.")
+
+    def feature_levels(self, ours: Mapping[str, int]) -> dict[str, int]:
+        """The levels for a cluster where `ours` are finalised: not above those of the version."""
+        levels = {
+            name: min(level, ours.get(name, level)) if name in _OURS else level
+            for name, level in self.features.items()
+        }
+        return {name: level for name, level in levels.items() if level > 0}
+
+
+_KAFKA_4_DEFAULTS = {"message.timestamp.after.max.ms": _HOUR_MS}
+KAFKA_VERSIONS = {
+    version.name: version
+    for version in (
+        KafkaVersion("3.9", {METADATA_VERSION: 21}, {}, frozenset({"message.format.version"}), 14),
+        KafkaVersion(
+            "4.0",
+            {METADATA_VERSION: 25, GROUP_VERSION: 1, TRANSACTION_VERSION: 2},
+            _KAFKA_4_DEFAULTS,
+            _GONE_IN_4,
+            _MIB,
+        ),
+        KafkaVersion(
+            "4.3",
+            {
+                METADATA_VERSION: 30,
+                "eligible.leader.replicas.version": 1,
+                GROUP_VERSION: 1,
+                "share.version": 1,
+                "streams.version": 1,
+                TRANSACTION_VERSION: 2,
+            },
+            _KAFKA_4_DEFAULTS,
+            _GONE_IN_4,
+            _MIB,
+        ),
+    )
+}

@@ -1,0 +1,60 @@
+"""A start and a stop of the broker without clients, before a hand-over: what a kill left is
+recovered, and, where that is wished, open transactions are aborted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.graduation.survey import GraduationError
+from barnabas.broker.opening import open_broker
+
+if TYPE_CHECKING:
+    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.core import Broker
+    from barnabas.broker.outbox import Ids
+    from barnabas.storage.disk import Disk
+
+_SHOWN = 5
+
+
+def start_and_stop(
+    disk: Disk,
+    config: BrokerConfig,
+    ids: Ids,
+    *,
+    now_ms: int,
+    wall_ms: int,
+    aborts_transactions: bool,
+) -> int:
+    """Open the directory that the configuration names, and stop cleanly.
+
+    Gives:  how many transactions were aborted.
+    Raises: GraduationError where a log is damaged; LogDirectoryError, OSError.
+    """
+    broker = open_broker(config, ids, disk=disk, now_ms=now_ms, wall_ms=wall_ms)
+    aborted = 0
+    if aborts_transactions:
+        result = broker.transactions.on_abort_requested(now_ms)
+        aborted = len(result.effects)
+        broker.runtime.run_transactions(result, now_ms)
+    _flush_all(broker, now_ms)
+    damaged = list(broker.logs.offline.values())
+    broker.close_logs(now_ms)
+    if damaged:
+        raise GraduationError(
+            f"{len(damaged)} logs are damaged: {'; '.join(map(str, damaged[:_SHOWN]))}"
+        )
+    return aborted
+
+
+def _flush_all(broker: Broker, now_ms: int) -> None:
+    """Carry out what the broker wants flushed, until it wants no more."""
+    outbox = broker.outbox
+    while outbox.flushes or outbox.deferred:
+        broker.on_sent(now_ms)
+        jobs, outbox.flushes = outbox.flushes, []
+        for job in jobs:
+            for file in job.files:
+                file.fsync()
+            broker.on_flushed(job, now_ms)

@@ -1,0 +1,68 @@
+"""The order in which a directory is handed over, so that a kill leaves it ours or Kafka's.
+
+    step                                              after a kill before the next one
+    torn files go, and all others are flushed         ours
+    Kafka's metadata of earlier times go              ours: they are of no use
+    server.properties                                 ours
+    the mark, with the checksum of what is to come    ours: nothing belongs to the mark
+    bootstrap.checkpoint gets its name                Kafka's
+
+A copy is made beside its place, handed over there, and gets its name with one rename at the end.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from barnabas.storage.graduated import (
+    BOOTSTRAP_NAME,
+    KAFKA_METADATA_NAME,
+    MARK_NAME,
+    mark_of,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.graduation.hand_over import HandOver
+    from barnabas.storage.disk import Disk
+
+PROPERTIES_NAME = "server.properties"
+UNFINISHED_SUFFIX = ".unfinished"
+
+
+def hand_over(disk: Disk, data_dir: str, plan: HandOver, bootstrap: bytes) -> None:
+    """Hand the directory over; from its return on it is Kafka's. Raises: OSError."""
+    for name in plan.survey.torn:
+        disk.unlink(f"{data_dir}/{name}")
+    _flush(disk, data_dir)
+    discard_kafka_metadata(disk, data_dir)
+    disk.unlink(f"{data_dir}/{BOOTSTRAP_NAME}")
+    disk.fsync_dir(data_dir)
+    disk.write_atomic(f"{data_dir}/{PROPERTIES_NAME}", plan.properties.encode())
+    disk.write_atomic(f"{data_dir}/{MARK_NAME}", mark_of(bootstrap))
+    disk.write_atomic(f"{data_dir}/{BOOTSTRAP_NAME}", bootstrap)
+
+
+def _flush(disk: Disk, directory: str) -> None:
+    """Make all files in it durable, with their names."""
+    for name in disk.list(directory):
+        path = f"{directory}/{name}"
+        if disk.is_dir(path):
+            _flush(disk, path)
+        else:
+            file = disk.open(path)
+            file.fsync()
+            file.close()
+    disk.fsync_dir(directory)
+
+
+def discard_kafka_metadata(disk: Disk, data_dir: str) -> None:
+    """Rename Kafka's metadata as it names what it deletes: whoever starts there next does that."""
+    path = f"{data_dir}/{KAFKA_METADATA_NAME}"
+    if not disk.is_dir(path):
+        return
+    number = 0
+    while disk.exists(gone := f"{path}.{uuid.uuid5(uuid.NAMESPACE_OID, str(number)).hex}-delete"):
+        number += 1
+    disk.rename(path, gone)
+    disk.fsync_dir(data_dir)

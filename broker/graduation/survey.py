@@ -1,0 +1,257 @@
+"""What is in a data directory that was stopped, as far as Kafka has to be told of it.
+
+Everything is read from the files and nothing is written. The directory is locked by the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas.broker.metadata import ClusterMetadata, Topic
+from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
+from barnabas.coordinator.transaction_records import decode_key, decode_value
+from barnabas.coordinator.transaction_state import AT_REST, TransactionMetadata
+from barnabas.protocol.records import Record, batches_in, records_of
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.checkpoints import (
+    CLEAN_SHUTDOWN_NAME,
+    LEADER_EPOCH_NAME,
+    META_PROPERTIES_NAME,
+    PARTITION_METADATA_NAME,
+    CorruptCheckpoint,
+    decode_partition_metadata,
+    decode_properties,
+)
+from barnabas.storage.disk import Disk
+from barnabas.storage.graduated import KAFKA_METADATA_NAME, is_graduated
+from barnabas.storage.leader_epochs import HighestEpoch, LeaderEpochs
+from barnabas.storage.producer_state import CorruptSnapshot, ProducerStateManager
+from barnabas.storage.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX
+
+JOURNAL_NAME = "barnabas-metadata.journal"
+FLUSH_JOURNAL = re.compile(r"barnabas-flush-\d{10}\.journal")
+LIKELY_PRODUCER_IDS = range(1 << 62)  # beyond, a client made one up
+_GOING = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
+_SHOWN = 10
+
+
+class GraduationError(Exception):
+    """The directory cannot be handed over or brought back; the text says why, and what to do."""
+
+
+class UncleanError(GraduationError):
+    """The broker was not stopped there, or not cleanly: a start and a stop would mend it."""
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that Kafka will find open, or decided and not complete."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    start_ms: int
+    timeout_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass
+class Survey:
+    """What was found. metadata: the journal, closed: for its values alone. leader_epochs: by topic,
+    of each partition: none that a client was told of is higher. next_producer_id: above every
+    producer id in logs and transactional ids. torn: files of empty logs that a power loss tore; we
+    do without, and Kafka does not start with them.
+    """
+
+    data_dir: str
+    node_id: int
+    cluster_id: str
+    directory_id: str
+    metadata: ClusterMetadata
+    leader_epochs: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    next_producer_id: int = 0
+    open_transactions: list[OpenTransaction] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
+
+    @property
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        return [topic for _, topic in sorted(self.metadata.topics.items())]
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions there are in all."""
+        return sum(topic.partition_count for topic in self.metadata.topics.values())
+
+
+def take_survey(disk: Disk, data_dir: str) -> Survey:
+    """Look at a directory. Raises: GraduationError, LogDirectoryError, OSError."""
+    _check_state(disk, data_dir)
+    node_id, cluster_id, directory_id = _ids(disk, data_dir)
+    metadata = ClusterMetadata(disk, f"{data_dir}/{JOURNAL_NAME}")
+    metadata.close()
+    if metadata.deletions or metadata.coming:
+        raise UncleanError(f"in {data_dir} topics were being made or deleted")
+    survey = Survey(data_dir, node_id, cluster_id, directory_id, metadata)
+    _check_directories(disk, survey)
+    highest = HighestEpoch(disk, data_dir).read()
+    for topic in survey.topics:
+        survey.leader_epochs[topic.name] = tuple(
+            max(highest, _latest_epoch(disk, survey, f"{topic.name}-{index}"), 0)
+            for index in range(topic.partition_count)
+        )
+    transactions = _transactions(disk, survey)
+    survey.open_transactions = [
+        _as_open(transaction) for transaction in transactions if transaction.state not in AT_REST
+    ]
+    survey.next_producer_id = max(
+        metadata.next_producer_id, _highest_producer_id(disk, survey, transactions) + 1
+    )
+    return survey
+
+
+def _as_open(transaction: TransactionMetadata) -> OpenTransaction:
+    return OpenTransaction(
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        transaction.state.value,
+        transaction.start_ms,
+        transaction.timeout_ms,
+        tuple(sorted(transaction.partitions)),
+    )
+
+
+def _check_state(disk: Disk, data_dir: str) -> None:
+    if is_graduated(disk, data_dir):
+        raise GraduationError(
+            f"{data_dir} was handed over already: start Kafka there, or bring it back with "
+            f"`barnabas take-over {data_dir}`"
+        )
+    for name in (JOURNAL_NAME, META_PROPERTIES_NAME):
+        if not disk.exists(f"{data_dir}/{name}"):
+            raise GraduationError(
+                f"{data_dir} has no {name}: name the directory of --data-dir (log.dirs) that a "
+                "barnabas broker has run in"
+            )
+    is_clean = disk.exists(f"{data_dir}/{CLEAN_SHUTDOWN_NAME}")
+    left = [
+        name
+        for name in disk.list(data_dir)
+        if FLUSH_JOURNAL.fullmatch(name) and disk.size(f"{data_dir}/{name}")
+    ]
+    if left or not is_clean:
+        raise UncleanError(f"the broker of {data_dir} was not stopped cleanly")
+
+
+def _ids(disk: Disk, data_dir: str) -> tuple[int, str, str]:
+    path = f"{data_dir}/{META_PROPERTIES_NAME}"
+    try:
+        properties = decode_properties(disk.read(path))
+        return int(properties["node.id"]), properties["cluster.id"], properties["directory.id"]
+    except (CorruptCheckpoint, ValueError) as error:
+        raise GraduationError(f"{path} cannot be read ({error}): restore it") from error
+    except KeyError as error:
+        raise UncleanError(f"{path} has no {error}, which a start writes") from error
+
+
+def _check_directories(disk: Disk, survey: Survey) -> None:
+    """Each partition has its directory, and each directory is one that Kafka can start with."""
+    data_dir = survey.data_dir
+    directories = {name for name in disk.list(data_dir) if disk.is_dir(f"{data_dir}/{name}")}
+    problems = []
+    for topic in survey.topics:
+        for index in range(topic.partition_count):
+            name = f"{topic.name}-{index}"
+            problem = _problem_of(disk, data_dir, name, topic) if name in directories else "missing"
+            if problem:
+                problems.append(f"{name} is {problem}")
+            directories.discard(name)
+    for name in sorted(directories - {KAFKA_METADATA_NAME}):
+        if not _GOING.fullmatch(name):
+            problems.append(
+                f"{name} is no partition's directory, and Kafka does not start beside such: move "
+                "it away"
+            )
+    if problems:
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise GraduationError(f"{data_dir}: {'; '.join(problems[:_SHOWN])}{more}")
+
+
+def _problem_of(disk: Disk, data_dir: str, name: str, topic: Topic) -> str:
+    """What is wrong with a partition's directory by its topic id; empty where nothing is."""
+    try:
+        data = disk.read(f"{data_dir}/{name}/{PARTITION_METADATA_NAME}")
+        topic_id = decode_partition_metadata(data)
+    except (FileNotFoundError, CorruptCheckpoint) as error:
+        return f"without a readable {PARTITION_METADATA_NAME} ({error})"
+    return "" if topic_id == topic.topic_id else "of another topic of that name"
+
+
+def _latest_epoch(disk: Disk, survey: Survey, name: str) -> int:
+    """The last leader epoch of a partition's records; -1 where none is known."""
+    directory = f"{survey.data_dir}/{name}"
+    try:
+        return LeaderEpochs.load(disk, directory).latest
+    except FileNotFoundError:
+        return -1
+    except CorruptCheckpoint as error:
+        logs = [file for file in disk.list(directory) if file.endswith(LOG_SUFFIX)]
+        if any(disk.size(f"{directory}/{file}") for file in logs):
+            raise UncleanError(
+                f"{directory}/{LEADER_EPOCH_NAME} cannot be read ({error})"
+            ) from error
+        survey.torn.append(f"{name}/{LEADER_EPOCH_NAME}")
+        return -1
+
+
+def _transactions(disk: Disk, survey: Survey) -> list[TransactionMetadata]:
+    """What the last record of each transactional id says."""
+    transactions: dict[str, TransactionMetadata] = {}
+    topic = survey.metadata.topic(TRANSACTIONS_TOPIC)
+    for index in range(0 if topic is None else topic.partition_count):
+        for record in _records(disk, f"{survey.data_dir}/{TRANSACTIONS_TOPIC}-{index}"):
+            name = None if record.key is None else decode_key(bytes(record.key))
+            if name is None:
+                continue
+            if record.value is None:
+                transactions.pop(name, None)
+            else:
+                transactions[name] = decode_value(name, bytes(record.value))
+    return [transaction for _, transaction in sorted(transactions.items())]
+
+
+def _records(disk: Disk, directory: str) -> Iterator[Record]:
+    for name in disk.list(directory):
+        if name.endswith(LOG_SUFFIX):
+            data = disk.read(f"{directory}/{name}")
+            for position, header in batches_in(data):
+                if not header.is_control:
+                    yield from records_of(memoryview(data)[position : position + header.size_bytes])
+
+
+def _highest_producer_id(
+    disk: Disk, survey: Survey, transactions: list[TransactionMetadata]
+) -> int:
+    """The highest producer id of logs and transactional ids; -1 where there is none."""
+    highest = max((max(one.producer_id, one.next_producer_id) for one in transactions), default=-1)
+    for topic in survey.topics:
+        for index in range(topic.partition_count):
+            for producer_id in _producer_ids(disk, f"{survey.data_dir}/{topic.name}-{index}"):
+                if producer_id > highest and producer_id in LIKELY_PRODUCER_IDS:
+                    highest = producer_id
+    return highest
+
+
+def _producer_ids(disk: Disk, directory: str) -> Iterator[int]:
+    """Those of a partition's last snapshot, which a clean stop writes."""
+    snapshots = [name for name in disk.list(directory) if name.endswith(SNAPSHOT_SUFFIX)]
+    for name in snapshots[-1:]:
+        try:
+            data = disk.read(f"{directory}/{name}")
+            yield from ProducerStateManager.decode_snapshot(data, int(name[:20]), 0).producers
+        except (CorruptSnapshot, ValueError) as error:
+            raise UncleanError(f"{directory}/{name} cannot be read ({error})") from error

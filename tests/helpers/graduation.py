@@ -1,0 +1,152 @@
+"""A data directory on a simulated disk that a broker has run in, its hand-over, and what Apache
+Kafka leaves there, as records of its metadata.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import uuid
+from collections.abc import Iterable, Mapping
+
+from sim.disk import SimDisk
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.core import Broker
+from barnabas.broker.graduation.bootstrap import encode_bootstrap
+from barnabas.broker.graduation.hand_over import HandOver, plan_hand_over
+from barnabas.broker.graduation.kafka_versions import KAFKA_VERSIONS
+from barnabas.broker.graduation.server_properties import write_properties
+from barnabas.broker.graduation.steps import hand_over
+from barnabas.broker.graduation.survey import take_survey
+from barnabas.broker.kafka_metadata import values_of_file
+from barnabas.broker.kafka_records import KafkaRecord, encode_record
+from barnabas.broker.metadata import Acl, ScramCredential
+from barnabas.broker.opening import open_broker
+from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
+from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.coordinator.transaction_records import encode_key, encode_value
+from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.checkpoints import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_NAME
+from helpers.admin_host import NOW_MS, CountedIds
+
+DATA = "/data"
+NODE_ID, PRODUCER_ID = 3, 4711
+ACL_ID = uuid.UUID(int=77)
+ACL = Acl(2, "orders", 3, "User:alice", "*", 3, 3)
+CREDENTIAL = ScramCredential(b"salt", b"stored", b"server", 4096)
+ALICES = (("user", "alice"),)
+PLAN_BYTES = 12345.0
+
+
+def new_disk(seed: int = 0) -> SimDisk:
+    """An empty disk."""
+    return SimDisk(random.Random(seed), lambda: NOW_MS)
+
+
+def config_of(**settings: str) -> BrokerConfig:
+    """The broker's settings, with underscores for dots."""
+    return BrokerConfig.from_properties(properties_of(**settings))
+
+
+def properties_of(**settings: str) -> dict[str, str]:
+    """All that the broker was started with."""
+    return {
+        "log.dirs": DATA,
+        "node.id": str(NODE_ID),
+        "offsets.topic.num.partitions": "2",
+        "transaction.state.log.num.partitions": "2",
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+
+
+def opened(disk: SimDisk, **settings: str) -> Broker:
+    """The broker over the directory."""
+    return open_broker(config_of(**settings), CountedIds(), disk=disk, now_ms=NOW_MS)
+
+
+def fill(disk: SimDisk) -> None:
+    """A run of the broker: topics with records, users, ACLs, quotas, settings, an open transaction;
+    it is stopped cleanly.
+    """
+    broker = opened(disk)
+    for name, count, configs in (
+        ("orders", 2, {"retention.ms": "-1"}),
+        ("events", 1, {"segment.bytes": "100000", "message.downconversion.enable": "false"}),
+    ):
+        broker.topics.create_topic(name, count, configs, now_ms=NOW_MS)
+    metadata = broker.metadata
+    metadata.set_scram_credentials({("alice", 1): CREDENTIAL})
+    metadata.add_acls({ACL_ID: ACL})
+    metadata.set_client_quotas({ALICES: {"producer_byte_rate": PLAN_BYTES}})
+    metadata.set_group_configs("g", {"consumer.session.timeout.ms": "50000"})
+    metadata.set_client_metrics("m", {"interval.ms": "1000"})
+    broker.topics.set_broker_configs({"log.retention.ms": "864000000"})
+    broker.topics.set_broker_default_configs({"log.cleaner.backoff.ms": "1000"})
+    log = broker.topics.partition("orders", 0)
+    assert log is not None
+    log.append_records([CoordinatorRecord(b"k", b"v")], NOW_MS)
+    begin_transaction(broker, "open-one")
+    broker.close_logs(NOW_MS)
+
+
+def begin_transaction(broker: Broker, transactional_id: str) -> None:
+    """An open transaction over orders-0, as its last record tells of it."""
+    ongoing = TransactionMetadata(
+        transactional_id,
+        PRODUCER_ID,
+        5,
+        60_000,
+        TransactionState.ONGOING,
+        {TopicPartition("orders", 0): None},
+        NOW_MS,
+        NOW_MS,
+    )
+    record = CoordinatorRecord(encode_key(transactional_id), encode_value(ongoing))
+    broker.topics.append_to_internal_topic(TRANSACTIONS_TOPIC, 0, [record], NOW_MS)
+
+
+def planned(
+    disk: SimDisk,
+    kafka: str = "4.3",
+    topic_settings: Mapping[str, str] | None = None,
+    **settings: str,
+) -> HandOver:
+    """What would be handed over."""
+    config = config_of(**settings)
+    plan = plan_hand_over(
+        take_survey(disk, DATA), KAFKA_VERSIONS[kafka], config, topic_settings or {}
+    )
+    salts = itertools.count()
+    write_properties(
+        plan,
+        config,
+        properties_of(**settings),
+        data_dir=DATA,
+        controller="127.0.0.1:9093",
+        password="drawn",
+        new_salt=lambda: b"salt %d" % next(salts),
+    )
+    return plan
+
+
+def graduate(disk: SimDisk) -> None:
+    """Hand the directory over."""
+    plan = planned(disk)
+    hand_over(disk, DATA, plan, encode_bootstrap(plan, NOW_MS))
+
+
+def run_kafka(disk: SimDisk, changes: Iterable[KafkaRecord] = ()) -> None:
+    """What a run of Kafka's leaves: its metadata log, with all of the bootstrap and `changes`."""
+    values = [
+        *values_of_file(disk, f"{DATA}/bootstrap.checkpoint", 0),
+        *(encode_record(record) for record in changes),
+    ]
+    directory = f"{DATA}/__cluster_metadata-0"
+    disk.mkdir(directory)
+    batch = encode_batch([NewRecord(None, value, NOW_MS) for value in values])
+    disk.write_atomic(f"{directory}/{0:020}.log", batch)
+    disk.write_atomic(f"{DATA}/{CLEAN_SHUTDOWN_NAME}", CLEAN_SHUTDOWN)
+    disk.fsync_dir(DATA)

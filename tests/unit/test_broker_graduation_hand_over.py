@@ -1,0 +1,93 @@
+"""What Kafka is told of settings, users and features, by version."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from helpers.admin_host import NOW_MS
+from helpers.graduation import CREDENTIAL, fill, new_disk, opened, planned
+from sim.disk import SimDisk
+
+from barnabas.broker.features import GROUP_VERSION, TRANSACTION_VERSION
+
+HOUR_MS = 3_600_000
+LONG_MAX = 2**63 - 1
+
+
+@pytest.fixture(scope="module")
+def disk() -> SimDisk:
+    disk = new_disk()
+    fill(disk)
+    return disk
+
+
+def test_settings_go_along_as_they_are(disk: SimDisk) -> None:
+    plan = planned(disk, "3.9")
+    assert plan.topic_configs["orders"] == {"retention.ms": "-1"}
+    assert plan.topic_configs["events"] == {
+        "segment.bytes": "100000", "message.downconversion.enable": "false",
+    }  # fmt: skip
+    assert plan.topic_configs["__transaction_state"]["cleanup.policy"] == "compact"
+    assert plan.broker_configs == {"log.retention.ms": "864000000"}
+    assert plan.broker_default_configs == {"log.cleaner.backoff.ms": "1000"}
+    assert plan.scram_credentials == {("alice", 1): CREDENTIAL}
+    assert plan.notes == []
+
+
+def test_a_setting_for_all_topics_leaves_their_own_values_and_internal_topics(
+    disk: SimDisk,
+) -> None:
+    configs = planned(disk, "3.9", {"retention.ms": "5"}).topic_configs
+    assert configs["orders"]["retention.ms"] == "-1"
+    assert configs["events"]["retention.ms"] == "5"
+    assert "retention.ms" not in configs["__transaction_state"]
+
+
+def test_defaults_of_ours_that_are_not_kafkas_hold_for_all_brokers(disk: SimDisk) -> None:
+    """KIP-1030: from 4.0 on a record's time may be an hour ahead at most."""
+    settings = {"log_retention_hours": "1", "log_segment_bytes": "1000"}
+    of_3_9 = planned(disk, "3.9", **settings).broker_default_configs
+    assert of_3_9["log.retention.ms"] == str(HOUR_MS)
+    assert of_3_9["log.segment.bytes"] == "1000"
+    assert "log.message.timestamp.after.max.ms" not in of_3_9
+    plan = planned(disk, "4.3", **settings)
+    assert plan.broker_default_configs["log.message.timestamp.after.max.ms"] == str(LONG_MAX)
+    assert plan.broker_default_configs["log.segment.bytes"] == str(1 << 20)
+    assert any("segment.bytes of the broker's defaults is 1048576" in text for text in plan.notes)
+
+
+def test_what_kafka_4_does_not_take_is_left_out_or_changed_and_told(disk: SimDisk) -> None:
+    plan = planned(disk, "4.3")
+    assert plan.topic_configs["events"] == {"segment.bytes": str(1 << 20)}
+    assert len(plan.notes) == 2
+    assert any("message.downconversion.enable of the topic events" in text for text in plan.notes)
+    assert any("segment.bytes of the topic events is 1048576" in text for text in plan.notes)
+
+
+def test_the_old_bound_on_times_becomes_the_two_new_ones() -> None:
+    disk = new_disk()
+    fill(disk)
+    broker = opened(disk)
+    broker.topics.create_topic(
+        "timed",
+        1,
+        {"message.timestamp.difference.max.ms": "500", "message.timestamp.after.max.ms": "70"},
+        topic_id=uuid.UUID(int=99),
+        now_ms=NOW_MS,
+    )
+    broker.close_logs(NOW_MS)
+    assert planned(disk, "4.3").topic_configs["timed"] == {
+        "message.timestamp.before.max.ms": "500", "message.timestamp.after.max.ms": "70",
+    }  # fmt: skip
+
+
+def test_features_are_those_of_the_version_and_not_above_ours() -> None:
+    disk = new_disk()
+    fill(disk)
+    assert planned(disk, "3.9").features == {"metadata.version": 21}
+    of_4_3 = planned(disk, "4.3").features
+    assert (of_4_3["metadata.version"], of_4_3[TRANSACTION_VERSION]) == (30, 2)
+    opened(disk, barnabas_features="transaction.version=0,group.version=0").close_logs(NOW_MS)
+    features = planned(disk, "4.3").features
+    assert TRANSACTION_VERSION not in features and GROUP_VERSION not in features

@@ -1,0 +1,101 @@
+"""The properties file for Kafka: listeners, internal topics, and who clients and brokers are."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.graduation import CREDENTIAL, fill, new_disk, planned
+from sim.disk import SimDisk
+
+from barnabas.broker.config import read_properties
+from barnabas.broker.graduation.hand_over import HandOver
+from barnabas.broker.graduation.server_properties import INTER_BROKER_USER
+from barnabas.broker.security.scram import SCRAM_SHA_512, credential_of, salted
+
+
+@pytest.fixture(scope="module")
+def disk() -> SimDisk:
+    disk = new_disk()
+    fill(disk)
+    return disk
+
+
+def lines(plan: HandOver) -> dict[str, str]:
+    return read_properties(plan.properties)
+
+
+def test_one_node_is_broker_and_controller(disk: SimDisk) -> None:
+    told = lines(
+        planned(
+            disk,
+            "3.9",
+            listeners="CLIENTS://0.0.0.0:9092",
+            listener_security_protocol_map="CLIENTS:PLAINTEXT",
+            advertised_listeners="CLIENTS://kafka.example:9092",
+        )
+    )
+    assert told["process.roles"] == "broker,controller"
+    assert told["node.id"] == "3"
+    assert told["log.dirs"] == "/data"
+    assert told["controller.quorum.voters"] == "3@127.0.0.1:9093"
+    assert told["listeners"] == "CLIENTS://0.0.0.0:9092,CONTROLLER://127.0.0.1:9093"
+    assert told["advertised.listeners"] == "CLIENTS://kafka.example:9092"
+    assert told["listener.security.protocol.map"] == "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT"
+    assert told["inter.broker.listener.name"] == "CLIENTS"
+    assert told["group.coordinator.rebalance.protocols"] == "classic,consumer"
+    assert "group.coordinator.rebalance.protocols" not in lines(planned(disk, "4.3"))
+
+
+def test_internal_topics_are_as_they_are_and_new_ones_as_they_would_be(disk: SimDisk) -> None:
+    told = lines(planned(disk, "4.3", offsets_topic_num_partitions="7"))
+    assert told["offsets.topic.num.partitions"] == "7"  # not made yet
+    assert told["transaction.state.log.num.partitions"] == "2"
+    assert told["offsets.topic.replication.factor"] == "1"
+    assert told["group.initial.rebalance.delay.ms"] == "0"
+
+
+def test_what_is_kafkas_goes_along(disk: SimDisk) -> None:
+    told = lines(
+        planned(
+            disk,
+            "4.3",
+            message_max_bytes="2000000",
+            offsets_retention_minutes="77",
+            barnabas_disk_reserve_bytes="1",
+            num_partitions="5",
+        )
+    )
+    assert told["offsets.retention.minutes"] == "77"
+    assert told["num.partitions"] == "5"
+    assert "message.max.bytes" not in told  # a topics' default, which is in the metadata
+    assert not any(name.startswith("barnabas.") for name in told)
+
+
+def test_where_clients_are_asked_who_they_are_kafka_is_a_user_too(disk: SimDisk) -> None:
+    plan = planned(
+        disk,
+        "4.3",
+        listeners="SASL_PLAINTEXT://127.0.0.1:9092",
+        sasl_enabled_mechanisms="PLAIN,SCRAM-SHA-256",
+    )
+    told = lines(plan)
+    assert told["sasl.enabled.mechanisms"] == "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+    assert told["sasl.mechanism.inter.broker.protocol"] == "SCRAM-SHA-512"
+    prefix = "listener.name.sasl_plaintext"
+    assert told[f"{prefix}.scram-sha-512.sasl.jaas.config"] == (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{INTER_BROKER_USER}" password="drawn";'
+    )
+    assert told[f"{prefix}.scram-sha-256.sasl.jaas.config"].endswith("ScramLoginModule required;")
+    kept = plan.scram_credentials[INTER_BROKER_USER, 2]
+    expected = salted(SCRAM_SHA_512, "drawn", kept.salt, kept.iterations)
+    assert kept == credential_of(SCRAM_SHA_512, expected, kept.salt, kept.iterations)
+    assert plan.scram_credentials["alice", 1] == CREDENTIAL
+    assert plan.notes[2:] == []
+
+
+def test_tls_stores_have_their_type_and_a_trust_store_is_asked_for(disk: SimDisk) -> None:
+    plan = planned(
+        disk, "3.9", listeners="SSL://127.0.0.1:9092", ssl_keystore_location="/etc/broker.pem"
+    )
+    assert lines(plan)["ssl.keystore.type"] == "PEM"
+    assert any("ssl.truststore.location" in text for text in plan.notes)

@@ -1,0 +1,94 @@
+"""What is found in a stopped directory, and what is refused: by what Kafka needs to start there."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.admin_host import NOW_MS, CountedIds
+from helpers.graduation import (
+    DATA,
+    NODE_ID,
+    PRODUCER_ID,
+    begin_transaction,
+    config_of,
+    fill,
+    graduate,
+    new_disk,
+    opened,
+)
+from sim.disk import SimDisk
+
+from barnabas.broker.graduation.preparation import start_and_stop
+from barnabas.broker.graduation.survey import GraduationError, UncleanError, take_survey
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.checkpoints import PARTITION_METADATA_NAME
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    disk = new_disk()
+    fill(disk)
+    return disk
+
+
+def test_what_is_found(disk: SimDisk) -> None:
+    for _ in range(3):
+        opened(disk).close_logs(NOW_MS)  # each start begins a leader epoch, and writes nothing
+    survey = take_survey(disk, DATA)
+    assert survey.node_id == NODE_ID
+    assert [topic.name for topic in survey.topics] == ["__transaction_state", "events", "orders"]
+    assert survey.partition_count == 5
+    assert survey.leader_epochs["orders"] == (3, 3)  # as clients were told
+    assert survey.next_producer_id > PRODUCER_ID
+    (transaction,) = survey.open_transactions
+    assert transaction[:4] == ("open-one", PRODUCER_ID, 5, "Ongoing")
+    assert transaction.partitions == (TopicPartition("orders", 0),)
+
+
+def test_a_directory_that_was_not_stopped_is_refused_until_it_was(disk: SimDisk) -> None:
+    opened(disk)
+    disk.kill()
+    with pytest.raises(UncleanError, match="not stopped cleanly"):
+        take_survey(disk, DATA)
+    assert prepare(disk, aborts=False) == 0
+    assert len(take_survey(disk, DATA).open_transactions) == 1
+
+
+def test_open_transactions_are_aborted_where_that_is_wished(disk: SimDisk) -> None:
+    broker = opened(disk)
+    begin_transaction(broker, "another")
+    broker.close_logs(NOW_MS)
+    assert prepare(disk, aborts=True) == 2
+    assert take_survey(disk, DATA).open_transactions == []
+
+
+def prepare(disk: SimDisk, *, aborts: bool) -> int:
+    return start_and_stop(
+        disk, config_of(), CountedIds(), now_ms=NOW_MS, wall_ms=NOW_MS, aborts_transactions=aborts
+    )
+
+
+def test_what_is_no_directory_of_ours_is_refused(disk: SimDisk) -> None:
+    disk.unlink(f"{DATA}/barnabas-metadata.journal")
+    with pytest.raises(GraduationError, match="has no barnabas-metadata"):
+        take_survey(disk, DATA)
+
+
+def test_a_directory_that_was_handed_over_is_refused(disk: SimDisk) -> None:
+    graduate(disk)
+    with pytest.raises(GraduationError, match="handed over already"):
+        take_survey(disk, DATA)
+
+
+def test_directories_that_are_missing_foreign_or_of_others_are_named(disk: SimDisk) -> None:
+    disk.rename(f"{DATA}/orders-1", f"{DATA}/lost+found")
+    disk.write_atomic(
+        f"{DATA}/events-0/{PARTITION_METADATA_NAME}", b"version: 0\ntopic_id: " + b"A" * 21 + b"Q"
+    )
+    disk.mkdir(f"{DATA}/old-0.{'1' * 32}-stray")
+    with pytest.raises(GraduationError) as refused:
+        take_survey(disk, DATA)
+    text = str(refused.value)
+    assert "orders-1 is missing" in text
+    assert "events-0 is of another topic" in text
+    assert "lost+found is no partition's directory" in text
+    assert "stray" not in text

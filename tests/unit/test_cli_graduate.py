@@ -1,0 +1,104 @@
+"""`barnabas graduate` and `take-over`, on a directory that a broker has run in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.admin_host import NODE_ID, AdminHost, creatable
+from helpers.cli_commands import CommandLine
+
+from barnabas.storage.disk import OsDisk
+
+
+@pytest.fixture
+def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """The command line."""
+    return CommandLine(monkeypatch, capsys)
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A stopped broker's directory."""
+    host = AdminHost(tmp_path)
+    host.create(creatable("orders", 2, configs={"retention.ms": "-1"}))
+    host.close()
+    return tmp_path / "data"
+
+
+def names(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_dry_run_tells_all_and_changes_nothing(barnabas: CommandLine, data_dir: Path) -> None:
+    before = names(data_dir)
+    told = barnabas.ok("graduate", str(data_dir), "--dry-run", "--json", "--kafka", "3.9").data
+    assert (told["topics"], told["partitions"], told["kafka"]) == (1, 2, "3.9")
+    assert told["topic_configs"] == {"orders": {"retention.ms": "-1"}}
+    assert told["features"] == {"metadata.version": 21}
+    assert told["next"][0] == f"bin/kafka-server-start.sh {data_dir}/server.properties"
+    text = barnabas.ok("graduate", str(data_dir), "--dry-run").out
+    assert "Nothing was changed" in text
+    assert "process.roles=broker,controller" in text
+    assert names(data_dir) == before
+
+
+def test_there_and_back(barnabas: CommandLine, data_dir: Path, tmp_path: Path) -> None:
+    text = barnabas.ok("graduate", str(data_dir), "--set", "max.message.bytes=5").out
+    assert "is handed over to Apache Kafka 4.3" in text
+    assert f"node.id={NODE_ID}\n" in (data_dir / "server.properties").read_text()
+    refused = barnabas("graduate", str(data_dir))
+    assert (refused.code, "handed over already" in refused.err) == (1, True)
+    assert "would be brought back" in barnabas.ok("take-over", str(data_dir), "--dry-run").out
+    told = barnabas.ok("take-over", str(data_dir), "--json").data
+    assert told["topics_configured"] == ["orders"]
+    host = AdminHost(tmp_path)
+    configs = host.broker.metadata.topics["orders"].configs
+    assert configs == {"retention.ms": "-1", "max.message.bytes": "5"}
+    host.close()
+    refused = barnabas("take-over", str(data_dir))
+    assert (refused.code, "was not handed over" in refused.err) == (1, True)
+
+
+def test_a_copy_leaves_the_original(barnabas: CommandLine, data_dir: Path, tmp_path: Path) -> None:
+    before = names(data_dir)
+    target = tmp_path / "kafka" / "logs"
+    barnabas.ok("graduate", str(data_dir), "--to", str(target))
+    assert names(data_dir) == before
+    assert f"log.dirs={target}\n" in (target / "server.properties").read_text()
+    assert (target / "orders-1" / f"{0:020}.log").exists()
+    assert [path.name for path in target.parent.iterdir()] == ["logs"]
+    refused = barnabas("graduate", str(data_dir), "--to", str(target))
+    assert (refused.code, "is there already" in refused.err) == (1, True)
+
+
+def test_a_running_or_killed_broker_is_refused(barnabas: CommandLine, data_dir: Path) -> None:
+    lock = OsDisk().lock(str(data_dir / ".lock"))
+    refused = barnabas("graduate", str(data_dir))
+    assert (refused.code, "in use by a broker" in refused.err) == (1, True)
+    lock.release()
+    (data_dir / ".kafka_cleanshutdown").unlink()
+    refused = barnabas("graduate", str(data_dir))
+    assert (refused.code, "pass --recover" in refused.err) == (1, True)
+    told = barnabas.ok("graduate", str(data_dir), "--recover", "--abort-transactions", "--json")
+    assert told.data["topics"] == 1
+
+
+def test_damage_is_found_before(barnabas: CommandLine, data_dir: Path) -> None:
+    segment = data_dir / "orders-0" / f"{0:020}.log"
+    segment.write_bytes(b"no batch at all, and long enough to be one: " * 4)
+    refused = barnabas("graduate", str(data_dir))
+    assert refused.code == 1
+    assert str(segment) in refused.err
+    barnabas.ok("graduate", str(data_dir), "--no-verify")
+
+
+def test_wrong_settings_are_named(barnabas: CommandLine, data_dir: Path) -> None:
+    refused = barnabas("graduate", str(data_dir), "--set", "retention=1")
+    assert "unknown topic setting retention" in refused.err
+    refused = barnabas("graduate", str(data_dir), "--broker-set", "num.partition=1")
+    assert "unknown setting num.partition" in refused.err

@@ -1,0 +1,67 @@
+"""Whose a data directory is, by the three names of a hand-over: the module's table, row by row."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.graduated import (
+    BOOTSTRAP_NAME,
+    KAFKA_METADATA_NAME,
+    MARK_NAME,
+    check_is_ours,
+    is_graduated,
+    mark_of,
+)
+from barnabas.storage.log_directory import LogDirectoryError
+
+BOOTSTRAP = b"records"
+
+
+@pytest.mark.parametrize(
+    ("mark", "bootstrap", "has_metadata", "graduated"),
+    [
+        (None, None, False, False),
+        (None, BOOTSTRAP, True, False),
+        (mark_of(BOOTSTRAP), None, False, False),
+        (mark_of(BOOTSTRAP), b"others", False, False),
+        (mark_of(BOOTSTRAP), BOOTSTRAP, False, True),
+        (mark_of(BOOTSTRAP), None, True, True),
+        (mark_of(BOOTSTRAP), BOOTSTRAP, True, True),
+    ],
+)
+def test_whose_a_directory_is(
+    tmp_path: Path, mark: bytes | None, bootstrap: bytes | None, has_metadata: bool, graduated: bool
+) -> None:
+    if mark is not None:
+        (tmp_path / MARK_NAME).write_bytes(mark)
+    if bootstrap is not None:
+        (tmp_path / BOOTSTRAP_NAME).write_bytes(bootstrap)
+    if has_metadata:
+        (tmp_path / KAFKA_METADATA_NAME).mkdir()
+    disk = OsDisk()
+    assert is_graduated(disk, str(tmp_path)) is graduated
+    if graduated:
+        with pytest.raises(LogDirectoryError, match="handed over to Apache Kafka"):
+            check_is_ours(disk, str(tmp_path))
+    else:
+        check_is_ours(disk, str(tmp_path))
+        assert not (tmp_path / MARK_NAME).exists()
+
+
+def test_java_and_we_keep_each_other_out(tmp_path: Path) -> None:
+    """Java's FileChannel.tryLock takes fcntl's lock, which another process sees."""
+    lock = OsDisk().lock(str(tmp_path / ".lock"))
+    code = (
+        "import fcntl, sys\n"
+        "with open(sys.argv[1], 'r+b') as file:\n"
+        "    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / ".lock")]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+    lock.release()
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
