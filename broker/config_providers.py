@@ -32,6 +32,7 @@ _CLASSES = {
     f"{_PACKAGE}DirectoryConfigProvider": "directory",
     f"{_PACKAGE}EnvVarConfigProvider": "env",
 }
+KAFKAS_CLASSES = {name: kafkas for kafkas, name in _CLASSES.items()}
 Find = Callable[[str, str], str | None]
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
     from barnabas.broker.graduation.bring_back import BroughtBack
     from barnabas.broker.graduation.hand_over import HandOver
+    from barnabas.broker.graduation.server_properties import Given
     from barnabas.broker.graduation.survey import Survey
 
 VERSIONS = ("3.9", "4.0", "4.3")
@@ -130,7 +131,7 @@ def graduate(
             survey = _survey(data_dir)
             if not no_verify:
                 _verify(data_dir, survey)
-            plan = _plan(survey, version, config, given, topic_configs)
+            plan = _plan(survey, version, config, topic_configs)
             where = data_dir if target is None else target
             address = _first_address(config)
             _write_properties(plan, config, given, where, controller or _next_port(address))
@@ -171,20 +172,23 @@ def _locked(data_dir: str) -> Iterator[None]:
 
 def _settings(
     data_dir: str, config_file: str | None, broker_settings: Sequence[tuple[str, str]]
-) -> tuple[dict[str, str], BrokerConfig]:
+) -> tuple[Given, BrokerConfig]:
     """All that the broker was started with, and what it makes of it."""
     from barnabas.broker.config import BrokerConfig, read_properties
+    from barnabas.broker.config_providers import resolve
+    from barnabas.broker.graduation.server_properties import Given
     from barnabas.broker.security.users import UsersFileError, parse_users
 
-    given: dict[str, str] = {}
+    texts: dict[str, str] = {}
     if config_file is not None:
         with open(config_file, encoding="utf-8") as file:
-            given.update(read_properties(file.read()))
-    given.update(broker_settings)
-    given.pop("log.dir", None)
-    given["log.dirs"] = data_dir
-    given["node.id"] = _node_id(data_dir) or given.get("node.id", given.get("broker.id", "1"))
-    config = BrokerConfig.from_properties(given)
+            texts.update(read_properties(file.read()))
+    texts.update(broker_settings)
+    texts.pop("log.dir", None)
+    texts["log.dirs"] = data_dir
+    texts["node.id"] = _node_id(data_dir) or texts.get("node.id", texts.get("broker.id", "1"))
+    given = Given(texts, resolve(texts, os.environ))
+    config = BrokerConfig.from_properties(given.values)
     path = config.barnabas_users_file
     if path is not None:
         try:
@@ -264,7 +268,6 @@ def _plan(
     survey: Survey,
     version: str,
     config: BrokerConfig,
-    given: dict[str, str],
     topic_configs: dict[str, str],
 ) -> HandOver:
     from barnabas.broker.graduation.hand_over import plan_hand_over
@@ -274,7 +277,7 @@ def _plan(
 
 
 def _write_properties(
-    plan: HandOver, config: BrokerConfig, given: dict[str, str], where: str, controller: str
+    plan: HandOver, config: BrokerConfig, given: Given, where: str, controller: str
 ) -> None:
     from barnabas.broker.graduation.server_properties import write_properties
 
@@ -311,8 +314,11 @@ def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
 
 def _first_address(config: BrokerConfig) -> str:
     """HOST:PORT of the first listener, as a client on this machine names it."""
-    host, port = config.listener
-    return f"{'127.0.0.1' if host in ('0.0.0.0', '::', '') else host}:{port}"
+    for listener in config.listeners:
+        if listener.path is None:
+            _, host, port = listener.endpoint
+            return f"{'127.0.0.1' if host in ('0.0.0.0', '::', '') else host}:{port}"
+    return "127.0.0.1:9092"
 
 
 def _next_port(address: str) -> str:

@@ -12,19 +12,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.config import LISTENER_PREFIX, OWN_PREFIX, TOPIC_SETTINGS
+from barnabas.broker.config import OWN_PREFIX, TOPIC_SETTINGS
+from barnabas.broker.config_providers import KAFKAS_CLASSES, PROVIDERS
+from barnabas.broker.graduation.survey import GraduationError
+from barnabas.broker.listeners import OAUTHBEARER
+from barnabas.broker.listeners import PREFIX as LISTENER_PREFIX
 from barnabas.broker.security.scram import FEWEST_ITERATIONS, MECHANISMS, credential_of, salted
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
     from barnabas.broker.graduation.hand_over import HandOver
+    from barnabas.broker.listeners import ListenerConfig
 
 INTER_BROKER_USER = "kafka-inter-broker"
 CONTROLLER = "CONTROLLER"
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _INTER_BROKER_MECHANISM = "SCRAM-SHA-512"
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_VALIDATOR = "oauthbearer.sasl.server.callback.handler.class"
 _LOGIN = "org.apache.kafka.common.security"
 _STORE_TYPES = {".pem": "PEM", ".crt": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}
 _TOPIC_DEFAULTS = {name for setting in TOPIC_SETTINGS.values() for name in setting.synonyms}
@@ -46,16 +51,19 @@ _ASSIGNORS = {
 }
 
 
-class _Listener(NamedTuple):
-    name: str
-    protocol: str
-    address: str
+class Given(NamedTuple):
+    """What the broker was started with, by name. texts: as it was written; values: the same with
+    what stands in files and in the environment (config.providers).
+    """
+
+    texts: Mapping[str, str]
+    values: Mapping[str, str]
 
 
 def write_properties(
     plan: HandOver,
     config: BrokerConfig,
-    given: Mapping[str, str],
+    given: Given,
     *,
     data_dir: str,
     controller: str,
@@ -64,11 +72,12 @@ def write_properties(
 ) -> None:
     """Make the file's text, and the users that it needs, in the plan.
 
-    Takes: given, all that the broker was started with, by name. data_dir, as Kafka is to name it.
-           controller, HOST:PORT of the controller's listener. password, one that nobody knows, for
-           INTER_BROKER_USER. new_salt, random bytes for a user's credential.
+    Takes: data_dir, as Kafka is to name it. controller, HOST:PORT of the controller's listener.
+           password, one that nobody knows, for INTER_BROKER_USER. new_salt, random bytes for a
+           user's credential.
+    Raises: GraduationError where no listener is left.
     """
-    listeners = _listeners(given, config)
+    listeners = _listeners(plan, config)
     lines: dict[str, str] = {
         "process.roles": "broker,controller",
         "node.id": str(plan.survey.node_id),
@@ -82,8 +91,8 @@ def write_properties(
         lines["group.coordinator.new.enable"] = "true"
         lines["group.coordinator.rebalance.protocols"] = "classic,consumer"
     lines |= _carried(plan, given)
-    lines |= _of_security(plan, config, listeners, given, password)
-    if any(listener.protocol.startswith("SASL_") for listener in listeners):
+    lines |= _of_security(plan, config, listeners, given.values, password)
+    if any(listener.has_sasl for listener in listeners):
         users = {**config.users, INTER_BROKER_USER: password}
         _add_scram_users(plan, users, lines["sasl.enabled.mechanisms"].split(","), new_salt)
     plan.properties = _HEAD + "".join(f"{name}={_escaped(text)}\n" for name, text in lines.items())
@@ -100,46 +109,39 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n\\\n")
 
 
-def _listeners(given: Mapping[str, str], config: BrokerConfig) -> list[_Listener]:
-    """The listeners of clients, in their order."""
-    protocols = {name: name for name in _PROTOCOLS}
-    for pair in given.get("listener.security.protocol.map", "").split(","):
-        name, colon, protocol = pair.partition(":")
-        if colon:
-            protocols[name.strip().upper()] = protocol.strip().upper()
-    controllers = given.get("controller.listener.names", CONTROLLER).upper().split(",")
-    listeners = []
-    for part in str(config["listeners"]).split(","):
-        name, _, address = part.strip().partition("://")
-        if name.upper() not in [one.strip() for one in controllers]:
-            listeners.append(_Listener(name, protocols.get(name.upper(), name.upper()), address))
+def _listeners(plan: HandOver, config: BrokerConfig) -> list[ListenerConfig]:
+    """The listeners of clients, in their order, but for sockets in the file system."""
+    listeners = [listener for listener in config.listeners if listener.path is None]
+    if len(listeners) < len(config.listeners):
+        plan.note("Kafka has no sockets in the file system: those listeners are left out")
+    if not listeners:
+        raise GraduationError("no listener is left for Kafka: name one with --broker-set listeners")
     return listeners
 
 
-def _of_listeners(
-    listeners: list[_Listener], given: Mapping[str, str], controller: str
-) -> dict[str, str]:
+def _of_listeners(listeners: list[ListenerConfig], given: Given, controller: str) -> dict[str, str]:
     """Where Kafka listens, and by which listener it speaks to itself."""
     names = [listener.name for listener in listeners]
-    wished = given.get("inter.broker.listener.name", "")
-    plain = [one.name for one in listeners if one.protocol == "PLAINTEXT"]
-    controller_protocol = "SASL_PLAINTEXT" if _has_authorizer(given) else "PLAINTEXT"
-    protocols = {one.name: one.protocol for one in listeners} | {CONTROLLER: controller_protocol}
+    wished = given.values.get("inter.broker.listener.name", "")
+    plain = [one.name for one in listeners if one.security_protocol == "PLAINTEXT"]
+    controller_protocol = "SASL_PLAINTEXT" if _has_authorizer(given.values) else "PLAINTEXT"
+    protocols = {one.name: one.security_protocol for one in listeners}
+    protocols[CONTROLLER] = controller_protocol
     lines = {
-        "listeners": ",".join(f"{one.name}://{one.address}" for one in listeners)
+        "listeners": ",".join(str(one.endpoint) for one in listeners)
         + f",{CONTROLLER}://{controller}",
         "listener.security.protocol.map": ",".join(
             f"{name}:{protocol}" for name, protocol in protocols.items()
         ),
         "inter.broker.listener.name": wished if wished in names else (plain or names)[0],
     }
-    if given.get("advertised.listeners"):
-        kept = [
-            part
-            for part in given["advertised.listeners"].split(",")
-            if part.strip().partition("://")[0] in names
-        ]
-        lines["advertised.listeners"] = ",".join(kept)
+    advertised = [
+        f"{one.name}://{one.advertised[0]}:{one.advertised[1]}"
+        for one in listeners
+        if one.advertised
+    ]
+    if advertised:
+        lines["advertised.listeners"] = ",".join(advertised)
     return lines
 
 
@@ -164,10 +166,12 @@ def _of_topics(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
     }
 
 
-def _carried(plan: HandOver, given: Mapping[str, str]) -> dict[str, str]:
-    """What the broker was started with, and Kafka heeds as well."""
+def _carried(plan: HandOver, given: Given) -> dict[str, str]:
+    """What the broker was started with, and Kafka heeds as well; as it was written, so that what
+    stands in files stays there.
+    """
     lines = {}
-    for name, text in sorted(given.items()):
+    for name, text in sorted(given.texts.items()):
         if (
             name in _LEFT_OUT
             or name in _TOPIC_DEFAULTS
@@ -179,10 +183,14 @@ def _carried(plan: HandOver, given: Mapping[str, str]) -> dict[str, str]:
             text = ",".join(_ASSIGNORS.get(one.strip(), one) for one in text.split(","))
         lines[name] = text
     for store in ("ssl.keystore", "ssl.truststore"):
-        location = given.get(f"{store}.location")
+        location = given.values.get(f"{store}.location")
         suffix = "" if location is None else "." + location.rpartition(".")[2].lower()
-        if f"{store}.type" not in given and suffix in _STORE_TYPES:
+        if f"{store}.type" not in given.values and suffix in _STORE_TYPES:
             lines[f"{store}.type"] = _STORE_TYPES[suffix]
+    for provider in given.texts.get(PROVIDERS, "").split(","):
+        name = f"{PROVIDERS}.{provider.strip()}.class"
+        if provider.strip() in KAFKAS_CLASSES and name not in lines:
+            lines[name] = KAFKAS_CLASSES[provider.strip()]
     return lines
 
 
@@ -196,13 +204,13 @@ def _has_authorizer(given: Mapping[str, str]) -> bool:
 def _of_security(
     plan: HandOver,
     config: BrokerConfig,
-    listeners: list[_Listener],
+    listeners: list[ListenerConfig],
     given: Mapping[str, str],
     password: str,
 ) -> dict[str, str]:
     """Mechanisms, logins and super users."""
     lines: dict[str, str] = {}
-    of_sasl = [one for one in listeners if one.protocol.startswith("SASL_")]
+    of_sasl = [one for one in listeners if one.has_sasl]
     if of_sasl:
         mechanisms = given.get("sasl.enabled.mechanisms") or ",".join(
             config["sasl.enabled.mechanisms"]
@@ -231,7 +239,7 @@ def _of_security(
                 "no listener asks by SASL who a broker is: name in super.users, in the properties "
                 "file, the principal that Kafka has on its own listener (of TLS its certificate's)"
             )
-    if any(one.protocol.endswith("SSL") for one in listeners) and not any(
+    if any(one.has_tls for one in listeners) and not any(
         name.endswith(("ssl.truststore.location", "ssl.truststore.certificates")) for name in given
     ):
         plan.note(
@@ -244,7 +252,7 @@ def _of_security(
 def _logins(
     plan: HandOver,
     config: BrokerConfig,
-    listener: _Listener,
+    listener: ListenerConfig,
     enabled: list[str],
     given: Mapping[str, str],
     password: str,
@@ -267,6 +275,12 @@ def _logins(
         elif mechanism == "PLAIN":
             users = {f"user_{user}": text for user, text in config.users.items()}
             lines[name] = _login("plain.PlainLoginModule", users)
+        elif mechanism == OAUTHBEARER:
+            lines[name] = f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required;"
+            package = "oauthbearer.secured" if plan.kafka.is_before_4 else "oauthbearer"
+            lines[f"{prefix}.{_VALIDATOR}"] = (
+                f"{_LOGIN}.{package}.OAuthBearerValidatorCallbackHandler"
+            )
         else:
             plan.note(f"the mechanism {mechanism} may need settings of Kafka's own ({name})")
     return lines
