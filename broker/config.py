@@ -369,7 +369,10 @@ _BROKER_ROWS = (
     _broker("connections.max.reauth.ms", Kind.LONG, 0, "How long a client is who it has shown to be, before it has to show it again; 0: for as long as the connection lasts.", lowest=0),
     _broker("connection.failed.authentication.delay.ms", Kind.INT, 100, "How long a client that does not show who it is waits for its refusal.", lowest=0),
     _broker("barnabas.users.file", Kind.STRING, None, "A file of users, for all mechanisms: a line NAME:PASSWORD for each. It is read at the start."),
-    _broker("authorizer.class.name", Kind.STRING, "", "None yet; a value is refused."),
+    _broker("authorizer.class.name", Kind.STRING, "", "What says who may do what: StandardAuthorizer, by ACLs; empty: everybody may everything.", choices=("", "StandardAuthorizer", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")),
+    _broker("super.users", Kind.STRING, "", "Who may everything, whatever ACLs say: principals such as User:admin, with semicolons between them."),
+    _broker("allow.everyone.if.no.acl.found", Kind.BOOLEAN, False, "Whether everybody may use what no ACL is about."),
+    _broker("barnabas.audit.log", Kind.STRING, None, "A file that gets a line (JSON) for what is allowed and refused, and to whom; empty: none."),
     _broker("barnabas.brokers", Kind.INT, 1, "How many brokers this process is, for tests of clients: each has a port and a node.id of its own (the next ones after those set), all have one log directory, and what is written is there once. docs/TESTING.md.", lowest=1, highest=MOST_BROKERS),
     _broker("barnabas.emulate", Kind.STRING, "", "The release of Apache Kafka to be for clients, with its versions of requests, its features and its answers: 3.9 or 4.3; empty: the newest, with all older versions spoken. docs/COMPATIBILITY.md.", choices=("", *EMULATED)),
     _broker("barnabas.features", Kind.LIST, (), "Levels of features that are to be finalised instead of the newest, each as NAME=LEVEL; transaction.version=0 keeps clients with the first version of transactions.", choices=LEVELS),
@@ -432,8 +435,6 @@ _NO_SHARE_GROUPS, _NO_TIERS = "share groups are not spoken", "there is no tiered
 _NO_PURGATORY = "waiting requests cost nothing once they are answered"
 IGNORED_KEYS = {
     "process.roles": "one process is broker and controller",
-    "allow.everyone.if.no.acl.found": "there is no authorizer",
-    "super.users": "there is no authorizer",
     "advertised.host.name": "advertised.listeners takes its place",
     "auto.include.jmx.reporter": _NOTHING_REPORTED,
     "broker.id.generation.enable": "node.id is what is set",
@@ -494,9 +495,6 @@ IGNORED_PREFIXES = {
     "telemetry.": _NOTHING_REPORTED,
     "zookeeper.": _NO_ZOOKEEPER,
 }
-_REFUSED = {
-    "authorizer.class.name": "there is no authorizer yet: remove it, and keep the port to yourself",
-}
 _REFUSED_PREFIXES = {
     "sasl.": "it has no counterpart here: remove it; docs/SECURITY.md says which settings of SASL there are",
     "ssl.": "it has no counterpart here: remove it; docs/SECURITY.md says which settings of TLS there are",
@@ -522,10 +520,21 @@ def _why_refused(name: str, text: str) -> str | None:
     if not text.strip():
         return None
     if name in BROKER_SETTINGS:
-        return _REFUSED.get(name)
-    return _REFUSED.get(name) or next(
-        (why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None
-    )
+        return None
+    return next((why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
+
+
+def _principals(name: str, text: str) -> tuple[str, ...]:
+    """The principals of a list with semicolons. Raises: ConfigError."""
+    principals = tuple(part.strip() for part in text.split(";") if part.strip())
+    for principal in principals:
+        kind, colon, user = principal.partition(":")
+        if not (kind and colon and user):
+            raise ConfigError(
+                f"{name}={text}: {principal} must have the form User:NAME, and semicolons stand "
+                "between several"
+            )
+    return principals
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -562,7 +571,10 @@ class BrokerConfig:
     barnabas.users.file, by name.
     """
 
+    allow_everyone_if_no_acl_found = _Typed[bool]()
+    authorizer_class_name = _Typed[str]()
     auto_create_topics_enable = _Typed[bool]()
+    barnabas_audit_log = _Typed[str | None]()
     barnabas_authentication_timeout_ms = _Typed[int]()
     barnabas_brokers = _Typed[int]()
     barnabas_users_file = _Typed[str | None]()
@@ -651,6 +663,7 @@ class BrokerConfig:
         self._values = dict(self._fixed)
         self.data_dir = _one_data_dir(self._values["log.dirs"] or self._values["log.dir"])
         self.users: dict[str, str] = {}
+        self.super_users = _principals("super.users", self["super.users"])
         try:
             self.listeners = read_listeners(self._fixed, of_listeners, BROKER_SETTINGS, warnings)
         except ListenerError as error:

@@ -15,7 +15,7 @@ import functools
 import logging
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from barnabas.broker.cluster import NOBODY, Cluster, NodeProducerIds, NodeTopics
 from barnabas.broker.compaction import Compaction
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from barnabas.broker.error_counts import ErrorCounts
     from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.quotas.client_quotas import ClientQuotas
+    from barnabas.broker.security.authorizer import Access, Authorizer
     from barnabas.broker.security.gate import SaslGate
     from barnabas.broker.telemetry import Telemetry
 
@@ -127,6 +128,7 @@ class Broker:
         self.outbox = Outbox()
         self.work = SlicedWork(self.reply)
         self._amendments: dict[int, Callable[[Any], None]] = {}
+        self.authorizer = _authorizer(self)
         self.apis = config.release.apis
         self.features = _features(config, metadata)
         self.disk_space = DiskSpace(
@@ -457,6 +459,8 @@ class Broker:
         connection = self.connections[context.connection_id]
         connection.parked_ticket = -1
         self._waiting_fetches.pop(ticket, None)
+        if self._amendments and isinstance(response, Encoded):
+            response = self.amendable(context, response)
         if isinstance(response, Encoded):
             if self.quotas is not None:
                 response = self.quotas.on_encoded(context, response)
@@ -470,8 +474,17 @@ class Broker:
         self.connections[context.connection_id].parked_ticket = context.ticket
 
     def amend(self, ticket: int, amendment: Callable[[Any], None]) -> None:
-        """Let the answer to a request be changed before it leaves."""
-        self._amendments[ticket] = amendment
+        """Let the answer to a request be changed before it leaves, after what was said before."""
+        earlier = self._amendments.get(ticket)
+        if earlier is None:
+            self._amendments[ticket] = amendment
+            return
+
+        def both(response: Any) -> None:
+            earlier(response)
+            amendment(response)
+
+        self._amendments[ticket] = both
 
     def answer_in_slices(self, context: RequestContext, work: Slices) -> Answer:
         """What the work gives; PARKED where others have their turn before its end."""
@@ -496,6 +509,28 @@ class Broker:
         """Send the answer to a connection's request, as it is on the wire."""
         self.connections[connection_id].in_flight = False
         self.outbox.sends.append((connection_id, pieces))
+
+    def amendable(self, context: RequestContext, response: Encoded) -> Message | Encoded:
+        """What a handler has encoded, as it is; or decoded again, where it is to be amended."""
+        if context.ticket not in self._amendments:
+            return response
+        if not response.pieces:
+            del self._amendments[context.ticket]  # there is no answer to change
+            return response
+        from barnabas.broker.refusals import message_class
+
+        api = BY_KEY[context.api_key]
+        is_tagged = response_has_tagged_header(api, context.api_version)
+        frame = b"".join(cast(Sequence[bytes], response.pieces))
+        start = _FRAME_TAGGED if is_tagged else _FRAME.size
+        return message_class(api, "Response").read(frame, start, context.api_version)[0]
+
+    def access_of(self, context: RequestContext) -> Access | None:
+        """What the client of a request may; None: there is no authorizer, and everybody may."""
+        if self.authorizer is None:
+            return None
+        connection = self.connections[context.connection_id]
+        return self.authorizer.access(connection.principal, connection.client_host, context)
 
     def _refuse(self, connection: ConnectionState, header: RequestHeader) -> None:
         """A request that is not spoken: ApiVersions is answered in the form that every client reads
@@ -525,6 +560,10 @@ class Broker:
             from barnabas.broker.coordinator_edge import at_coordinator
 
             row = at_coordinator(self, api, row)
+        if self.authorizer is not None:
+            from barnabas.broker.security.authorization import authorized
+
+            row = authorized(self, api, row)
         if self.quotas is not None:
             row = self.quotas.around(api, row)
         self._routes[api.key] = row
@@ -636,6 +675,22 @@ def _client_quotas(broker: Broker) -> ClientQuotas:
     from barnabas.broker.quotas.client_quotas import ClientQuotas
 
     return ClientQuotas(broker)
+
+
+def _authorizer(broker: Broker) -> Authorizer | None:
+    """What says who may do what, where one is set; an audit log alone has one that allows all."""
+    config = broker.config
+    if not config.authorizer_class_name and not config.barnabas_audit_log:
+        return None
+    from barnabas.broker.security.authorizer import Authorizer
+
+    return Authorizer(
+        broker.metadata,
+        config.super_users,
+        everyone_if_no_acl=config.allow_everyone_if_no_acl_found,
+        is_on=bool(config.authorizer_class_name),
+        tell=broker.outbox.audit.append if config.barnabas_audit_log else None,
+    )
 
 
 def _sasl_gate(broker: Broker) -> SaslGate | None:

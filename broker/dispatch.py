@@ -6,7 +6,7 @@ Every request goes this way, in this order:
 |---|---|
 | its header is read; an API or version that is not spoken is refused | `Broker.on_frame` |
 | its body is read; one that cannot be read ends the connection | `read_body` |
-| (later: authorise it) | `answer`, before the handler |
+| with an authorizer: what of it is not allowed is refused | `security/authorization.py` |
 | of several brokers: one that its coordinator is not refuses it | `coordinator_edge.py` |
 | its handler answers it | `answer` |
 | ...parks it; a coordinator's Result answers it, now or later | `to_groups`, `to_transactions` |
@@ -383,6 +383,33 @@ def _txn_offset_commit(broker: Broker) -> Route:
     return route(
         TxnOffsetCommitRequest,
         lambda request, context: on_txn_offset_commit(broker, request, context),
+    )
+
+
+def _describe_acls(broker: Broker) -> Route:
+    from barnabas.broker.handlers.acls import on_describe_acls
+    from barnabas.protocol.messages.describe_acls import DescribeAclsRequest
+
+    return route(
+        DescribeAclsRequest, lambda request, context: on_describe_acls(broker, request, context)
+    )
+
+
+def _create_acls(broker: Broker) -> Route:
+    from barnabas.broker.handlers.acls import on_create_acls
+    from barnabas.protocol.messages.create_acls import CreateAclsRequest
+
+    return route(
+        CreateAclsRequest, lambda request, context: on_create_acls(broker, request, context)
+    )
+
+
+def _delete_acls(broker: Broker) -> Route:
+    from barnabas.broker.handlers.acls import on_delete_acls
+    from barnabas.protocol.messages.delete_acls import DeleteAclsRequest
+
+    return route(
+        DeleteAclsRequest, lambda request, context: on_delete_acls(broker, request, context)
     )
 
 
@@ -763,6 +790,9 @@ ROUTES: dict[int, Callable[[Broker], Route]] = {
     26: _end_txn,
     27: _write_txn_markers,
     28: _txn_offset_commit,
+    29: _describe_acls,
+    30: _create_acls,
+    31: _delete_acls,
     32: _describe_configs,
     33: _alter_configs,
     34: _alter_replica_log_dirs,

@@ -72,11 +72,14 @@ class FetchTarget:
 
 
 class FetchSession:
-    """A client's remembered partitions."""
+    """A client's remembered partitions. owner: its principal, where there is an authorizer."""
 
-    __slots__ = ("epoch", "last_used_ms", "session_id", "targets", "uses_topic_ids")
+    __slots__ = ("epoch", "last_used_ms", "owner", "session_id", "targets", "uses_topic_ids")
 
-    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(
+        self, session_id: int, *, uses_topic_ids: bool, now_ms: int, owner: str = ""
+    ) -> None:
+        self.owner = owner
         self.session_id, self.uses_topic_ids, self.last_used_ms = session_id, uses_topic_ids, now_ms
         self.epoch = 1
         self.targets: Targets = {}
@@ -126,21 +129,29 @@ class FetchSessions:
         """Forget all: their broker went away."""
         self._sessions.clear()
 
-    def plan(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> Planned:
-        """What to read for the request.
+    def plan(
+        self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int, owner: str = ""
+    ) -> Planned:
+        """What to read for the request. A session is its owner's: others neither use nor end it.
 
         Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
                 FETCH_SESSION_TOPIC_ID_ERROR.
         """
         session_id, epoch = request.session_id, request.session_epoch
+        existing = self._sessions.get(session_id)
+        if existing is not None and existing.owner != owner:
+            existing = None
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            if existing is not None:
+                del self._sessions[session_id]
             targets = _targets_of(request, uses_topic_ids=uses_topic_ids)
             if epoch == FINAL_EPOCH:
                 return Planned(list(targets.values()), None, incremental=False)
-            session = self._new_session(targets, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
-            return Planned(list(targets.values()), session, incremental=False)
-        session = self._sessions.get(session_id)
+            created = self._new_session(
+                targets, uses_topic_ids=uses_topic_ids, now_ms=now_ms, owner=owner
+            )
+            return Planned(list(targets.values()), created, incremental=False)
+        session = existing
         if session is None:
             raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != epoch:
@@ -161,7 +172,7 @@ class FetchSessions:
         return Planned(list(session.targets.values()), session, incremental=True)
 
     def _new_session(
-        self, targets: Targets, *, uses_topic_ids: bool, now_ms: int
+        self, targets: Targets, *, uses_topic_ids: bool, now_ms: int, owner: str
     ) -> FetchSession | None:
         if len(self._sessions) >= self._slots:
             oldest = next(iter(self._sessions), None)
@@ -171,7 +182,9 @@ class FetchSessions:
         session_id = self._ids.random31()
         while session_id in self._sessions:
             session_id = self._ids.random31()
-        session = FetchSession(session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session = FetchSession(
+            session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms, owner=owner
+        )
         session.targets = targets
         self._sessions[session_id] = session
         return session

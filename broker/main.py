@@ -135,6 +135,12 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
 def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
     """What a broker shows of itself (docs/METRICS.md)."""
     start.add_argument(
+        "--audit-log",
+        metavar="FILE",
+        help="append a line of JSON to that file for what clients are allowed and refused; "
+        "docs/SECURITY.md",
+    )
+    start.add_argument(
         "--metrics-port",
         metavar="N",
         type=int,
@@ -321,6 +327,8 @@ def _read_config(options: argparse.Namespace) -> Any:
             properties["barnabas.emulate"] = options.emulate
         if options.log_format is not None:
             properties["barnabas.log.format"] = options.log_format
+        if options.audit_log is not None:
+            properties["barnabas.audit.log"] = options.audit_log
         if options.metrics_port is not None:
             properties["barnabas.metrics.port"] = str(options.metrics_port)
         if options.console_port is not None:
@@ -332,6 +340,7 @@ def _read_config(options: argparse.Namespace) -> Any:
         _read_users(config)
         _read_certificates(config)
         _read_signing_keys(config)
+        _check_audit_log(config)
     except ConfigError as error:
         raise StartError(str(error)) from error
     from barnabas.broker.exposure import warnings_of
@@ -416,6 +425,20 @@ def _read_signing_keys(config: BrokerConfig) -> None:
                 JwksReader(listener, listener.oauth_keys).start()
             except KeySetError as error:
                 raise StartError(f"{JWKS_URL}={listener[JWKS_URL]}: {error}") from error
+
+
+def _check_audit_log(config: BrokerConfig) -> None:
+    """Raises: StartError where the file cannot be written."""
+    path = config.barnabas_audit_log
+    if path:
+        from barnabas.broker.audit_log import AuditLog
+
+        try:
+            AuditLog(path).close()
+        except OSError as error:
+            raise StartError(
+                f"cannot write the audit log {path}: {error.strerror or error}"
+            ) from error
 
 
 def _listen(host: str, port: int, option: str = "--port") -> socket.socket:

@@ -114,6 +114,22 @@ class Work(NamedTuple):
     held_bytes: int = 0
 
 
+class AuditRecord(NamedTuple):
+    """What an authorizer decided: who, from where, by which request, what, on what.
+
+    operation, resource_type: by the names of Kafka's tools.
+    """
+
+    principal: str
+    host: str
+    client_id: str
+    api_key: int
+    operation: str
+    resource_type: str
+    resource_name: str
+    is_allowed: bool
+
+
 class Outbox:
     """What the rim carries out after each call of the broker, in order: sends, then closes; flushes
     and cleanings in its own time.
@@ -123,19 +139,30 @@ class Outbox:
     requests may be as large as any. closes: (connection_id, reason). cleanings: jobs for
     `storage.cleaner.clean`; the rim then calls `Broker.on_cleaned`. work: what would hold up
     everybody; the rim then calls `Broker.on_worked`. mutes: (connection_id, milliseconds) for which
-    nothing more is read from a connection, counted from now on: its client is above a quota.
-    deferred: work of the core for which nobody who is answered by `sends` has to wait.
-    `Broker.on_sent` does it once those are sent, and the core does it itself before anything else
-    comes in: nothing that anybody sees tells whether it was deferred.
+    nothing more is read from a connection, counted from now on: its client is above a quota. audit:
+    what an audit log is to have. deferred: work of the core for which nobody who is answered by
+    `sends` has to wait. `Broker.on_sent` does it once those are sent, and the core does it itself
+    before anything else comes in: nothing that anybody sees tells whether it was deferred.
     """
 
-    __slots__ = ("admitted", "cleanings", "closes", "deferred", "flushes", "mutes", "sends", "work")
+    __slots__ = (
+        "admitted",
+        "audit",
+        "cleanings",
+        "closes",
+        "deferred",
+        "flushes",
+        "mutes",
+        "sends",
+        "work",
+    )
 
     def __init__(self) -> None:
         self.sends: list[tuple[int, Sequence[Piece]]] = []
         self.closes: list[tuple[int, CloseReason]] = []
         self.admitted: list[int] = []
         self.mutes: list[tuple[int, int]] = []
+        self.audit: list[AuditRecord] = []
         self.flushes: list[FlushJob] = []
         self.cleanings: list[CleanJob] = []
         self.work: list[Work] = []

@@ -47,9 +47,13 @@ def can_refuse(api_name: str) -> bool:
 def refusal(api: Api, version: int, body: Message, code: Code) -> Message:
     """The answer with the error. `can_refuse` its API."""
     if api.name in _WHOLE:
-        response_class: Any = message_class(api, "Response")
-        response: Message = response_class(error_code=code)
-        return response
+        response: Any = message_class(api, "Response")(error_code=code)  # type: ignore[call-arg]
+        if api.name == "InitProducerId":
+            response.producer_epoch = -1  # not the schema's default
+        elif api.name == "JoinGroup" and version >= 7:
+            response.protocol_name = None
+        answer: Message = response
+        return answer
     return _BY_PARTITION[api.name](body, version, code)
 
 

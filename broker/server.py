@@ -445,6 +445,15 @@ class Listener:
         self.address = address_of(sock)
 
 
+def _audit_log(path: str | None) -> Any:
+    """An AuditLog, imported only where there is one."""
+    if not path:
+        return None
+    from barnabas.broker.audit_log import AuditLog
+
+    return AuditLog(path)
+
+
 class Server:
     """The listening sockets, their connections, the timer and the flusher around the core.
 
@@ -512,6 +521,7 @@ class Server:
         self._flusher = self._flusher_of()
         self._cleaner = CleanerProcess(self._cleaned_in_thread)
         self._worker = Worker(self._worked_in_thread)
+        self._audit_log = _audit_log(config.barnabas_audit_log)
         for listener in self.listeners:
             broker.on_listening(listener.node_id, listener.config, listener.address[1])
             self._listen_to(listener)
@@ -850,6 +860,8 @@ class Server:
                         return
             if outbox.cleanings or outbox.work:
                 self._submit_work()
+            if outbox.audit:
+                self._write_audit_log()
         finally:
             self._carrying_out = False
         self._set_timer()
@@ -879,6 +891,10 @@ class Server:
             self.memory.worked_bytes += work.held_bytes
             self._worker.submit(work)
         outbox.work.clear()
+
+    def _write_audit_log(self) -> None:
+        self._audit_log.write(self.broker.outbox.audit, self._wall_ns() // NS_PER_MS)
+        self.broker.outbox.audit.clear()
 
     def _do_deferred(self) -> None:
         self.broker.on_sent(self.now_ms())
@@ -1007,6 +1023,8 @@ class Server:
         self._cleaner.stop()
         self._worker.stop()
         self._flusher.stop()
+        if self._audit_log is not None:
+            self._audit_log.close()
         if self._flush_error is not None:
             self.fail(
                 self._flush_error

@@ -57,7 +57,8 @@ class MetadataTopic(NamedTuple):
     """One topic's part of the answer.
 
     leader_epochs: one for each partition. offline: those of its partitions that have no log. led:
-    of several brokers, each partition; offline is empty then.
+    of several brokers, each partition; offline is empty then. operations: that are authorised on
+    it; None: what the whole answer says of topics.
     """
 
     error_code: int
@@ -67,6 +68,7 @@ class MetadataTopic(NamedTuple):
     leader_epochs: tuple[int, ...] = ()
     offline: frozenset[int] = frozenset()
     led: tuple[LedPartition, ...] | None = None
+    operations: int | None = None
 
 
 def encode_metadata(
@@ -114,7 +116,10 @@ def encode_metadata(
             out.append(_some_partitions(version, node_id, topic.leader_epochs, topic.offline))
         else:
             out.append(_partitions(version, node_id, topic.leader_epochs))
-        out.append(end)
+        if topic.operations is None:
+            out.append(end)
+        else:
+            out.append((_INT.pack(topic.operations) if version >= 8 else b"") + tags)
     if 8 <= version <= 10:
         out.append(_INT.pack(cluster_operations))
     if version >= 13:

@@ -33,11 +33,12 @@ def on_find_coordinator(
     could be it.
     """
     topic = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}.get(request.key_type)
-    if topic is not None:
-        broker.topics.ensure_internal_topic(topic, context.now_ms)
     is_batched = context.api_version >= BATCHED_SINCE
+    keys = request.coordinator_keys if is_batched else [request.key]
+    if topic is not None and keys:
+        broker.topics.ensure_internal_topic(topic, context.now_ms)
     rows = []
-    for key in request.coordinator_keys if is_batched else [request.key]:
+    for key in keys:
         code, (node_id, host, port, _) = _coordinator(broker, topic, key, context)
         rows.append(Coordinator(key, node_id, host, port, code, error_message=None))
     if is_batched:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from barnabas.storage.log import Log
     from barnabas.storage.txn_index import AbortedTxn
 
+READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # ACLs' numbers
 SESSIONS_SINCE = 7
 DIVERGING_SINCE = 12
 # of an answer in version 11, beside the records: its head, a topic without its name, a partition
@@ -35,6 +36,30 @@ EMPTY_RESPONSE_BYTES, TOPIC_BYTES, PARTITION_BYTES = 18, 6, 42
 Fetched = tuple[
     FetchTarget, "FetchedPartition | Log"
 ]  # a log: there is nothing to read in it, and how it stands is told if it is asked
+
+
+class _Reads:
+    """What the client of a request may read: READ on a topic, or of all with CLUSTER_ACTION where
+    it comes as a replica.
+    """
+
+    __slots__ = ("_access", "_as_replica")
+
+    def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext) -> None:
+        access = broker.access_of(context)
+        assert access is not None, "there is an authorizer"
+        self._access = access
+        state = request.replica_state
+        replica_id = (
+            request.replica_id if state is None else max(state.replica_id, request.replica_id)
+        )
+        self._as_replica = None if replica_id < 0 else access.may_on_cluster(CLUSTER_ACTION)
+
+    def may(self, topic: str) -> bool:
+        """Whether a topic may be read."""
+        if self._as_replica is not None:
+            return self._as_replica
+        return self._access.may(READ, TOPIC, topic)
 
 
 class _Fetch:
@@ -46,15 +71,15 @@ class _Fetch:
     """
 
     __slots__ = (
-        "_broker", "_context", "_generation", "_is_committed", "_isolation", "_max_bytes",
-        "_min_bytes", "_plan", "_refused", "_size", "_sizes",
-        "_targets", "logs",
+        "_access", "_broker", "_context", "_generation", "_is_committed", "_isolation",
+        "_max_bytes", "_min_bytes", "_plan", "_refused", "_size", "_sizes", "_targets", "logs",
     )  # fmt: skip
 
     def __init__(
         self, broker: Broker, request: FetchRequest, context: RequestContext, plan: Planned
     ) -> None:
         self._broker, self._context, self._plan = broker, context, plan
+        self._access = None if broker.authorizer is None else _Reads(broker, request, context)
         self._isolation = (
             Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
         )
@@ -79,14 +104,19 @@ class _Fetch:
         key: Any = None
         name: str | None = None
         logs: list[Log | None] = []
+        may_read = True
         for target in self._plan.targets:
             if target.topic is not key:  # a topic's targets mostly stand together
                 key = target.topic
                 name = self._topic_name(key)
                 logs = [] if name is None else topics.partitions_of(name)
+                may_read = name is None or self._access is None or self._access.may(name)
             index = target.index
             log = logs[index] if 0 <= index < len(logs) else None
-            if log is None:
+            if not may_read:
+                denied = FetchedPartition(index, Code.TOPIC_AUTHORIZATION_FAILED, aborted=())
+                self._refused.append((target, denied))
+            elif log is None:
                 missing = (
                     Code.UNKNOWN_TOPIC_ID if name is None else topics.missing_code(name, index)
                 )
@@ -335,14 +365,19 @@ def on_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> 
 
     Errors: in the whole answer those of fetch sessions (KIP-227); in a partition's
     OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH,
-    UNKNOWN_LEADER_EPOCH; of several brokers NOT_LEADER_OR_FOLLOWER, also to one that waits when the
-    leader is moved.
+    UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED; of several brokers NOT_LEADER_OR_FOLLOWER,
+    also to one that waits when the leader is moved.
     """
     if context.api_version < SESSIONS_SINCE:
         request.session_id, request.session_epoch = 0, -1
     try:
         plan = broker.sessions_of(context).plan(
-            request, uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS, now_ms=context.now_ms
+            request,
+            uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS,
+            now_ms=context.now_ms,
+            owner=""
+            if broker.authorizer is None
+            else broker.connections[context.connection_id].principal,
         )
     except KafkaError as error:
         if broker.errors is not None:

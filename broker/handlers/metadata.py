@@ -39,13 +39,59 @@ def on_metadata(broker: Broker, request: MetadataRequest, context: RequestContex
 
     A topic that is missing is made where auto.create.topics.enable and the request allow it; as
     with Apache Kafka this answer still says that it is missing, and clients ask again. Errors, by
-    topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID; INVALID_REQUEST
-    for all where ids stand in a version that cannot ask by id.
+    topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID,
+    TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST for all where ids stand in a version that cannot ask
+    by id.
     """
+    sight = None if broker.authorizer is None else _Sight(broker, context)
     missing = _missing_names(broker, request, context)
+    codes: dict[str, Code] = {}
+    if missing and sight is not None:
+        missing = sight.creatable(missing, codes)
     if missing:
-        return broker.answer_in_slices(context, _make_missing(broker, request, context, missing))
-    return _encoded(broker, request, context, {})
+        return broker.answer_in_slices(
+            context, _make_missing(broker, request, context, missing, codes, sight)
+        )
+    return _encoded(broker, request, context, codes, sight)
+
+
+class _Sight:
+    """What the client of a request may see and make."""
+
+    def __init__(self, broker: Broker, context: RequestContext) -> None:
+        from barnabas.broker.security.acls import Operation, ResourceType
+        from barnabas.broker.security.guards import cluster_operations
+
+        access = broker.access_of(context)
+        assert access is not None, "there is an authorizer"
+        self._access, self._operation, self._topic = access, Operation, ResourceType.TOPIC
+        self._cluster_operations = cluster_operations
+
+    def sees(self, name: str, *, is_named: bool = True) -> bool:
+        """Whether a topic may be described. Takes: is_named, by the client."""
+        ask = self._access.may if is_named else self._access.sees
+        return ask(self._operation.DESCRIBE, self._topic, name)
+
+    def creatable(self, names: list[str], codes: dict[str, Code]) -> list[str]:
+        """Those of missing topics that may be made. What may be seen and not made gets its code."""
+        names = [name for name in names if self.sees(name)]
+        if not names or self._access.may_on_cluster(self._operation.CREATE):
+            return names
+        creatable = []
+        for name in names:
+            if self._access.may(self._operation.CREATE, self._topic, name):
+                creatable.append(name)
+            else:
+                codes[name] = Code.TOPIC_AUTHORIZATION_FAILED
+        return creatable
+
+    def topic_operations(self, topic: MetadataTopic) -> int:
+        if topic.error_code or topic.name is None:
+            return OPERATIONS_NOT_ASKED
+        return self._access.operations(TOPIC_OPERATIONS, self._topic, topic.name)
+
+    def cluster_operations(self) -> int:
+        return self._cluster_operations(self._access, CLUSTER_OPERATIONS)
 
 
 def _missing_names(broker: Broker, request: MetadataRequest, context: RequestContext) -> list[str]:
@@ -70,11 +116,15 @@ def _client_of(context: RequestContext) -> dict[str, str]:
 
 
 def _make_missing(
-    broker: Broker, request: MetadataRequest, context: RequestContext, names: list[str]
+    broker: Broker,
+    request: MetadataRequest,
+    context: RequestContext,
+    names: list[str],
+    codes: dict[str, Code],
+    sight: _Sight | None,
 ) -> Slices:
-    """Make the topics that may be made, then answer."""
+    """Make the topics that may be made, then answer. codes: of those that may not."""
     now_ms = yield
-    codes: dict[str, Code] = {}
     wanted: list[Topic] = []
     taken = TakenNames(broker.metadata.topics)
     partition_count = broker.config.num_partitions
@@ -117,14 +167,25 @@ def _make_missing(
         mutations.record(len(wanted) * partition_count)
     if wanted:
         yield from broker.topics.create_topics(wanted, now_ms)
-    return _encoded(broker, request, context, codes)
+    return _encoded(broker, request, context, codes, sight)
 
 
 def _encoded(
-    broker: Broker, request: MetadataRequest, context: RequestContext, codes: Mapping[str, Code]
+    broker: Broker,
+    request: MetadataRequest,
+    context: RequestContext,
+    codes: Mapping[str, Code],
+    sight: _Sight | None,
 ) -> Encoded:
-    """Takes: codes, of the topics that were missing when they were asked for."""
-    topics = _topics(broker, request, context, codes)
+    """Takes: codes, of the topics that were missing when they were asked for. sight: None, where
+    everything may be seen.
+    """
+    topics = _topics(broker, request, context, codes, sight)
+    cluster_operations = CLUSTER_OPERATIONS
+    if sight is not None and request.include_cluster_authorized_operations:
+        cluster_operations = sight.cluster_operations()
+    if sight is not None and request.include_topic_authorized_operations:
+        topics = [topic._replace(operations=sight.topic_operations(topic)) for topic in topics]
     if broker.errors is not None:
         broker.errors.count_rows(context.api_key, topics)
     frame = encode_metadata(
@@ -137,7 +198,7 @@ def _encoded(
         topic_operations=TOPIC_OPERATIONS
         if request.include_topic_authorized_operations
         else OPERATIONS_NOT_ASKED,
-        cluster_operations=CLUSTER_OPERATIONS
+        cluster_operations=cluster_operations
         if request.include_cluster_authorized_operations
         else OPERATIONS_NOT_ASKED,
     )
@@ -151,11 +212,19 @@ def _names_ids_too_soon(request: MetadataRequest, context: RequestContext) -> bo
 
 
 def _topics(
-    broker: Broker, request: MetadataRequest, context: RequestContext, codes: Mapping[str, Code]
+    broker: Broker,
+    request: MetadataRequest,
+    context: RequestContext,
+    codes: Mapping[str, Code],
+    sight: _Sight | None,
 ) -> list[MetadataTopic]:
     requested = request.topics
     if requested is None or (not requested and context.api_version < NONE_MEANS_NONE_SINCE):
-        return [_found(broker, topic) for topic in broker.metadata.topics.values()]
+        return [
+            _found(broker, topic)
+            for topic in broker.metadata.topics.values()
+            if sight is None or sight.sees(topic.name, is_named=False)
+        ]
     if _names_ids_too_soon(request, context):
         return [
             MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID)
@@ -164,11 +233,11 @@ def _topics(
     rows = []
     for name, topic_id in _once(requested):
         if topic_id is not None:
-            topic = broker.metadata.topic_by_id(topic_id)
+            rows.append(_found_by_id(broker, topic_id, sight))
+            continue
+        if sight is not None and not sight.sees(name):
             rows.append(
-                MetadataTopic(Code.UNKNOWN_TOPIC_ID, None, topic_id)
-                if topic is None
-                else _found(broker, topic)
+                MetadataTopic(Code.TOPIC_AUTHORIZATION_FAILED, name, NO_ID, name in INTERNAL_TOPICS)
             )
             continue
         topic = broker.metadata.topic(name)
@@ -181,6 +250,15 @@ def _topics(
                 )
             )
     return rows
+
+
+def _found_by_id(broker: Broker, topic_id: uuid.UUID, sight: _Sight | None) -> MetadataTopic:
+    topic = broker.metadata.topic_by_id(topic_id)
+    if topic is None:
+        return MetadataTopic(Code.UNKNOWN_TOPIC_ID, None, topic_id)
+    if sight is not None and not sight.sees(topic.name):
+        return MetadataTopic(Code.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
+    return _found(broker, topic)
 
 
 def _once(requested: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str, uuid.UUID | None]]:

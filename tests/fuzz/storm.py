@@ -44,6 +44,7 @@ OF_A_TRANSACTION = (
     "Produce",
     "TxnOffsetCommit",
 )
+OF_ACLS = ("CreateAcls", "DescribeAcls", "DeleteAcls")
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 JOIN_GROUP, INIT_PRODUCER_ID, FETCH, WRITE_TXN_MARKERS = 11, 22, 1, 27
 OFTEN = (
@@ -284,9 +285,12 @@ class Storm:
     def may_hang_up(self, reading: Reading) -> bool:
         """After a Produce that wants no answer: its error could not be told otherwise. And where a
         transaction's request comes late, over a connection that its producer has given up for a
-        later one: all connections use the same few transactional ids here.
+        later one: all connections use the same few transactional ids here. And where an ACL has a
+        number 0, as with Apache Kafka.
         """
         assert reading.api is not None
+        if reading.api.name in OF_ACLS:
+            return True
         if reading.api.name in OF_A_TRANSACTION and isinstance(self.last_reason, DelayedRequest):
             return True
         return reading.api.key == PRODUCE and bool(reading.values["acks"] == 0)

@@ -48,12 +48,19 @@ SASL = {
     "listener.name.sasl.scram-sha-512.connections.max.reauth.ms": "3000",
 }
 
+ACLS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin",
+    "barnabas.emulate": "3.9",
+}
+
 
 class Run(NamedTuple):
     """One broker, and what it is compared with.
 
     folder: of the transcripts, below the one that is named. golden: which version's answers.
-    settings: beside SETTINGS.
+    settings: beside SETTINGS. differing: scenarios that are left out, each with the reason why this
+    broker answers otherwise.
     """
 
     title: str
@@ -61,6 +68,7 @@ class Run(NamedTuple):
     settings: Mapping[str, str] = {}
     folder: str = ""
     golden: str = "golden"
+    differing: Mapping[str, str] = {}
 
 
 RUNS = (
@@ -76,6 +84,16 @@ RUNS = (
     ),
     Run("Apache Kafka 3.9, who clients are", ("authentication",), SASL, folder="more"),
     Run("Apache Kafka 3.9, quotas", ("quotas",), SASL, folder="more"),
+    Run(
+        "Apache Kafka 3.9, who may what",
+        ("authorization",),
+        {**SASL, **ACLS},
+        folder="more",
+        differing={
+            "configs_of_others": "its last step sets a broker's no.such.key: unknown settings are "
+            "refused here, with or without leave; all steps before it are answered alike",
+        },
+    ),
 )
 
 
@@ -94,9 +112,13 @@ def main(arguments: list[str]) -> int:
     for run in RUNS:
         known = _scenarios(folder / run.folder, run.families)
         wanted = [name for name in arguments[1:] if name in known] or list(run.families)
+        if run.differing and set(wanted) & set(run.families):
+            wanted = sorted(known - set(run.families) - run.differing.keys())
         if len(arguments) > 1 and not known.intersection(arguments[1:]):
             continue
         print(f"== {run.title}", flush=True)
+        for name, reason in run.differing.items():
+            print(f"left out: {name}: {reason}", flush=True)
         codes.append(_compare(folder, run, wanted))
     if not codes:
         print(f"there is no family or scenario {', '.join(arguments[1:])}", file=sys.stderr)

@@ -26,6 +26,7 @@ topics = st.builds(
     | st.builds(lambda epoch, count: (epoch,) * count, int32, st.integers(0, 200)),
     st.frozensets(st.integers(0, 200), max_size=3),
     led=st.none(),
+    operations=st.none() | st.integers(0, 2**31 - 1),
 )
 unnamed = topics.map(lambda topic: topic._replace(name=None))
 operations = st.none() | st.frozensets(st.integers(0, 30), min_size=1)
@@ -33,6 +34,10 @@ operations = st.none() | st.frozensets(st.integers(0, 30), min_size=1)
 
 def bits(asked: frozenset[int] | None) -> int:
     return OPERATIONS_NOT_ASKED if asked is None else sum(1 << operation for operation in asked)
+
+
+def numbers(bits: int) -> frozenset[int]:
+    return frozenset(number for number in range(31) if bits >> number & 1)
 
 
 def row(topic_class: Any, topic: MetadataTopic, node_id: int, asked: frozenset[int] | None) -> Any:
@@ -56,7 +61,7 @@ def row(topic_class: Any, topic: MetadataTopic, node_id: int, asked: frozenset[i
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=partitions,
-        authorized_operations=asked,
+        authorized_operations=asked if topic.operations is None else numbers(topic.operations),
     )
 
 

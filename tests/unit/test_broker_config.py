@@ -259,7 +259,8 @@ def test_every_other_setting_of_kafka_is_known_or_does_nothing() -> None:
     [
         ("sasl.enabled.mechanisms", "GSSAPI"),
         ("sasl.jaas.config", "x"),
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
+        ("super.users", "admin"),
         ("listener.name.external.ssl.engine.factory.class", "x"),
         ("listeners", "KERBEROS://:9092"),
     ],
@@ -267,6 +268,11 @@ def test_every_other_setting_of_kafka_is_known_or_does_nothing() -> None:
 def test_security_that_is_not_there_is_refused_instead_of_ignored(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name.split(".", maxsplit=1)[0]):
         BrokerConfig.from_properties({name: value})
+
+
+def test_super_users_are_principals() -> None:
+    users = config(super_users="User:admin; User:CN=a,O=b;").super_users
+    assert users == ("User:admin", "User:CN=a,O=b")
 
 
 def test_security_settings_that_ask_for_nothing_are_taken() -> None:

@@ -1,0 +1,72 @@
+"""The audit log: a line of JSON for each decision of the authorizer, in a file of its own.
+
+    time            when, by the wall clock, RFC 3339 with milliseconds, UTC
+    principal       who: `User:NAME`
+    host            from where
+    client_id       as the client says it
+    request         by which request: Kafka's name of it
+    operation       what, by the names of Kafka's tools
+    resource_type   on what
+    resource_name
+    allowed         true or false
+
+READ, WRITE and DESCRIBE of one resource are told once a connection until an ACL changes; anything
+else each time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from barnabas.broker.outbox import AuditRecord
+from barnabas.protocol.api_table import BY_KEY
+
+logger = logging.getLogger("barnabas.security")
+
+
+class AuditLog:
+    """A file that lines are appended to, readable for its owner alone.
+
+    Takes:  path. Raises: OSError where it cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._is_failing = False
+
+    def write(self, records: Sequence[AuditRecord], wall_ms: int) -> None:
+        """Append a line for each. What cannot be written is lost: the first time this is logged as
+        an error.
+        """
+        time = datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        lines = "".join(_line(time.replace("+00:00", "Z"), record) for record in records)
+        try:
+            os.write(self._file, lines.encode())
+            self._is_failing = False
+        except OSError as error:
+            if not self._is_failing:
+                logger.error("the audit log %s cannot be written: %s", self.path, error)
+            self._is_failing = True
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _line(time: str, record: AuditRecord) -> str:
+    fields = {
+        "time": time,
+        "principal": record.principal,
+        "host": record.host,
+        "client_id": record.client_id,
+        "request": BY_KEY[record.api_key].name,
+        "operation": record.operation,
+        "resource_type": record.resource_type,
+        "resource_name": record.resource_name,
+        "allowed": record.is_allowed,
+    }
+    return json.dumps(fields) + "\n"

@@ -1,0 +1,215 @@
+"""CreateAcls, DescribeAcls, DeleteAcls (KIP-140, KIP-290)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.metadata import Acl
+from barnabas.broker.security.acls import (
+    CLUSTER_NAME,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from barnabas.protocol.errors import Code, KafkaError, ProtocolViolation
+from barnabas.protocol.messages.create_acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from barnabas.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from barnabas.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+
+NO_AUTHORIZER = "No authorizer is configured: set authorizer.class.name=StandardAuthorizer."
+_NUMBERS = (ResourceType, PatternType, Operation, Permission)
+LONGEST_NAME = 32767
+
+
+def on_create_acls(
+    broker: Broker, request: CreateAclsRequest, context: RequestContext
+) -> CreateAclsResponse:
+    """Keep ACLs; one that there is already is no error. They hold when this is answered.
+
+    Errors: SECURITY_DISABLED for all without an authorizer; UNKNOWN_SERVER_ERROR for all where one
+    has ANY or MATCH, which only filters have, as with Apache Kafka; INVALID_REQUEST for one with an
+    unknown number, without a name, or about another cluster than `kafka-cluster`.
+
+    Raises: ProtocolViolation where a number is 0.
+    """
+    authorizer = broker.authorizer
+    if authorizer is None or not authorizer.is_on:
+        return _created(request, KafkaError(Code.SECURITY_DISABLED, NO_AUTHORIZER))
+    for creation in request.creations:
+        _check_not_zero(_numbers_of(creation, "resource_pattern_type"))
+    if any(_has_any(creation) for creation in request.creations):
+        error = KafkaError(
+            Code.UNKNOWN_SERVER_ERROR, "ANY and MATCH are for filters: name what the ACL is about."
+        )
+        return _created(request, error)
+    present = set(broker.metadata.acls.values())
+    acls: dict[uuid.UUID, Acl] = {}
+    results = []
+    for creation in request.creations:
+        try:
+            acl = _checked(creation)
+        except KafkaError as error:
+            results.append(AclCreationResult(error.code, error.message))
+            continue
+        results.append(AclCreationResult(Code.NONE, None))
+        if acl not in present:
+            present.add(acl)
+            acls[broker.ids.uuid()] = acl
+    if acls:
+        authorizer.add(acls)
+    return CreateAclsResponse(results=results)
+
+
+def _created(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
+    return CreateAclsResponse(
+        results=[AclCreationResult(error.code, error.message) for _ in request.creations]
+    )
+
+
+def _numbers_of(asked: Any, pattern_field: str) -> tuple[int, int, int, int]:
+    """Of an ACL or a filter: resource type, pattern type, operation, permission."""
+    resource_type = (
+        asked.resource_type
+        if pattern_field == "resource_pattern_type"
+        else (asked.resource_type_filter)
+    )
+    return resource_type, getattr(asked, pattern_field), asked.operation, asked.permission_type
+
+
+def _check_not_zero(numbers: tuple[int, int, int, int]) -> None:
+    if 0 in numbers:
+        raise ProtocolViolation("an ACL or a filter has the number 0, which stands for nothing")
+
+
+def _has_any(creation: AclCreation) -> bool:
+    return (
+        creation.resource_type == ResourceType.ANY
+        or creation.resource_pattern_type in (PatternType.ANY, PatternType.MATCH)
+        or creation.operation == Operation.ANY
+        or creation.permission_type == Permission.ANY
+    )
+
+
+def _is_known(numbers: tuple[int, int, int, int]) -> bool:
+    return all(
+        number in kind.__members__.values() for kind, number in zip(_NUMBERS, numbers, strict=True)
+    )
+
+
+def _checked(creation: AclCreation) -> Acl:
+    """The ACL that is to be kept. Raises: KafkaError."""
+    if not _is_known(_numbers_of(creation, "resource_pattern_type")):
+        raise KafkaError(Code.INVALID_REQUEST, "The ACL has a number that is not known here.")
+    name = creation.resource_name
+    if not name:
+        raise KafkaError(Code.INVALID_REQUEST, "The ACL names no resource.")
+    if len(name) > LONGEST_NAME:
+        raise KafkaError(Code.INVALID_REQUEST, "The name of the resource is too long.")
+    if (
+        creation.resource_type == ResourceType.CLUSTER
+        and creation.resource_pattern_type == PatternType.LITERAL
+        and name != CLUSTER_NAME
+    ):
+        raise KafkaError(
+            Code.INVALID_REQUEST, f"There is one cluster to name, and it is '{CLUSTER_NAME}'."
+        )
+    return Acl(
+        creation.resource_type, name, creation.resource_pattern_type, creation.principal,
+        creation.host, creation.operation, creation.permission_type,
+    )  # fmt: skip
+
+
+def on_describe_acls(
+    broker: Broker, request: DescribeAclsRequest, context: RequestContext
+) -> DescribeAclsResponse:
+    """The ACLs that a filter finds, by resource; none for a number that is not known.
+
+    Errors: SECURITY_DISABLED without an authorizer. Raises: ProtocolViolation where a number is 0.
+    """
+    if broker.authorizer is None or not broker.authorizer.is_on:
+        return DescribeAclsResponse(error_code=Code.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    _check_not_zero(_numbers_of(request, "pattern_type_filter"))
+    resources: dict[tuple[int, str, int], list[AclDescription]] = {}
+    wanted = _filter(request)
+    for acl in broker.metadata.acls.values():
+        if wanted.finds(acl):
+            resource = acl.resource_type, acl.resource_name, acl.pattern_type
+            resources.setdefault(resource, []).append(
+                AclDescription(acl.principal, acl.host, acl.operation, acl.permission_type)
+            )
+    return DescribeAclsResponse(
+        error_message=None,
+        resources=[DescribeAclsResource(*resource, acls) for resource, acls in resources.items()],
+    )
+
+
+def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    return AclFilter(
+        asked.resource_type_filter, asked.resource_name_filter, asked.pattern_type_filter,
+        asked.principal_filter, asked.host_filter, asked.operation, asked.permission_type,
+    )  # fmt: skip
+
+
+def on_delete_acls(
+    broker: Broker, request: DeleteAclsRequest, context: RequestContext
+) -> DeleteAclsResponse:
+    """Forget the ACLs that filters find; one that several find is told by each.
+
+    Errors: SECURITY_DISABLED without an authorizer; INVALID_REQUEST for a filter with an unknown
+    number. Raises: ProtocolViolation where a number is 0.
+    """
+    authorizer = broker.authorizer
+    if authorizer is None or not authorizer.is_on:
+        return DeleteAclsResponse(
+            filter_results=[
+                DeleteAclsFilterResult(Code.SECURITY_DISABLED, NO_AUTHORIZER)
+                for _ in request.filters
+            ]
+        )
+    for one in request.filters:
+        _check_not_zero(_numbers_of(one, "pattern_type_filter"))
+    doomed: dict[uuid.UUID, Acl] = {}
+    results = []
+    for one in request.filters:
+        if not _is_known(_numbers_of(one, "pattern_type_filter")):
+            results.append(
+                DeleteAclsFilterResult(
+                    Code.INVALID_REQUEST, "The filter has a number that is not known here."
+                )
+            )
+            continue
+        wanted = _filter(one)
+        found = {acl_id: acl for acl_id, acl in broker.metadata.acls.items() if wanted.finds(acl)}
+        doomed.update(found)
+        results.append(
+            DeleteAclsFilterResult(
+                Code.NONE, None,
+                [DeleteAclsMatchingAcl(Code.NONE, None, *acl) for acl in found.values()],
+            )
+        )  # fmt: skip
+    if doomed:
+        authorizer.remove(list(doomed))
+    return DeleteAclsResponse(filter_results=results)

@@ -1,0 +1,128 @@
+"""What access control lists speak of, by the protocol's numbers, and how they are found.
+
+Source: KIP-11 (operations, what they imply), KIP-140 (numbers), KIP-290 (patterns), KIP-679.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from barnabas.broker.metadata import Acl
+from barnabas.protocol.errors import Code
+
+WILDCARD = "*"
+CLUSTER_NAME = "kafka-cluster"
+
+
+class _Number(IntEnum):
+    """A number of the protocol that is quick to look up: an Enum's own hash runs in Python."""
+
+    __hash__ = int.__hash__
+
+
+class ResourceType(_Number):
+    """What an ACL is about."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(_Number):
+    """Which names an ACL holds for. ANY and MATCH are those of filters: MATCH finds what holds for
+    a name.
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(_Number):
+    """What is done."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(_Number):
+    """Whether it may be done."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+IMPLIED_BY: dict[int, frozenset[int]] = {
+    Operation.DESCRIBE: frozenset(
+        (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
+    ),
+    Operation.DESCRIBE_CONFIGS: frozenset((Operation.ALTER_CONFIGS,)),
+}
+"""By operation, those whose ALLOW is one for it; a DENY implies nothing."""
+
+FAILED = {
+    ResourceType.TOPIC: Code.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: Code.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: Code.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""What is told to those who may not."""
+
+
+class AclFilter(NamedTuple):
+    """Which ACLs are asked for. None, and ANY: all."""
+
+    resource_type: int
+    resource_name: str | None
+    pattern_type: int
+    principal: str | None
+    host: str | None
+    operation: int
+    permission_type: int
+
+    def finds(self, acl: Acl) -> bool:
+        """Whether that ACL is one of them."""
+        return (
+            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            and self._finds_name(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (Operation.ANY, acl.operation)
+            and self.permission_type in (Permission.ANY, acl.permission_type)
+        )
+
+    def _finds_name(self, acl: Acl) -> bool:
+        if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
+            return False
+        if self.resource_name in (None, acl.resource_name):
+            return True
+        if self.pattern_type != PatternType.MATCH:
+            return False
+        assert self.resource_name is not None
+        if acl.pattern_type == PatternType.PREFIXED:
+            return self.resource_name.startswith(acl.resource_name)
+        return acl.resource_name == WILDCARD

@@ -1,0 +1,317 @@
+"""Who may do what: Kafka's StandardAuthorizer, from the ACLs of the metadata journal.
+
+| in this order | then |
+|---|---|
+| the principal is one of super.users | allowed |
+| an ACL that matches denies the operation, or all | denied |
+| one allows it, all, or an operation that implies it | allowed |
+| the resource has no ACL, of whomever, and `allow.everyone.if.no.acl.found` | allowed |
+| else | denied |
+
+An ACL matches the resource by its name, by the beginning of it, or as `*`; the principal as itself
+or as `User:*`; the host as itself or as `*`. What was decided is remembered by principal and host
+until an ACL changes. Source: KIP-11, KIP-290, KIP-679 (`may_any`), KIP-801.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker.outbox import AuditRecord
+from barnabas.broker.security.acls import (
+    CLUSTER_NAME,
+    IMPLIED_BY,
+    WILDCARD,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.metadata import Acl, ClusterMetadata
+    from barnabas.protocol.request_context import RequestContext
+
+MOST_REMEMBERED = 200_000  # decisions, of all principals; some 30 MB
+TOLD_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
+SOME_NAME = "hardcode"  # Kafka's, for a resource that nobody thought of
+
+Question = tuple[int, int, str]
+"""(operation, resource type, name)"""
+
+
+class _Forgetful(dict[Question, bool]):
+    def __setitem__(self, question: Question, answer: bool) -> None:
+        pass
+
+
+class Access:
+    """What one principal may do from one host. Answers are remembered until an ACL changes."""
+
+    __slots__ = ("_answers", "_authorizer", "host", "principal", "told")
+
+    def __init__(self, authorizer: Authorizer, principal: str, host: str) -> None:
+        self._authorizer, self.principal, self.host = authorizer, principal, host
+        self._answers: dict[Question, bool] = {}
+        self.told: set[tuple[int, Question]] = set()  # to the audit log, by connection
+
+    def may(self, operation: int, resource_type: int, name: str) -> bool:
+        """Whether the operation on that resource is allowed."""
+        question = (operation, resource_type, name)
+        answer = self._answers.get(question)
+        if answer is None:
+            authorizer = self._authorizer
+            authorizer.make_room()
+            answer = authorizer.decide(self.principal, self.host, *question)
+            self._answers[question] = answer
+        return answer
+
+    def sees(self, operation: int, resource_type: int, name: str) -> bool:
+        """The same, for what is left out of an answer: nobody was refused it."""
+        return Access.may(self, operation, resource_type, name)
+
+    def may_on_cluster(self, operation: int) -> bool:
+        """Whether the operation on the cluster is allowed."""
+        return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def may_any(self, operation: int, resource_type: int) -> bool:
+        """Whether the operation is allowed on some resource of that type, there or not."""
+        return self._authorizer.decide_any(self.principal, self.host, operation, resource_type)
+
+    def operations(self, bits: int, resource_type: int, name: str) -> int:
+        """Those of the operations, as bits by their numbers, that are allowed."""
+        return sum(
+            1 << operation
+            for operation in range(bits.bit_length())
+            if bits >> operation & 1 and self.sees(operation, resource_type, name)
+        )
+
+    def forget(self) -> None:
+        """An ACL has changed."""
+        self._answers.clear()
+        self.told.clear()
+
+    def retire(self) -> None:
+        """Remember nothing from now on: the authorizer has forgotten it, and cannot tell it of
+        changes. A parked request may have it still.
+        """
+        self._answers = _Forgetful()
+
+
+class AuditedAccess(Access):
+    """The access of one request, each question of which is told.
+
+    READ, WRITE and DESCRIBE are told once a connection, until an ACL changes: a line for each
+    Produce and Fetch would be the most of what the broker writes.
+    """
+
+    __slots__ = ("_context", "_shared", "_tell")
+
+    def __init__(
+        self, shared: Access, context: RequestContext, tell: Callable[[AuditRecord], None]
+    ) -> None:
+        super().__init__(shared._authorizer, shared.principal, shared.host)
+        self._answers = shared._answers
+        self._shared, self._context, self._tell = shared, context, tell
+
+    def may(self, operation: int, resource_type: int, name: str) -> bool:
+        is_allowed = super().may(operation, resource_type, name)
+        self._note(operation, resource_type, name, is_allowed)
+        return is_allowed
+
+    def may_any(self, operation: int, resource_type: int) -> bool:
+        is_allowed = super().may_any(operation, resource_type)
+        self._note(operation, resource_type, WILDCARD, is_allowed)
+        return is_allowed
+
+    def _note(self, operation: int, resource_type: int, name: str, is_allowed: bool) -> None:
+        if operation in TOLD_ONCE:
+            told = self._shared.told
+            once = (self._context.connection_id, (operation, resource_type, name))
+            if once in told:
+                return
+            if len(told) >= MOST_REMEMBERED:
+                told.clear()
+            told.add(once)
+        self._tell(
+            AuditRecord(
+                self.principal, self.host, self._context.client_id or "", self._context.api_key,
+                Operation(operation).name, ResourceType(resource_type).name, name, is_allowed,
+            )
+        )  # fmt: skip
+
+
+class Authorizer:
+    """The ACLs, as they are looked up, and what each principal may.
+
+    Takes:  super_users, principals as `User:NAME`. everyone_if_no_acl:
+            allow.everyone.if.no.acl.found. is_on: whether anything is refused; without, it is there
+            for the audit log. tell: what an audit log is to have; None: there is none.
+    Holds:  by (type, pattern, name) and principal, the ACLs of the metadata journal.
+    """
+
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        super_users: Sequence[str] = (),
+        *,
+        everyone_if_no_acl: bool = False,
+        is_on: bool = True,
+        tell: Callable[[AuditRecord], None] | None = None,
+    ) -> None:
+        self._metadata, self._super_users = metadata, frozenset(super_users)
+        self._everyone_if_no_acl, self._tell = everyone_if_no_acl, tell
+        self.is_on = is_on
+        self._accesses: dict[tuple[str, str], Access] = {}
+        self._remembered = 0
+        self._index: dict[tuple[int, int, str], dict[str, list[Acl]]] = {}
+        self._prefix_lengths: dict[int, dict[int, int]] = {}  # by type: how many have the length
+        for acl in metadata.acls.values():
+            self._take(acl)
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def access(self, principal: str, client_host: str, context: RequestContext) -> Access:
+        """What the client of a request may. Takes: client_host, with or without the slash."""
+        key = (principal, client_host)
+        access = self._accesses.get(key)
+        if access is None:
+            self.make_room()
+            access = Access(self, principal, client_host.removeprefix("/"))
+            self._accesses[key] = access
+        return access if self._tell is None else AuditedAccess(access, context, self._tell)
+
+    def decide(
+        self, principal: str, host: str, operation: int, resource_type: int, name: str
+    ) -> bool:
+        """The answer anew, see the table."""
+        if principal in self._super_users or not self.is_on:
+            return True
+        is_allowed, has_acl = False, False
+        for by_principal in self._matching(resource_type, name):
+            has_acl = True
+            for acl in _of(by_principal, principal, host):
+                is_it = acl.operation in (Operation.ALL, operation)
+                if acl.permission_type == Permission.DENY:
+                    if is_it:
+                        return False
+                elif is_it or acl.operation in IMPLIED_BY.get(operation, ()):
+                    is_allowed = True
+        return is_allowed or (not has_acl and self._everyone_if_no_acl)
+
+    def decide_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
+        """Whether some resource of the type is allowed: one that an ACL allows and none denies
+        wholly (KIP-679).
+        """
+        if self.decide(principal, host, operation, resource_type, SOME_NAME):
+            return True
+        allowed: list[tuple[int, str]] = []
+        denied: set[tuple[int, str]] = set()
+        for (acl_type, pattern, name), by_principal in self._index.items():
+            if acl_type != resource_type:
+                continue
+            for acl in _of(by_principal, principal, host):
+                if acl.operation not in (Operation.ALL, operation):
+                    continue
+                if acl.permission_type == Permission.DENY:
+                    denied.add((pattern, name))
+                else:
+                    allowed.append((pattern, name))
+        if (PatternType.LITERAL, WILDCARD) in denied:
+            return False
+        return any(
+            (pattern == PatternType.LITERAL and name == WILDCARD)
+            or not _is_covered(pattern, name, denied)
+            for pattern, name in allowed
+        )
+
+    def _matching(self, resource_type: int, name: str) -> Iterator[dict[str, list[Acl]]]:
+        index = self._index
+        for key in (
+            (resource_type, PatternType.LITERAL, name),
+            (resource_type, PatternType.LITERAL, WILDCARD),
+        ):
+            if key in index:
+                yield index[key]
+        for length in self._prefix_lengths.get(resource_type, ()):
+            if length <= len(name):
+                by_principal = index.get((resource_type, PatternType.PREFIXED, name[:length]))
+                if by_principal is not None:
+                    yield by_principal
+
+    def make_room(self) -> None:
+        """One more answer is to be remembered; where they are too many, all are forgotten."""
+        self._remembered += 1
+        if self._remembered > MOST_REMEMBERED:
+            for access in self._accesses.values():
+                access.retire()
+            self._accesses.clear()
+            self._remembered = 1
+
+    def _forget(self) -> None:
+        for access in self._accesses.values():
+            access.forget()
+        self._remembered = len(self._accesses)
+
+    # --- changing --------------------------------------------------------------------------------
+
+    def add(self, acls: Mapping[uuid.UUID, Acl]) -> None:
+        """Keep ACLs; from its return on they hold."""
+        self._metadata.add_acls(acls)
+        for acl in acls.values():
+            self._take(acl)
+        self._forget()
+
+    def remove(self, ids: Sequence[uuid.UUID]) -> None:
+        """Forget ACLs; from its return on they hold no more."""
+        acls = [self._metadata.acls[acl_id] for acl_id in ids]
+        self._metadata.remove_acls(ids)
+        for acl in acls:
+            self._drop(acl)
+        self._forget()
+
+    def _take(self, acl: Acl) -> None:
+        key = acl.resource_type, acl.pattern_type, acl.resource_name
+        if key not in self._index:
+            self._index[key] = {}
+            if acl.pattern_type == PatternType.PREFIXED:
+                lengths = self._prefix_lengths.setdefault(acl.resource_type, {})
+                length = len(acl.resource_name)
+                lengths[length] = lengths.get(length, 0) + 1
+        self._index[key].setdefault(acl.principal, []).append(acl)
+
+    def _drop(self, acl: Acl) -> None:
+        key = acl.resource_type, acl.pattern_type, acl.resource_name
+        by_principal = self._index[key]
+        acls = by_principal[acl.principal]
+        acls.remove(acl)
+        if not acls:
+            del by_principal[acl.principal]
+        if not by_principal:
+            del self._index[key]
+            if acl.pattern_type == PatternType.PREFIXED:
+                lengths = self._prefix_lengths[acl.resource_type]
+                length = len(acl.resource_name)
+                lengths[length] -= 1
+                if not lengths[length]:
+                    del lengths[length]
+
+
+def _of(by_principal: Mapping[str, list[Acl]], principal: str, host: str) -> Iterator[Acl]:
+    """Those of a principal, and of everybody of its type, at a host."""
+    everybody = f"{principal.partition(':')[0]}:{WILDCARD}"
+    for who in (principal, everybody) if principal != everybody else (principal,):
+        for acl in by_principal.get(who, ()):
+            if acl.host in (WILDCARD, host):
+                yield acl
+
+
+def _is_covered(pattern: int, name: str, denied: set[tuple[int, str]]) -> bool:
+    """Whether all names that a pattern allows are denied."""
+    if (pattern, name) in denied:
+        return True
+    return any(
+        (PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1)
+    )

@@ -1,0 +1,650 @@
+"""What is asked before a request, of each shape that requests have: the whole of it, each of its
+rows, or what some requests have of their own.
+
+A guard answers a request: it hands on what of it is allowed, and adds to the answer what of it is
+refused. `authorization.py` has the table of which request has which.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barnabas.broker.outbox import NO_RESPONSE, Answer
+from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, ResourceType
+from barnabas.broker.security.unauthorized import unauthorized
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages import (
+    add_partitions_to_txn,
+    consumer_group_describe,
+    create_topics,
+    delete_topics,
+    describe_topic_partitions,
+    offset_delete,
+    offset_fetch,
+)
+from barnabas.protocol.records import HEADER_SIZE, TRANSACTIONAL, attributes_of
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+    from barnabas.broker.dispatch import Handler
+    from barnabas.broker.security.authorizer import Access
+    from barnabas.protocol.api_table import Api
+    from barnabas.protocol.messages.message import Message
+    from barnabas.protocol.request_context import RequestContext
+
+CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+NOT_ASKED = -(2**31)  # of authorized operations
+NO_ID = uuid.UUID(int=0)
+DESCRIBE_CONFIGS_IN_ANSWER_SINCE = 5
+DELETE_BY_ID_SINCE = 6
+GROUPS_SINCE = 8  # OffsetFetch of several
+
+
+class Case:
+    """One request on its way to its handler, and what its client may."""
+
+    __slots__ = ("_handle", "access", "api", "broker", "context", "request", "version")
+
+    def __init__(
+        self,
+        broker: Broker,
+        api: Api,
+        handle: Handler[Any],
+        request: Any,
+        context: RequestContext,
+        access: Access,
+    ) -> None:
+        self.broker, self.api, self._handle = broker, api, handle
+        self.request, self.context, self.access = request, context, access
+        self.version = context.api_version
+
+    def proceed(self) -> Answer:
+        """The handler's answer."""
+        return self._handle(self.request, self.context)
+
+    def refuse(self, code: Code) -> Message:
+        """The answer where the whole is refused."""
+        return unauthorized(self.api, self.version, self.request, code)
+
+    def amend(self, amendment: Callable[[Any], None]) -> None:
+        """Let the handler's answer be changed before it leaves."""
+        self.broker.amend(self.context.ticket, amendment)
+
+    def split(self, field: str, rows: str, is_allowed: Callable[[Any], bool], code: Code) -> Answer:
+        """Hand on the allowed ones of a list of the request, and add the others' refusals.
+
+        Takes: rows, the list in the answer.
+        """
+        allowed, denied = _parted(getattr(self.request, field), is_allowed)
+        if not denied:
+            return self.proceed()
+        refused: Any = self._refused(field, denied, code)
+        if not allowed:
+            answer: Message = refused
+            return answer
+        setattr(self.request, field, allowed)
+        self.amend(lambda answer: getattr(answer, rows).extend(getattr(refused, rows)))
+        return self.proceed()
+
+    def _refused(self, field: str, denied: list[Any], code: Code) -> Message:
+        request = copy.copy(self.request)
+        setattr(request, field, denied)
+        return unauthorized(self.api, self.version, request, code)
+
+    def topic_name(self, row: Any) -> str | None:
+        """The name of a row's topic, by its id where it has one; None: there is no such topic."""
+        topic_id = getattr(row, "topic_id", None)
+        if topic_id is None or topic_id == NO_ID:
+            name: str = row.name
+            return name
+        topic = self.broker.metadata.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def may_topic(self, operation: Operation) -> Callable[[Any], bool]:
+        """Whether the operation on a row's topic is allowed. An id that there is not is left to
+        the handler.
+        """
+
+        def is_allowed(row: Any) -> bool:
+            name = self.topic_name(row)
+            return name is None or self.access.may(operation, TOPIC, name)
+
+        return is_allowed
+
+    def sees_topic(self, row: Any) -> bool:
+        """Whether a row of an answer is about a topic that may be described."""
+        name = self.topic_name(row)
+        return name is not None and self.access.sees(Operation.DESCRIBE, TOPIC, name)
+
+    def mask(self, rows: Any, resource_type: ResourceType, key: str, field: str) -> None:
+        """Leave of the operations that rows of an answer tell those that are allowed."""
+        for row in rows:
+            bits = getattr(row, field)
+            if bits != NOT_ASKED:
+                name = getattr(row, key)
+                setattr(row, field, self.access.operations(bits, resource_type, name))
+
+
+def _parted(items: list[Any], is_allowed: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
+    allowed: list[Any] = []
+    denied: list[Any] = []
+    for item in items:
+        (allowed if is_allowed(item) else denied).append(item)
+    return allowed, denied
+
+
+Guard = Callable[[Case], Answer]
+
+
+# --- shapes ---------------------------------------------------------------------------------------
+
+
+def nothing(case: Case) -> Answer:
+    """Everybody may."""
+    return case.proceed()
+
+
+def in_handler(case: Case) -> Answer:
+    """The handler asks by itself, since its answer is not a message or is made of more than the
+    request.
+    """
+    return case.proceed()
+
+
+def of_cluster(*operations: Operation) -> Guard:
+    """One of these operations on the cluster, for the whole request."""
+
+    def guard(case: Case) -> Answer:
+        if any(case.access.may_on_cluster(operation) for operation in operations):
+            return case.proceed()
+        return case.refuse(FAILED[CLUSTER])
+
+    return guard
+
+
+def of_one(resource_type: ResourceType, operation: Operation, field: str) -> Guard:
+    """An operation on what a field of the request names, for the whole of it."""
+
+    def guard(case: Case) -> Answer:
+        if case.access.may(operation, resource_type, getattr(case.request, field)):
+            return case.proceed()
+        return case.refuse(FAILED[resource_type])
+
+    return guard
+
+
+class Rows(NamedTuple):
+    """A list of the request, each of which names a resource; and the list in its answer. key: the
+    field that has the name; None: the row is the name.
+    """
+
+    resource_type: ResourceType
+    operation: Operation
+    field: str
+    rows: str
+    key: str | None = "name"
+
+
+def of_rows(rows: Rows) -> Guard:
+    """An operation on what each row of the request names."""
+    code = FAILED[rows.resource_type]
+
+    def guard(case: Case) -> Answer:
+        def is_allowed(row: Any) -> bool:
+            name = row if rows.key is None else getattr(row, rows.key)
+            return case.access.may(rows.operation, rows.resource_type, name)
+
+        return case.split(rows.field, rows.rows, is_allowed, code)
+
+    return guard
+
+
+# --- writing and reading --------------------------------------------------------------------------
+
+
+def produce(case: Case) -> Answer:
+    """WRITE on each topic, and on the transactional id where a batch is of a transaction."""
+    request = case.request
+    transactional_id = request.transactional_id
+    if (
+        transactional_id is not None
+        and _has_transactional(request)
+        and not case.access.may(Operation.WRITE, TRANSACTIONAL_ID, transactional_id)
+    ):
+        if request.acks == 0:
+            return _hang_up(case, request.topic_data)
+        return case.refuse(FAILED[TRANSACTIONAL_ID])
+    is_allowed = case.may_topic(Operation.WRITE)
+    if request.acks != 0:
+        return case.split("topic_data", "responses", is_allowed, FAILED[TOPIC])
+    allowed, denied = _parted(request.topic_data, is_allowed)
+    if not denied:
+        return case.proceed()
+    request.topic_data = allowed
+    answer = case.proceed() if allowed else NO_RESPONSE
+    _hang_up(case, denied)
+    return answer
+
+
+def _hang_up(case: Case, denied: list[Any]) -> Answer:
+    """End the connection of a client that does not want an answer: it would not learn of it."""
+    names = ", ".join(str(case.topic_name(row)) for row in denied)
+    case.broker.close(
+        case.context.connection_id,
+        f"{case.access.principal} may not write to {names}, and does not ask for an answer",
+    )
+    return NO_RESPONSE
+
+
+def _has_transactional(request: Any) -> bool:
+    return any(
+        partition.records is not None
+        and len(partition.records) >= HEADER_SIZE
+        and attributes_of(partition.records) & TRANSACTIONAL
+        for topic in request.topic_data
+        for partition in topic.partition_data
+    )
+
+
+def offset_for_leader_epoch(case: Case) -> Answer:
+    """CLUSTER_ACTION, or DESCRIBE on each topic."""
+    if case.access.sees(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
+        return case.proceed()
+    return of_rows(Rows(TOPIC, Operation.DESCRIBE, "topics", "topics", "topic"))(case)
+
+
+def describe_topic_partitions_guard(case: Case) -> Answer:
+    """DESCRIBE on each topic; where none is named, those that may be described are asked for."""
+    request, access = case.request, case.access
+    if not request.topics:
+        request.topics = [
+            describe_topic_partitions.TopicRequest(name)
+            for name in case.broker.metadata.topics
+            if access.sees(Operation.DESCRIBE, TOPIC, name)
+        ]
+        cursor = request.cursor
+        if cursor is not None:
+            # the topic at the cursor may be gone: where to go on is said by its name alone
+            request.topics = [one for one in request.topics if one.name >= cursor.topic_name]
+            if all(one.name != cursor.topic_name for one in request.topics):
+                request.cursor = None
+        if not request.topics:
+            return describe_topic_partitions.DescribeTopicPartitionsResponse()
+    case.amend(
+        lambda answer: case.mask(answer.topics, TOPIC, "name", "topic_authorized_operations")
+    )
+    return of_rows(Rows(TOPIC, Operation.DESCRIBE, "topics", "topics"))(case)
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def find_coordinator(case: Case) -> Answer:
+    """DESCRIBE on each group or transactional id, by the kind of the key."""
+    request = case.request
+    resource_type = {0: GROUP, 1: TRANSACTIONAL_ID}.get(request.key_type)
+    if resource_type is None:
+        return case.proceed()  # the handler refuses it
+    if case.version < 4:
+        return of_one(resource_type, Operation.DESCRIBE, "key")(case)
+    rows = Rows(resource_type, Operation.DESCRIBE, "coordinator_keys", "coordinators", None)
+    return of_rows(rows)(case)
+
+
+def describe_groups(case: Case) -> Answer:
+    """DESCRIBE on each group."""
+    case.amend(lambda answer: case.mask(answer.groups, GROUP, "group_id", "authorized_operations"))
+    return of_rows(Rows(GROUP, Operation.DESCRIBE, "groups", "groups", None))(case)
+
+
+def consumer_group_describe_guard(case: Case) -> Answer:
+    """DESCRIBE on each group; a group with a topic that may not be described is refused."""
+
+    def hide(answer: Any) -> None:
+        answer.groups[:] = [
+            group
+            if all(case.access.sees(Operation.DESCRIBE, TOPIC, name) for name in _topics_of(group))
+            else consumer_group_describe.DescribedGroup(
+                error_code=FAILED[TOPIC], group_id=group.group_id
+            )
+            for group in answer.groups
+        ]
+        case.mask(answer.groups, GROUP, "group_id", "authorized_operations")
+
+    case.amend(hide)
+    return of_rows(Rows(GROUP, Operation.DESCRIBE, "group_ids", "groups", None))(case)
+
+
+def _topics_of(group: consumer_group_describe.DescribedGroup) -> set[str]:
+    return {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
+
+
+def consumer_group_heartbeat(case: Case) -> Answer:
+    """READ on the group, and DESCRIBE on each topic that a member subscribes by its name."""
+    request, access = case.request, case.access
+    if not access.may(Operation.READ, GROUP, request.group_id):
+        return case.refuse(FAILED[GROUP])
+    names = request.subscribed_topic_names or ()
+    if not all(access.may(Operation.DESCRIBE, TOPIC, name) for name in names):
+        return case.refuse(FAILED[TOPIC])
+    return case.proceed()
+
+
+def list_groups(case: Case) -> Answer:
+    """DESCRIBE on the cluster, else those groups are listed that may be described."""
+    access = case.access
+    if not access.sees(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
+
+        def hide(answer: Any) -> None:
+            answer.groups[:] = [
+                row for row in answer.groups if access.sees(Operation.DESCRIBE, GROUP, row.group_id)
+            ]
+
+        case.amend(hide)
+    return case.proceed()
+
+
+def offset_commit(case: Case) -> Answer:
+    """READ on the group, and on each topic."""
+    if not case.access.may(Operation.READ, GROUP, case.request.group_id):
+        return case.refuse(FAILED[GROUP])
+    return case.split("topics", "topics", case.may_topic(Operation.READ), FAILED[TOPIC])
+
+
+def offset_delete_guard(case: Case) -> Answer:
+    """DELETE on the group, and READ on each topic."""
+    if not case.access.may(Operation.DELETE, GROUP, case.request.group_id):
+        return offset_delete.OffsetDeleteResponse(error_code=FAILED[GROUP])
+    return case.split("topics", "topics", case.may_topic(Operation.READ), FAILED[TOPIC])
+
+
+def offset_fetch_guard(case: Case) -> Answer:
+    """DESCRIBE on each group, and on each topic; where all topics are asked for, those are told
+    that may be described.
+    """
+    request, access = case.request, case.access
+    if case.version < GROUPS_SINCE:
+        if not access.may(Operation.DESCRIBE, GROUP, request.group_id):
+            if case.version < 2:  # it has no place for an error of the group
+                return offset_fetch.OffsetFetchResponse()
+            return case.refuse(FAILED[GROUP])
+        refused = _hidden_offsets(case, request)
+        case.amend(lambda answer: _hide_offsets(case, answer, refused))
+        return case.proceed()
+    of_groups: dict[str, list[Any]] = {}
+
+    def is_allowed(group: Any) -> bool:
+        if not access.may(Operation.DESCRIBE, GROUP, group.group_id):
+            return False
+        of_groups[group.group_id] = _hidden_offsets(case, group)
+        return True
+
+    def hide(answer: Any) -> None:
+        for group in answer.groups:
+            if group.group_id in of_groups and group.error_code == Code.NONE:
+                _hide_offsets(case, group, of_groups[group.group_id])
+
+    case.amend(hide)
+    return case.split("groups", "groups", is_allowed, FAILED[GROUP])
+
+
+def _hidden_offsets(case: Case, asked: Any) -> list[Any]:
+    """Take from a request, or a group of it, the topics that may not be described. Gives their
+    rows of the answer.
+    """
+    if asked.topics is None:
+        return []
+    asked.topics, denied = _parted(asked.topics, case.may_topic(Operation.DESCRIBE))
+    rows: list[Any] = []
+    code = FAILED[TOPIC]
+    for topic in denied:
+        if case.version < GROUPS_SINCE:
+            partitions = [
+                offset_fetch.OffsetFetchResponsePartition(index, -1, -1, "", code)
+                for index in topic.partition_indexes
+            ]
+            rows.append(offset_fetch.OffsetFetchResponseTopic(topic.name, partitions))
+        else:
+            rows.append(
+                offset_fetch.OffsetFetchResponseTopics(
+                    topic.name,
+                    topic.topic_id,
+                    [
+                        offset_fetch.OffsetFetchResponsePartitions(index, -1, -1, "", code)
+                        for index in topic.partition_indexes
+                    ],
+                )
+            )
+    return rows
+
+
+def _hide_offsets(case: Case, answer: Any, refused: list[Any]) -> None:
+    """Leave in an answer, or a group of it, the topics that may be seen, and add the refusals. Ids
+    that there are not stay, with their error.
+    """
+    answer.topics[:] = [
+        row for row in answer.topics if case.topic_name(row) is None or case.sees_topic(row)
+    ] + refused
+
+
+# --- transactions ---------------------------------------------------------------------------------
+
+
+def init_producer_id(case: Case) -> Answer:
+    """WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on some
+    topic (KIP-679). Two-phase commit: TWO_PHASE_COMMIT on the id, too (KIP-939).
+    """
+    request, access = case.request, case.access
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        if access.may_on_cluster(Operation.IDEMPOTENT_WRITE) or access.may_any(
+            Operation.WRITE, TOPIC
+        ):
+            return case.proceed()
+        return case.refuse(FAILED[CLUSTER])
+    if not access.may(Operation.WRITE, TRANSACTIONAL_ID, transactional_id) or (
+        request.enable2_pc
+        and not access.may(Operation.TWO_PHASE_COMMIT, TRANSACTIONAL_ID, transactional_id)
+    ):
+        return case.refuse(FAILED[TRANSACTIONAL_ID])
+    return case.proceed()
+
+
+def add_partitions_to_txn_guard(case: Case) -> Answer:
+    """WRITE on the transactional id and on each topic: one refused, none is added. Of brokers
+    (version 4 on): CLUSTER_ACTION, and nothing else.
+    """
+    request, access = case.request, case.access
+    if case.version >= 4:
+        if access.may_on_cluster(Operation.CLUSTER_ACTION):
+            return case.proceed()
+        return add_partitions_to_txn.AddPartitionsToTxnResponse(error_code=FAILED[CLUSTER])
+    if not access.may(Operation.WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+        return case.refuse(FAILED[TRANSACTIONAL_ID])
+    topics = request.v3_and_below_topics
+    allowed, denied = _parted(topics, case.may_topic(Operation.WRITE))
+    if not denied:
+        return case.proceed()
+    request.v3_and_below_topics = denied
+    refused: Any = case.refuse(FAILED[TOPIC])
+    request.v3_and_below_topics = allowed
+    others: Any = case.refuse(Code.OPERATION_NOT_ATTEMPTED)
+    refused.results_by_topic_v3_and_below += others.results_by_topic_v3_and_below
+    answer: Message = refused
+    return answer
+
+
+def add_offsets_to_txn(case: Case) -> Answer:
+    """WRITE on the transactional id, and READ on the group."""
+    request, access = case.request, case.access
+    if not access.may(Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return case.refuse(FAILED[TRANSACTIONAL_ID])
+    if not access.may(Operation.READ, GROUP, request.group_id):
+        return case.refuse(FAILED[GROUP])
+    return case.proceed()
+
+
+def txn_offset_commit(case: Case) -> Answer:
+    """WRITE on the transactional id, READ on the group and on each topic."""
+    request, access = case.request, case.access
+    if not access.may(Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id):
+        return case.refuse(FAILED[TRANSACTIONAL_ID])
+    if not access.may(Operation.READ, GROUP, request.group_id):
+        return case.refuse(FAILED[GROUP])
+    return case.split("topics", "topics", case.may_topic(Operation.READ), FAILED[TOPIC])
+
+
+def describe_transactions(case: Case) -> Answer:
+    """DESCRIBE on each transactional id; of its topics those are told that may be described."""
+
+    def hide(answer: Any) -> None:
+        for state in answer.transaction_states:
+            state.topics[:] = [
+                row
+                for row in state.topics
+                if case.access.sees(Operation.DESCRIBE, TOPIC, row.topic)
+            ]
+
+    case.amend(hide)
+    rows = Rows(
+        TRANSACTIONAL_ID, Operation.DESCRIBE, "transactional_ids", "transaction_states", None
+    )
+    return of_rows(rows)(case)
+
+
+def list_transactions(case: Case) -> Answer:
+    """Those are listed whose transactional id may be described."""
+    access = case.access
+
+    def hide(answer: Any) -> None:
+        answer.transaction_states[:] = [
+            row
+            for row in answer.transaction_states
+            if access.sees(Operation.DESCRIBE, TRANSACTIONAL_ID, row.transactional_id)
+        ]
+
+    case.amend(hide)
+    return case.proceed()
+
+
+# --- what administrators do -----------------------------------------------------------------------
+
+
+def create_topics_guard(case: Case) -> Answer:
+    """CREATE on the cluster or on the topic; its settings are told with DESCRIBE_CONFIGS."""
+    access = case.access
+
+    def hide(answer: create_topics.CreateTopicsResponse) -> None:
+        for row in answer.topics:
+            if row.error_code == Code.NONE and not access.sees(
+                Operation.DESCRIBE_CONFIGS, TOPIC, row.name
+            ):
+                row.num_partitions = row.replication_factor = -1
+                row.configs, row.topic_config_error_code = [], FAILED[TOPIC]
+
+    if case.version >= DESCRIBE_CONFIGS_IN_ANSWER_SINCE:
+        case.amend(hide)
+    if access.may_on_cluster(Operation.CREATE):
+        return case.proceed()
+    return of_rows(Rows(TOPIC, Operation.CREATE, "topics", "topics"))(case)
+
+
+def delete_topics_guard(case: Case) -> Answer:
+    """DELETE on the cluster or on the topic. By its id: DESCRIBE, too; who may not describe it is
+    not told its name.
+    """
+    request, access = case.request, case.access
+    if access.may_on_cluster(Operation.DELETE):
+        return case.proceed()
+    if case.version < DELETE_BY_ID_SINCE:
+        rows = Rows(TOPIC, Operation.DELETE, "topic_names", "responses", None)
+        return of_rows(rows)(case)
+    refused: list[delete_topics.DeletableTopicResult] = []
+    allowed = []
+    for row in request.topics:
+        name, is_by_id = case.topic_name(row), row.name is None
+        if not is_by_id and row.topic_id not in (None, NO_ID):
+            refused.append(
+                delete_topics.DeletableTopicResult(
+                    row.name, row.topic_id, Code.INVALID_REQUEST, "give its name or its id"
+                )
+            )
+            continue
+        if name is None:
+            allowed.append(row)  # no topic has that id
+            continue
+        is_told = not is_by_id or access.may(Operation.DESCRIBE, TOPIC, name)
+        if is_told and access.may(Operation.DELETE, TOPIC, name):
+            allowed.append(row)
+            continue
+        refused.append(
+            delete_topics.DeletableTopicResult(
+                name=name if is_told else None, topic_id=row.topic_id, error_code=FAILED[TOPIC]
+            )
+        )
+    if not allowed:
+        return delete_topics.DeleteTopicsResponse(responses=refused)
+    request.topics = allowed
+    case.amend(lambda answer: answer.responses.extend(refused))
+    return case.proceed()
+
+
+def of_configs(operation: Operation, rows: str) -> Guard:
+    """An operation on each topic or group that is named, and on the cluster for other resources."""
+
+    def guard(case: Case) -> Answer:
+        access = case.access
+        denied: dict[Code, list[Any]] = {}
+        allowed = []
+        for resource in case.request.resources:
+            resource_type = {2: TOPIC, 32: GROUP}.get(resource.resource_type, CLUSTER)
+            name = CLUSTER_NAME if resource_type is CLUSTER else resource.resource_name
+            if access.may(operation, resource_type, name):
+                allowed.append(resource)
+            else:
+                denied.setdefault(FAILED[resource_type], []).append(resource)
+        if not denied:
+            return case.proceed()
+        refused: list[Any] = []
+        for code, resources in denied.items():
+            case.request.resources = resources
+            refused += getattr(case.refuse(code), rows)
+        case.request.resources = allowed
+        if not allowed:
+            answer: Any = case.refuse(FAILED[TOPIC])
+            setattr(answer, rows, refused)
+            whole: Message = answer
+            return whole
+        case.amend(lambda answer: getattr(answer, rows).extend(refused))
+        return case.proceed()
+
+    return guard
+
+
+def describe_cluster(case: Case) -> Answer:
+    """Everybody may; the operations on it are told with DESCRIBE."""
+    access = case.access
+
+    def mask(answer: Any) -> None:
+        bits = answer.cluster_authorized_operations
+        if bits != NOT_ASKED:
+            answer.cluster_authorized_operations = cluster_operations(access, bits)
+
+    case.amend(mask)
+    return case.proceed()
+
+
+def cluster_operations(access: Access, bits: int) -> int:
+    """Those of the operations on the cluster that are allowed; none without DESCRIBE."""
+    if not access.sees(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
+        return 0
+    return access.operations(bits, CLUSTER, CLUSTER_NAME)

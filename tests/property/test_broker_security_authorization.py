@@ -1,0 +1,143 @@
+"""Who may nothing changes nothing and learns of nothing: requests of every API and version, at a
+broker with a past, compared with its whole state before and after.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fuzz.making import Maker
+from fuzz.storm import Storm, content, state_of
+from helpers.admin_host import HOST, PORT, creatable
+from helpers.our_messages import request_frame
+
+from barnabas.broker.metadata import Acl, ScramCredential
+from barnabas.broker.outbox import AuditRecord
+from barnabas.broker.security.authorization import OPEN, RULES
+from barnabas.broker.security.authorizer import Authorizer
+from barnabas.protocol.api_table import APIS, Api
+from barnabas.protocol.messages.create_topics import CreateTopicsRequest
+
+SETTINGS = {
+    "authorizer.class.name": "StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "auto.create.topics.enable": "true",
+}
+NOBODY = "User:nobody"
+REQUESTS_OF_EACH_VERSION = 6
+STEPS = 400  # of the past
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+class Past:
+    """A broker that has been used, with users and ACLs; and what nobody may hear of."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.storm = Storm(directory / "data", seed, **SETTINGS)
+        self.storm.run(STEPS)
+        self.storm.calm()
+        assert self.storm.findings == {}
+        broker = self.storm.broker
+        self.broker = broker
+        broker.metadata.set_scram_credentials(
+            {("secret-user", 1): ScramCredential(b"salt", b"stored", b"server", 4096)}
+        )
+        assert broker.authorizer is not None
+        broker.authorizer.add(
+            {uuid.UUID(int=7): Acl(2, "secret-topic", 3, "User:secret-user", "*", 3, 3)}
+        )
+        self.told: list[AuditRecord] = []
+        self.storm.broker.authorizer = Authorizer(broker.metadata, tell=self.told.append)
+        names = {*broker.metadata.topics, *broker.transactions.snapshot()}
+        names |= set(self.storm.knowledge.members)
+        names |= {member for rows in self.storm.knowledge.members.values() for member, _ in rows}
+        self.secrets = {name.encode() for name in names if len(name) > 3}
+        self.secrets |= {b"secret-user", b"secret-topic"}
+        self.secrets |= {topic.topic_id.bytes for topic in broker.metadata.topics.values()}
+        assert len(self.secrets) > 15, "there is something to tell"
+
+    def answer(self, frame: bytes) -> bytes:
+        """What a stranger gets for a request; empty: nothing, or the end of its connection."""
+        broker, outbox = self.broker, self.broker.outbox
+        connection = self.storm._next_connection
+        self.storm._next_connection += 1
+        broker.on_connected(connection, "192.0.2.9", HOST, PORT)
+        broker.connections[connection].principal = NOBODY
+        broker.on_frame(connection, memoryview(bytearray(frame)), self.storm.now_ms)
+        for work in outbox.work:
+            broker.on_worked(work, work.run(), None, self.storm.now_ms)
+        outbox.work.clear()
+        broker.on_sent(self.storm.now_ms)
+        answer = b"".join(content(piece) for _, pieces in outbox.sends for piece in pieces)
+        is_done = bool(outbox.sends or outbox.closes)
+        outbox.sends.clear()
+        outbox.closes.clear()
+        broker.on_closed(connection)
+        assert is_done, "it waits for something"
+        return answer
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
+    return Past(tmp_path_factory.mktemp("past"), seed=11)
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_who_may_nothing_changes_nothing_and_learns_nothing(past: Past, api: Api) -> None:
+    past.told.clear()
+    before = state_of(past.broker), dict(past.broker.metadata.acls)
+    credentials = dict(past.broker.metadata.scram_credentials)
+    maker: Maker = past.storm.maker
+    answered = 0
+    for version in range(api.min_version, api.max_version + 1):
+        for number in range(REQUESTS_OF_EACH_VERSION):
+            wild = 0.0 if number < REQUESTS_OF_EACH_VERSION - 1 else 0.1
+            frame = maker.request(api, version, 77, wild=wild)
+            answer = past.answer(frame)
+            if not answer:
+                continue
+            answered += 1
+            assert struct.unpack_from(">i", answer, 4) == (77,)
+            told = {secret for secret in past.secrets if secret in answer and secret not in frame}
+            assert not told, f"{api.name} {version} tells of {told}"
+    assert answered, "not all of it was refused for other reasons"
+    assert (state_of(past.broker), dict(past.broker.metadata.acls)) == before
+    assert dict(past.broker.metadata.scram_credentials) == credentials
+    check_asked(past, api)
+
+
+def check_asked(past: Past, api: Api) -> None:
+    """Nothing was allowed, and what was asked is in the table."""
+    rule = RULES[api.name]
+    table = {(ask.operation.name, ask.resource_type.name) for ask in rule.asks}
+    asked = {(record.operation, record.resource_type) for record in past.told}
+    assert asked <= table, "the table tells less than is asked"
+    assert not any(record.is_allowed for record in past.told)
+    assert asked or rule is OPEN or _only_leaves_out(api), "nothing is asked"
+
+
+def _only_leaves_out(api: Api) -> bool:
+    """Whether it refuses nothing, and tells what may be seen."""
+    return api.name in ("ListGroups", "ListTransactions", "DescribeCluster")
+
+
+def test_the_state_that_is_compared_can_change(past: Past) -> None:
+    """A request of a super user does change it: the test above can fail."""
+    before = state_of(past.broker)
+    frame = request_frame(CreateTopicsRequest([creatable("made")]), 7, 77)
+    past.answer(frame)
+    assert state_of(past.broker) == before
+    past.broker.authorizer = Authorizer(past.broker.metadata, [NOBODY])
+    past.answer(frame)
+    assert state_of(past.broker) != before

@@ -1,0 +1,52 @@
+"""The audit log's lines, and what becomes of them where they cannot be written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.audit_log import AuditLog
+from barnabas.broker.outbox import AuditRecord
+
+RECORD = AuditRecord(
+    "User:ann\n", "192.0.2.1", "client", 20, "DELETE", "TOPIC", "orders", is_allowed=False
+)
+
+
+def test_a_line_for_each_decision_in_a_file_of_the_owners(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    for _ in range(2):  # a later start goes on in the same file
+        log = AuditLog(str(path))
+        log.write([RECORD, RECORD._replace(is_allowed=True)], 1_700_000_000_123)
+        log.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert lines[0] == {
+        "time": "2023-11-14T22:13:20.123Z",
+        "principal": "User:ann\n",
+        "host": "192.0.2.1",
+        "client_id": "client",
+        "request": "DeleteTopics",
+        "operation": "DELETE",
+        "resource_type": "TOPIC",
+        "resource_name": "orders",
+        "allowed": False,
+    }
+    assert [line["allowed"] for line in lines] == [False, True] * 2
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_cannot_be_written_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = AuditLog(str(tmp_path / "audit.log"))
+    os.close(log._file)
+    log._file = os.open("/dev/full", os.O_WRONLY)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            log.write([RECORD], 0)
+    log.close()
+    assert len(caplog.records) == 1 and "No space left" in caplog.text

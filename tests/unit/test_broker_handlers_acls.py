@@ -1,0 +1,104 @@
+"""ACLs made, found and removed (KIP-140, KIP-290). Expected codes are those of Apache Kafka 3.9."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.core_host import CoreHost
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from barnabas.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from barnabas.protocol.messages.describe_acls import DescribeAclsRequest
+
+ANY, MATCH, LITERAL, PREFIXED = 1, 2, 3, 4
+TOPIC, CLUSTER = 2, 4
+READ, WRITE, ALLOW = 3, 4, 3
+WITH_ACLS = {
+    "authorizer_class_name": "StandardAuthorizer",
+    "super_users": "User:ANONYMOUS",
+}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[CoreHost]:
+    host = CoreHost(tmp_path, **WITH_ACLS)
+    host.connect(1)
+    yield host
+    host.broker.close_logs(host.now_ms)
+
+
+def creation(name: str = "t", **changes: Any) -> AclCreation:
+    one = AclCreation(TOPIC, name, LITERAL, "User:ann", "*", READ, ALLOW)
+    for field, value in changes.items():
+        setattr(one, field, value)
+    return one
+
+
+def create(host: CoreHost, *creations: AclCreation) -> list[int]:
+    answer = host.call(1, CreateAclsRequest(list(creations)), 3)
+    return [row.error_code for row in answer.results]
+
+
+def found(host: CoreHost, name: str | None = None, pattern: int = ANY) -> list[str]:
+    request = DescribeAclsRequest(ANY, name, pattern, None, None, ANY, ANY)
+    return sorted(row.resource_name for row in host.call(1, request, 3).resources for _ in row.acls)
+
+
+def test_made_found_and_removed(host: CoreHost) -> None:
+    prefixed = creation("t", resource_pattern_type=PREFIXED)
+    assert create(host, creation(), creation("u"), prefixed, creation()) == [0, 0, 0, 0]
+    assert found(host) == ["t", "t", "u"], "one that is there is not kept twice"
+    assert found(host, "tx", MATCH) == ["t"]
+    answer = host.call(
+        1, DeleteAclsRequest([DeleteAclsFilter(TOPIC, "t", MATCH, None, None, ANY, ANY)]), 3
+    )
+    (result,) = answer.filter_results
+    assert sorted(acl.pattern_type for acl in result.matching_acls) == [LITERAL, PREFIXED]
+    assert found(host) == ["u"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"resource_type": 99}, Code.INVALID_REQUEST),
+        ({"operation": 99}, Code.INVALID_REQUEST),
+        ({"resource_name": ""}, Code.INVALID_REQUEST),
+        ({"resource_type": CLUSTER}, Code.INVALID_REQUEST),
+        ({"operation": ANY}, Code.UNKNOWN_SERVER_ERROR),
+        ({"resource_pattern_type": MATCH}, Code.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_what_is_no_acl_is_refused(host: CoreHost, changes: dict[str, Any], code: Code) -> None:
+    assert create(host, creation(**changes)) == [code]
+    assert found(host) == []
+
+
+def test_a_zero_ends_the_connection(host: CoreHost) -> None:
+    host.ask(1, CreateAclsRequest([creation(operation=0)]), 3)
+    assert "number 0" in host.closed[1]
+
+
+def test_an_unknown_number_in_a_filter_removes_nothing(host: CoreHost) -> None:
+    create(host, creation())
+    request = DeleteAclsRequest([DeleteAclsFilter(TOPIC, None, ANY, None, None, 99, ANY)])
+    assert [row.error_code for row in host.call(1, request, 3).filter_results] == [
+        Code.INVALID_REQUEST
+    ]
+    assert found(host) == ["t"]
+
+
+def test_without_an_authorizer_there_are_none(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    request = DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY)
+    assert host.call(1, request, 3).error_code == Code.SECURITY_DISABLED
+    assert create(host, creation()) == [Code.SECURITY_DISABLED]
+    removed = host.call(
+        1, DeleteAclsRequest([DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY)]), 3
+    )
+    assert [row.error_code for row in removed.filter_results] == [Code.SECURITY_DISABLED]
+    host.broker.close_logs(host.now_ms)

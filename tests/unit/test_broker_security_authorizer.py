@@ -1,0 +1,262 @@
+"""Decisions, from ACLs. Expected ones are those of Apache Kafka 3.9's StandardAuthorizer."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.metadata import Acl, ClusterMetadata
+from barnabas.broker.outbox import AuditRecord
+from barnabas.broker.security import authorizer as module
+from barnabas.broker.security.acls import (
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from barnabas.broker.security.authorizer import Access, Authorizer
+from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.disk import OsDisk
+
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+DENY, ALLOW = Permission.DENY, Permission.ALLOW
+HERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
+CONTEXT = RequestContext(1, 0, "client", "/" + HERE, connection_id=1, api_key=3)
+
+
+def acl(
+    operation: Operation = READ,
+    name: str = "t",
+    *,
+    pattern: PatternType = LITERAL,
+    permission: Permission = ALLOW,
+    principal: str = "User:ann",
+    host: str = "*",
+    kind: ResourceType = TOPIC,
+) -> Acl:
+    return Acl(kind, name, pattern, principal, host, operation, permission)
+
+
+class Rules:
+    """An authorizer with these ACLs."""
+
+    def __init__(self, path: Path, *acls: Acl, everyone: bool = False) -> None:
+        self.told: list[AuditRecord] = []
+        self.metadata = ClusterMetadata(OsDisk(), str(path / f"{uuid.uuid4()}.journal"))
+        self.authorizer = Authorizer(
+            self.metadata, ["User:root"], everyone_if_no_acl=everyone, tell=None
+        )
+        self.add(*acls)
+
+    def add(self, *acls: Acl) -> list[uuid.UUID]:
+        ids = [uuid.uuid4() for _ in acls]
+        self.authorizer.add(dict(zip(ids, acls, strict=True)))
+        return ids
+
+    def access(self, principal: str = "User:ann", host: str = HERE) -> Access:
+        return self.authorizer.access(principal, f"/{host}", CONTEXT)
+
+    def may(
+        self, operation: Operation, name: str = "t", principal: str = "User:ann", host: str = HERE
+    ) -> bool:
+        return self.access(principal, host).may(operation, TOPIC, name)
+
+
+def test_what_nobody_allowed_is_denied_but_to_super_users(tmp_path: Path) -> None:
+    rules = Rules(tmp_path)
+    assert not rules.may(READ)
+    assert rules.may(READ, principal="User:root")
+    rules.add(acl(Operation.ALL, permission=DENY, principal="User:*"))
+    assert rules.may(READ, principal="User:root")
+
+
+def test_names_match_whole_by_their_beginning_or_all(tmp_path: Path) -> None:
+    rules = Rules(
+        tmp_path, acl(READ, "a"), acl(READ, "b.", pattern=PREFIXED), acl(WRITE, "*"),
+        acl(READ, "*", pattern=PREFIXED),
+    )  # fmt: skip
+    names = ("a", "aa", "b.", "b.x", "b", "B.x", "*x")
+    assert [rules.may(READ, name) for name in names] == [
+        True, False, True, True, False, False, True,
+    ]  # fmt: skip
+    assert all(rules.may(WRITE, name) for name in names)
+
+
+def test_a_denial_goes_before_what_is_allowed(tmp_path: Path) -> None:
+    rules = Rules(tmp_path, acl(READ), acl(READ, "t", pattern=PREFIXED, permission=DENY))
+    assert not rules.may(READ)
+    rules = Rules(tmp_path, acl(READ), acl(Operation.ALL, "*", permission=DENY))
+    assert not rules.may(READ)
+    rules = Rules(tmp_path, acl(READ), acl(READ, principal="User:*", permission=DENY))
+    assert not rules.may(READ)
+
+
+@pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER])
+def test_what_changes_or_reads_implies_describing(tmp_path: Path, operation: Operation) -> None:
+    assert Rules(tmp_path, acl(operation)).may(DESCRIBE)
+    denied = Rules(tmp_path, acl(operation), acl(DESCRIBE, permission=DENY))
+    assert not denied.may(DESCRIBE) and denied.may(operation)
+    denies_it = Rules(tmp_path, acl(DESCRIBE), acl(operation, permission=DENY))
+    assert denies_it.may(DESCRIBE), "a denial implies nothing"
+
+
+def test_changing_settings_implies_describing_them(tmp_path: Path) -> None:
+    rules = Rules(tmp_path, acl(Operation.ALTER_CONFIGS))
+    assert rules.may(Operation.DESCRIBE_CONFIGS)
+    assert not rules.may(DESCRIBE)
+
+
+def test_hosts_and_everybody(tmp_path: Path) -> None:
+    rules = Rules(tmp_path, acl(READ, host=ELSEWHERE))
+    assert not rules.may(READ) and rules.may(READ, host=ELSEWHERE)
+    rules.add(acl(READ, principal="User:*"))
+    assert rules.may(READ) and rules.may(READ, principal="User:ben")
+    assert not rules.may(READ, principal="Group:ben"), "everybody of another type"
+
+
+def test_a_resource_without_acls_may_be_everybodys(tmp_path: Path) -> None:
+    rules = Rules(tmp_path, acl(READ, "t", principal="User:ben"), everyone=True)
+    assert rules.may(WRITE, "u")
+    assert not rules.may(READ, "t"), "somebody's ACL is about it"
+
+
+def test_changes_are_seen_at_once(tmp_path: Path) -> None:
+    rules = Rules(tmp_path)
+    access = rules.access()
+    assert not access.may(READ, TOPIC, "t")
+    (allowed, _) = rules.add(acl(READ), acl(WRITE))
+    assert access.may(READ, TOPIC, "t")
+    rules.authorizer.remove([allowed])
+    assert not access.may(READ, TOPIC, "t") and access.may(WRITE, TOPIC, "t")
+
+
+def test_what_is_forgotten_for_lack_of_room_is_not_remembered_wrongly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_REMEMBERED", 5)
+    rules = Rules(tmp_path, acl(READ, "t", pattern=PREFIXED))
+    access = rules.access()
+    assert all(access.may(READ, TOPIC, f"t{number}") for number in range(20))
+    rules.authorizer.remove(list(rules.metadata.acls))
+    assert not any(access.may(READ, TOPIC, f"t{number}") for number in range(20))
+
+
+def test_a_restart_knows_them(tmp_path: Path) -> None:
+    rules = Rules(tmp_path, acl(READ), acl(WRITE, "u", pattern=PREFIXED))
+    path = rules.metadata._path
+    rules.metadata.close()
+    again = Authorizer(ClusterMetadata(OsDisk(), path))
+    assert again.decide("User:ann", HERE, WRITE, TOPIC, "u1")
+    assert not again.decide("User:ann", HERE, READ, TOPIC, "u1")
+
+
+@pytest.mark.parametrize(
+    ("acls", "expected"),
+    [
+        ((), False),
+        ((acl(WRITE, "some"),), True),
+        ((acl(WRITE, "some"), acl(WRITE, "some", permission=DENY)), False),
+        ((acl(WRITE, "some"), acl(WRITE, "so", pattern=PREFIXED, permission=DENY)), False),
+        ((acl(WRITE, "s", pattern=PREFIXED), acl(WRITE, "some", permission=DENY)), True),
+        ((acl(WRITE, "*"), acl(WRITE, "some", permission=DENY)), True),
+        ((acl(WRITE, "*"), acl(WRITE, "*", permission=DENY)), False),
+        ((acl(Operation.ALL, "some"),), True),
+        ((acl(READ, "*"),), False),
+        ((acl(WRITE, "some", host=ELSEWHERE),), False),
+        ((acl(WRITE, "some", principal="User:*"),), True),
+        ((acl(WRITE, "some", kind=GROUP),), False),
+    ],
+)
+def test_some_resource_may_be_written(
+    tmp_path: Path, acls: tuple[Acl, ...], expected: bool
+) -> None:
+    assert Rules(tmp_path, *acls).access().may_any(WRITE, TOPIC) is expected
+
+
+def test_operations_are_told_as_bits(tmp_path: Path) -> None:
+    rules = Rules(tmp_path, acl(READ))
+    bits = 1 << READ | 1 << WRITE | 1 << DESCRIBE
+    assert rules.access().operations(bits, TOPIC, "t") == 1 << READ | 1 << DESCRIBE
+
+
+def test_a_hundred_acls_are_decided_as_one_by_one(tmp_path: Path) -> None:
+    """The index against Kafka's rule, said as plainly as can be."""
+    chance = random.Random(4)
+    names = ("a", "ab", "abc", "b", "*")
+    principals = ("User:ann", "User:ben", "User:*")
+    operations = (READ, WRITE, DESCRIBE, Operation.ALL)
+    acls = {
+        acl(
+            chance.choice(operations), chance.choice(names),
+            pattern=chance.choice((LITERAL, PREFIXED)), permission=chance.choice((DENY, ALLOW)),
+            principal=chance.choice(principals), host=chance.choice(("*", HERE, ELSEWHERE)),
+        )
+        for _ in range(40)
+    }  # fmt: skip
+    for count in range(len(acls)):
+        some = sorted(acls)[: count + 1]
+        rules = Rules(tmp_path, *some)
+        for name in ("a", "ab", "abcd", "b", "c"):
+            for operation in (READ, DESCRIBE):
+                asked = "User:ann", HERE, operation, TOPIC, name
+                assert rules.authorizer.decide(*asked) is _plainly(some, operation, name), asked
+
+
+def _plainly(acls: list[Acl], operation: Operation, name: str) -> bool:
+    matching = [
+        one
+        for one in acls
+        if one.principal in ("User:ann", "User:*")
+        and one.host in ("*", HERE)
+        and (
+            one.resource_name in (name, "*")
+            if one.pattern_type == LITERAL
+            else name.startswith(one.resource_name)
+        )
+    ]
+    implying = {operation, Operation.ALL}
+    if any(one.permission_type == DENY and one.operation in implying for one in matching):
+        return False
+    if operation == DESCRIBE:
+        implying |= {READ, WRITE, Operation.DELETE, Operation.ALTER}
+    return any(one.permission_type == ALLOW and one.operation in implying for one in matching)
+
+
+def test_what_is_read_and_written_is_told_once_and_the_rest_each_time(tmp_path: Path) -> None:
+    told: list[AuditRecord] = []
+    metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
+    authorizer = Authorizer(metadata, tell=told.append)
+    authorizer.add({uuid.uuid4(): acl(READ)})
+    for _ in range(2):
+        access = authorizer.access("User:ann", f"/{HERE}", CONTEXT)
+        access.may(READ, TOPIC, "t")
+        access.may(Operation.DELETE, TOPIC, "t")
+        access.sees(DESCRIBE, TOPIC, "hidden")
+    read = AuditRecord("User:ann", HERE, "client", 3, "READ", "TOPIC", "t", True)
+    deleted = read._replace(operation="DELETE", is_allowed=False)
+    assert told == [read, deleted, deleted]
+    authorizer.remove(list(metadata.acls))
+    authorizer.access("User:ann", f"/{HERE}", CONTEXT).may(READ, TOPIC, "t")
+    assert told[3:] == [read._replace(is_allowed=False)]
+
+
+def test_without_being_on_it_allows_all_and_tells(tmp_path: Path) -> None:
+    told: list[AuditRecord] = []
+    metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
+    authorizer = Authorizer(metadata, is_on=False, tell=told.append)
+    assert authorizer.access("User:ann", HERE, CONTEXT).may(Operation.DELETE, TOPIC, "t")
+    assert [record.is_allowed for record in told] == [True]
+
+
+def test_a_filter_of_nothing_finds_all() -> None:
+    everything = AclFilter(
+        ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY
+    )
+    assert everything.finds(acl())
+    assert not everything._replace(operation=WRITE).finds(acl(READ))
