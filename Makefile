@@ -1,4 +1,4 @@
-# make install | run | demo | test | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | fuzz | torture | torture-spark | docs | docs-pages | dist. Everything is installed into .venv.
+# make install | run | demo | test | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | fuzz | torture | torture-spark | two-phase | docs | docs-pages | dist. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,8 +9,9 @@ PROCESSES ?= 2
 SEEDS ?= 1000
 SAMPLE ?= 400
 MINUTES ?= 3
+ROUNDS ?= 20
 
-.PHONY: install run demo test test-quick check protocol clients oracle bench bench-eos sim mutants mutants-sim fuzz torture torture-spark docs docs-pages dist clean
+.PHONY: install run demo test test-quick check protocol clients oracle bench bench-eos sim mutants mutants-sim fuzz torture torture-spark two-phase docs docs-pages dist clean
 
 install: $(VENV)/.installed
 
@@ -82,6 +83,10 @@ fuzz: install
 
 torture: install
 	PYTHONPATH=tests:. $(BIN)/python -m torture.clients --minutes $(MINUTES)
+
+# Two-phase commit with PostgreSQL: the writer, the broker and the database, killed at each step.
+two-phase: install
+	$(BIN)/python examples/guarantees/two_phase_crash.py --rounds $(ROUNDS)
 
 torture-spark: install
 	PYTHONPATH=tests:. $(BIN)/python -m torture.spark_pipeline --minutes $(MINUTES)

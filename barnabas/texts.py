@@ -13,6 +13,9 @@ def time_text(time_ms: int) -> str:
     return moment.isoformat(" ", "seconds")
 
 
+NO_TIMEOUT_MS = 2**31 - 1  # of a transaction in two-phase commit (KIP-939)
+
+
 def duration_text(duration_ms: int) -> str:
     """A duration in its two largest units: `350 ms`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
     if duration_ms < 1000:

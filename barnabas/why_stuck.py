@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.texts import count_text, duration_text, time_text
+from barnabas.texts import NO_TIMEOUT_MS, count_text, duration_text, time_text
 
 ONGOING, PREPARE_COMMIT, PREPARE_ABORT = "Ongoing", "PrepareCommit", "PrepareAbort"
 
@@ -40,6 +40,8 @@ class OpenTransaction(NamedTuple):
     def ends_ms(self) -> int:
         """When the coordinator aborts it, if its producer does nothing; -1 where it does not."""
         if self.state != ONGOING or self.is_hanging or self.started_ms < 0 or self.timeout_ms < 0:
+            return -1
+        if self.timeout_ms == NO_TIMEOUT_MS:
             return -1
         return self.started_ms + self.timeout_ms
 
@@ -141,6 +143,14 @@ def _end_of(holder: OpenTransaction, answer: Answer) -> str:
         return "Its commit is decided, and it ends when its marker is written here, any moment now."
     if holder.state == PREPARE_ABORT:
         return "Its abort is decided, and it ends when its marker is written here, any moment now."
+    if holder.timeout_ms == NO_TIMEOUT_MS:
+        return (
+            "It is one of two-phase commit, which no timeout ends: its producer, or whoever comes "
+            "after it, ends it as another system has decided. If nobody does, `barnabas txn commit "
+            f"{holder.transactional_id} --state {holder.producer_id}:{holder.producer_epoch}` "
+            f"commits it, and `barnabas txn abort --transactional-id {holder.transactional_id}` "
+            "aborts it."
+        )
     left = holder.ends_ms - answer.now_ms
     when = time_text(holder.ends_ms)
     timeout = duration_text(holder.timeout_ms)

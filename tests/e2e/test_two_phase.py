@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from helpers.cli_commands import CommandLine
 from helpers.e2e_clients import committed_offset, create_topic, unique, values_of
 from helpers.kafka_proxy import (
     CUT,
@@ -21,17 +22,16 @@ from helpers.kafka_proxy import (
 from helpers.kafka_proxy import PRODUCE as PRODUCE_REQUEST
 
 from barnabas import LocalBroker, TwoPhaseProducer
-from barnabas.spark_connector.connection import ClientError
+from barnabas.spark_connector.connection import ClientError, Connection
 from barnabas.spark_connector.transactional_producer import FencedError
 from barnabas.spark_connector.two_phase_producer import TwoPhaseError
 
 ENABLED = {"transaction.two.phase.commit.enable": "true"}
 
 
-@pytest.fixture(scope="module", params=["1", "2"], ids=["version 1", "version 2"])
-def pair(request: pytest.FixtureRequest) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
-    features = {"barnabas.features": f"transaction.version={request.param}"}
-    with broker_behind_proxy({**ENABLED, **features}) as running:
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[LocalBroker, KafkaProxy]]:
+    with broker_behind_proxy(ENABLED) as running:
         yield running
 
 
@@ -54,8 +54,13 @@ def committed(proxy: KafkaProxy, topic: str) -> list[bytes]:
     return sorted(value or b"" for value in values_of(proxy.bootstrap_servers, topic))
 
 
-def test_transactions_end_as_they_are_asked_to(proxy: KafkaProxy, topic: str) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_transactions_end_as_they_are_asked_to(
+    proxy: KafkaProxy, topic: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One after the other in one session, by key, partition and neither; offsets with them."""
+    if version == 1:
+        monkeypatch.setattr(Connection, "level_of", lambda self, feature: 1)
     states = []
     with new(proxy, unique("txn")) as producer:
         assert producer.recover() == ""
@@ -149,6 +154,36 @@ def test_what_is_empty_has_no_state(proxy: KafkaProxy, topic: str) -> None:
         producer.begin()
         producer.send(topic, b"a")
         assert producer.complete(producer.prepare())
+    assert committed(proxy, topic) == [b"a"]
+
+
+def test_an_operator_ends_what_was_abandoned(
+    proxy: KafkaProxy,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As the other system has it, or aborts it; and is told what waits, and for what."""
+    barnabas = CommandLine(monkeypatch, capsys).use(proxy.bootstrap_servers)
+    name = unique("abandoned")
+    for value in (b"a", b"b"):
+        with new(proxy, name) as producer:
+            assert producer.recover() == ""
+            producer.begin()
+            producer.send(topic, value, partition=0)
+            state = producer.prepare()
+        (told,) = barnabas.ok("txn", "describe", name, "--json").data
+        assert f"{told['producer_id']}:{told['producer_epoch']}" == state
+        assert "none: two-phase commit" in barnabas.ok("txn", "describe", name).out
+        stuck = barnabas("txn", "why-stuck", f"{topic}-0")
+        assert stuck.code == 3 and f"txn commit {name} --state {state}" in stuck.out
+        other = barnabas("txn", "commit", name, "--state", "77:0", "--yes")
+        assert other.code == 1 and f"the one of {state} is open" in other.err
+        if value == b"a":
+            assert barnabas.ok("txn", "commit", name, "--state", state, "--yes", "--json").data
+        else:
+            barnabas.ok("txn", "abort", "--transactional-id", name, "--yes")
+        assert barnabas.ok("txn", "why-stuck", f"{topic}-0").code == 0
     assert committed(proxy, topic) == [b"a"]
 
 

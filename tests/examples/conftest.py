@@ -26,7 +26,11 @@ guarantee_tools.TIMEOUT_S = 300.0  # of a machine that does much else
 @pytest.fixture(scope="session")
 def broker() -> Iterator[LocalBroker]:
     """Sessions may be short, so that nobody waits for the dead."""
-    with LocalBroker(settings={"group.min.session.timeout.ms": "500"}) as running:
+    settings = {
+        "group.min.session.timeout.ms": "500",
+        "transaction.two.phase.commit.enable": "true",
+    }
+    with LocalBroker(settings=settings) as running:
         yield running
         assert not [
             line

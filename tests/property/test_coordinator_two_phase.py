@@ -190,4 +190,4 @@ class Prepared(RuleBasedStateMachine):
 
 
 TestPrepared = Prepared.TestCase
-TestPrepared.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestPrepared.settings = settings(max_examples=70, stateful_step_count=30, deadline=None)

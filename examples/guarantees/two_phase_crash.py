@@ -1,0 +1,153 @@
+"""Two-phase commit under SIGKILL: of the process that writes, of the broker and of PostgreSQL, at
+each step of a transaction, in any order.
+
+After each round every order has to be in the table and in the topic once, and nothing may hang.
+
+    python examples/guarantees/two_phase_crash.py --rounds 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from guarantee_tools import SteppedProcess, make_topic, orders_in, read_committed
+from postgres_process import PostgresProcess
+from two_phase_commit import STEPS, Shop, orders_in_table, prepared_in
+
+from barnabas import LocalBroker
+
+BATCH = 3
+
+
+class Servers(NamedTuple):
+    """What is killed. dsn: of a database of `postgres`, or of a schema in it."""
+
+    broker: LocalBroker
+    postgres: PostgresProcess
+    dsn: str
+
+    def kill_broker(self) -> None:
+        self.broker.kill()
+        self.broker.restart()
+
+    def kill_postgres(self) -> None:
+        self.postgres.kill()
+        self.postgres.restart()
+
+
+class Outcome(NamedTuple):
+    """What a round came to. hanging: transactions that nobody has ended, on both sides."""
+
+    name: str
+    kills: int
+    orders: int
+    in_table: Counter[int]
+    in_topic: Counter[int]
+    hanging: int
+
+    @property
+    def is_as_promised(self) -> bool:
+        once = Counter(range(self.orders))
+        return self.in_table == once and self.in_topic == once and not self.hanging
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.kills} kills, {self.orders} orders, {self.in_table.total()} in "
+            f"the table, {self.in_topic.total()} in the topic, {self.hanging} hang"
+            f"{'' if self.is_as_promised else ': WRONG'}"
+        )
+
+
+def outcome_of(servers: Servers, name: str, kills: int, orders: int) -> Outcome:
+    """What is there in the end of a shop."""
+    opened = servers.broker.open_transactions()
+    hanging = sum(transaction.transactional_id == name for transaction in opened)
+    return Outcome(
+        name,
+        kills,
+        orders,
+        orders_in_table(servers.dsn, name),
+        orders_in(read_committed(servers.broker.bootstrap_servers, name)),
+        hanging + prepared_in(servers.dsn, name),
+    )
+
+
+def kill_the_writer(servers: Servers, name: str, steps: Sequence[str] = STEPS) -> Outcome:
+    """One process after the other, each killed at a step of its second transaction; the last one
+    does what is left. `name`: the topic and the transactional id.
+    """
+    orders = BATCH * (2 * len(steps) + 2)  # enough for a second transaction of each process
+    arguments = ["--bootstrap-servers", servers.broker.bootstrap_servers, "--postgres", servers.dsn]
+    arguments += ["--topic", name, "--name", name]
+    arguments += ["--orders", str(orders), "--batch-size", str(BATCH)]
+    for step in steps:
+        with SteppedProcess("two_phase_commit.py", arguments) as writer:
+            writer.run_until(step, 2)
+    with SteppedProcess("two_phase_commit.py", arguments) as writer:
+        if writer.finish():
+            raise RuntimeError("".join(writer.output))
+    return outcome_of(servers, name, len(steps), orders)
+
+
+def kill_a_server(
+    servers: Servers, name: str, kill: Callable[[], None], steps: Sequence[str] = STEPS
+) -> Outcome:
+    """A writer that lives, while a server is killed at one step after the other."""
+    waiting = list(steps)
+
+    def reached(step: str) -> None:
+        if waiting and step == waiting[0]:
+            del waiting[0]
+            kill()
+
+    orders = BATCH * 3 * len(steps)
+    shop = Shop(servers.broker.bootstrap_servers, servers.dsn, name, name, reached)
+    try:
+        shop.run(orders, BATCH)
+    finally:
+        shop.close()
+    return outcome_of(servers, name, len(steps) - len(waiting), orders)
+
+
+def a_round(servers: Servers, number: str, chance: random.Random) -> Iterator[Outcome]:
+    """Each of the three killed at each step, in an order that chance has chosen."""
+    kills = {"broker": servers.kill_broker, "postgres": servers.kill_postgres}
+    for what in ("writer", *kills):
+        name = f"{what}-{number}"
+        make_topic(servers.broker.bootstrap_servers, name)
+        steps = chance.sample(STEPS, len(STEPS))
+        if what in kills:
+            yield kill_a_server(servers, name, kills[what], steps)
+        else:
+            yield kill_the_writer(servers, name, steps)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Gives 1 where an order is missing or doubled, or something hangs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    chance = random.Random(options.seed)
+    with (
+        LocalBroker(settings={"transaction.two.phase.commit.enable": "true"}) as broker,
+        PostgresProcess({"fsync": "off"}) as postgres,
+    ):
+        servers = Servers(broker, postgres, postgres.dsn)
+        for number in range(options.rounds):
+            for outcome in a_round(servers, str(number), chance):
+                print(outcome, flush=True)
+                if not outcome.is_as_promised:
+                    return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""A row in PostgreSQL and a record in a topic: both or none, whoever is killed, at each step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import two_phase_commit
+from guarantee_tools import FENCED, SteppedProcess, make_topic
+from postgres_process import PostgresProcess
+from two_phase_crash import BATCH, Outcome, Servers, kill_a_server, kill_the_writer, outcome_of
+
+from barnabas import LocalBroker
+
+ENABLED = {"transaction.two.phase.commit.enable": "true"}
+
+
+@pytest.fixture
+def both(broker: LocalBroker, postgres: PostgresProcess, dsn: str, name: str) -> Servers:
+    """The topic has the test's name, as the transactional id."""
+    make_topic(broker.bootstrap_servers, name)
+    return Servers(broker, postgres, dsn)
+
+
+def is_right(outcome: Outcome, kills: int) -> bool:
+    assert outcome.kills == kills, "a kill missed its step"
+    assert outcome.is_as_promised, str(outcome)
+    return True
+
+
+def test_the_writer_may_be_killed_at_each_step(both: Servers, name: str) -> None:
+    assert is_right(kill_the_writer(both, name), len(two_phase_commit.STEPS))
+
+
+def test_the_database_may_be_killed(both: Servers, name: str) -> None:
+    steps = ("database prepared", "decided")
+    assert is_right(kill_a_server(both, name, both.kill_postgres, steps), len(steps))
+
+
+def test_the_broker_may_be_killed(
+    tmp_path: Path, postgres: PostgresProcess, dsn: str, name: str
+) -> None:
+    """With transactions of version 1: the crash script has those of version 2."""
+    features = {"barnabas.features": "transaction.version=1"}
+    steps = ("sent", "broker prepared", "decided")
+    with LocalBroker(tmp_path, settings={**ENABLED, **features}) as broker:
+        make_topic(broker.bootstrap_servers, name)
+        both = Servers(broker, postgres, dsn)
+        assert is_right(kill_a_server(both, name, both.kill_broker, steps), len(steps))
+
+
+def test_who_was_thought_dead_is_refused_by_the_database_too(both: Servers, name: str) -> None:
+    """It has prepared at the broker, where another has ended that since; nothing but the number of
+    the session keeps it from committing its rows alone.
+    """
+    arguments = ["--bootstrap-servers", both.broker.bootstrap_servers, "--postgres", both.dsn]
+    arguments += ["--topic", name, "--name", name, "--orders", "9", "--batch-size", str(BATCH)]
+    with SteppedProcess("two_phase_commit.py", arguments) as first:
+        first.run_until("broker prepared", 2)
+        with SteppedProcess("two_phase_commit.py", arguments) as second:
+            second.run_until("sent", 1)
+            assert first.finish() == FENCED, "".join(first.output)
+            assert second.finish() == 0, "".join(second.output)
+    assert is_right(outcome_of(both, name, 0, 9), 0)
+
+
+def test_it_runs_alone(capfd: pytest.CaptureFixture[str], both: Servers, name: str) -> None:
+    arguments = ["--bootstrap-servers", both.broker.bootstrap_servers, "--postgres", both.dsn]
+    assert two_phase_commit.main([*arguments, "--topic", name, "--name", name]) == 0
+    assert "100 orders in the table, 100 in the topic" in capfd.readouterr().out
