@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from helpers.tokens import AUDIENCE, Issuer
 
 from barnabas.local_broker import LocalBroker
 
@@ -58,6 +59,27 @@ def test_node(program: str, module: str) -> None:
     modules = CLIENTS / "node" / "node_modules"
     needs(shutil.which("node") is not None and (modules / module).exists(), module)
     run(program, "node", NODE_PATH=str(modules))
+
+
+def test_kafkajs_with_tls_passwords_and_tokens(tmp_path: Path) -> None:
+    modules = CLIENTS / "node" / "node_modules"
+    needs(shutil.which("node") is not None and (modules / "kafkajs").exists(), "kafkajs")
+    issuer = Issuer()
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": issuer.write(tmp_path / "jwks"),
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "connection.failed.authentication.delay.ms": "1",
+    }
+    users = {"alice": "her-secret"}
+    with LocalBroker(users=users, tls=True, settings=settings, topics=["t"]) as broker:
+        done = subprocess.run(
+            ["node", str(PROGRAMS / "kafkajs_secured.js"), broker.bootstrap_servers,
+             broker.ca_file, issuer.token(), Issuer().token()],
+            env={**os.environ, "NODE_PATH": str(modules)},
+            capture_output=True, text=True, check=False, timeout=180,
+        )  # fmt: skip
+    assert done.stdout == "10 steps passed\n", done.stdout + done.stderr
 
 
 def test_java() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import errno
 import logging
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from barnabas.broker.config import BROKER_SETTINGS, Kind
@@ -370,6 +371,51 @@ def test_who_a_client_is_is_told_before_its_first_bytes(certs: Path) -> None:
     shown, nothing = subjects
     assert PrincipalMapper("DEFAULT").principal(shown) == "User:CN=client"  # type: ignore[arg-type]
     assert PrincipalMapper("DEFAULT").principal(nothing) == ANONYMOUS  # type: ignore[arg-type]
+
+
+def test_a_clients_certificate_that_has_run_out(certs: Path, tmp_path: Path) -> None:
+    """Signed by the authority that is believed, and of yesterday."""
+    authority = x509.load_pem_x509_certificate((certs / "ca.pem").read_bytes())
+    authoritys_key = serialization.load_pem_private_key((certs / "ca-key.pem").read_bytes(), None)
+    key = serialization.load_pem_private_key((certs / "client-key.pem").read_bytes(), None)
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "client")]))
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())  # type: ignore[arg-type]
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=2))
+        .not_valid_after(now - datetime.timedelta(days=1))
+        .sign(authoritys_key, hashes.SHA256())  # type: ignore[arg-type]
+    )
+    shown = tmp_path / "old.pem"
+    shown.write_bytes(
+        (certs / "client-key.pem").read_bytes()
+        + certificate.public_bytes(serialization.Encoding.PEM)
+    )
+    listener = TlsListener(
+        {
+            "ssl.keystore.location": str(certs / "broker.pem"),
+            "ssl.truststore.location": str(certs / "ca.pem"),
+            "ssl.client.auth": "required",
+        }
+    )
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    far.setblocking(False)
+    server = listener.wrap(near)
+    context = ssl.create_default_context(cafile=str(certs / "ca.pem"))
+    context.load_cert_chain(shown)
+    client = context.wrap_socket(far, server_hostname="localhost", do_handshake_on_connect=False)
+    with pytest.raises(OSError, match="certificate verify failed"):  # noqa: PT012
+        for _ in range(3):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+            with contextlib.suppress(BlockingIOError):
+                server.recv_into(memoryview(bytearray(10)))
+    server.close()
+    client.close()
 
 
 def serial_number(listener: TlsListener, certs: Path) -> int:
