@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.config import BrokerConfig, topic_log_config
 from barnabas.broker.core import Broker
-from barnabas.broker.kafka_metadata import read_kafka_metadata
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.outbox import Ids
 from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
@@ -98,6 +97,10 @@ class _TopicSettings:
     def _of_kafka(self, name: str) -> dict[str, str]:
         """The settings of a topic that only Apache Kafka's metadata log may know."""
         if self._kafkas_configs is None:
+            from barnabas.broker.kafka_metadata import (
+                read_kafka_metadata,  # none reads it as a rule
+            )
+
             kafka = read_kafka_metadata(self._disk, self._config.data_dir)
             self._kafkas_configs = {} if kafka is None else kafka.usable_topic_configs()
         return self._kafkas_configs.get(name, COMPACTED)

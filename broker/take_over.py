@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from barnabas.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS
-from barnabas.broker.kafka_metadata import KafkaMetadata, read_kafka_metadata, usable_configs
 
 if TYPE_CHECKING:
+    from barnabas.broker.kafka_metadata import KafkaMetadata
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.outbox import Ids
     from barnabas.broker.topics import TopicRegistry
@@ -38,6 +38,8 @@ def take_over_topics(
     counts = {name: counts[name] for name in sorted(counts) if metadata.topic(name) is None}
     if not counts:
         return
+    from barnabas.broker.kafka_metadata import read_kafka_metadata, usable_configs
+
     kafka = read_kafka_metadata(logs.disk, logs.data_dir)
     refused: dict[str, None] = {}
     if kafka is not None:
@@ -127,6 +129,8 @@ def _defaults_of_topics(configs: Mapping[str, str]) -> tuple[dict[str, str], lis
         for synonym in setting.synonyms
         if BROKER_SETTINGS[synonym].dynamic
     }
+    from barnabas.broker.kafka_metadata import usable_configs
+
     usable, wrong = usable_configs(
         {name: text for name, text in configs.items() if name in defaults}, BROKER_SETTINGS
     )

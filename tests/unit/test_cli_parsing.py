@@ -231,7 +231,7 @@ def test_completion_script(barnabas: CommandLine, shell: str) -> None:
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ("barnabas t", {"topics", "txn"}),
+        ("barnabas t", {"take-over", "topics", "txn"}),
         ("barnabas txn why", {"why-stuck"}),
         ("barnabas start --da", {"--data-dir"}),
         ("barnabas consume --isol", {"--isolation-level"}),
