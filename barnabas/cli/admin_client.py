@@ -37,6 +37,10 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
         self._patience_s = patience_s
         super().__init__(**settings)
 
+    def send_anywhere(self, request: Any) -> Any:
+        """The answer of whatever broker is asked, as its message."""
+        return self._manager.run(self._manager.send, request)
+
     async def _find_coordinator_ids(self, *args: Any, **kwargs: Any) -> Any:
         """Apache Kafka makes the topic of groups or transactions when it is first asked for a
         coordinator, and answers COORDINATOR_NOT_AVAILABLE meanwhile.

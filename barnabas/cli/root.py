@@ -44,6 +44,7 @@ COMMANDS = {
     "take-over": ("graduate", "Bring a directory back from Apache Kafka."),
     "topics": ("topics", "Topics: list, create, describe, alter, delete."),
     "txn": ("txn", "Transactions: list, describe, abort, why-stuck."),
+    "quota": ("quota", "Quotas of users, client ids and addresses: list, set, remove."),
     "user": ("user", "Users with SCRAM passwords: list, add, remove."),
 }
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
