@@ -874,9 +874,15 @@ class Server:
             if connection is not None:
                 self.throttled_count += 1
                 connection.mute()
+                if connection_id in self._muted:  # a request that a test has come twice
+                    self._muted[connection_id].cancel()
                 self._muted[connection_id] = self.loop.call_later(
                     throttle_ms / 1000, self._unmute, connection_id
                 )
+
+    def is_muted(self, connection_id: int) -> bool:
+        """Whether nothing is read from the connection, since its client is above a quota."""
+        return connection_id in self._muted
 
     def _unmute(self, connection_id: int) -> None:
         del self._muted[connection_id]

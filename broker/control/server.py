@@ -141,7 +141,7 @@ class Journal:
 class ControlledConnection(Connection):
     """A connection whose answers are looked at before they are sent."""
 
-    __slots__ = ("exchange",)
+    __slots__ = ("_is_delayed", "exchange")
 
     def __init__(
         self,
@@ -152,7 +152,13 @@ class ControlledConnection(Connection):
         greeting_bytes: int = 0,
     ) -> None:
         self.exchange: Exchange | None = None
+        self._is_delayed = False  # its answer is
         super().__init__(server, connection_id, sock, peer, greeting_bytes)
+
+    def unmute(self) -> None:
+        """Go on with what waits, unless the answer itself is still kept back."""
+        if not self._is_delayed and self.exchange is None:
+            super().unmute()
 
     def send(self, pieces: Any) -> None:
         """Send an answer as its request's faults will have it."""
@@ -170,14 +176,15 @@ class ControlledConnection(Connection):
             self.exchange, self.in_flight = exchange, True
             self._loop.call_soon(server.deliver, self, exchange)
         elif delay := exchange.has(Action.DELAY_ANSWER):
-            self.in_flight = True
+            self.in_flight = self._is_delayed = True
             self._loop.call_later(delay.ms / 1000, self._send_later, exchange, frame)
         else:
             self._send_or_not(exchange, frame)
 
     def _send_later(self, exchange: Exchange, frame: bytes) -> None:
+        self._is_delayed = False
         if not self.closed:
-            self.in_flight = False
+            self.in_flight = self._server.is_muted(self.connection_id)
             self._send_or_not(exchange, frame)
             self.wake()
         else:

@@ -23,6 +23,12 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from barnabas.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -332,3 +338,29 @@ def test_nothing_is_written_after_the_power_is_lost() -> None:
         segment = os.path.join(broker.data_dir, "t-0", f"{0:020}.log")
         assert not [line for line in broker.output if "set aside" in line]
         assert os.path.getsize(segment) == 0, "nothing of it was flushed"
+
+
+def quota_of_everybody(percentage: float | None) -> wire.Call:
+    entry = EntryData(
+        [EntityData("client-id", None)],
+        [OpData("request_percentage", percentage or 0.0, percentage is None)],
+    )
+    return wire.request(AlterClientQuotasRequest([entry]), 1)
+
+
+def test_an_answer_that_is_late_is_before_the_next_one_also_above_a_quota(
+    broker: LocalBroker,
+) -> None:
+    """The client's wait is over before the answer leaves."""
+    calls = [list_transactions(), init("above")]
+    with Wire(broker.port) as client:
+        client.call(quota_of_everybody(1e-6))
+        with broker.control.fault("delay_answer", api="ListTransactions", ms=1500, times=1):
+            for call in calls:
+                client.send(call)
+            client._correlation_id -= 1
+            client.receive(calls[0])
+            client._correlation_id += 1
+            assert client.receive(calls[1]).throttle_time_ms == 1000  # a window, at most
+    with Wire(broker.port) as client:
+        client.call(quota_of_everybody(None))
