@@ -10,7 +10,7 @@ it speaks.
 | apis | its own versions | its own versions | all that is spoken |
 | features | kraft, metadata | its own; share and streams groups are off | `features.py` |
 | group_operations | read, delete, describe | and describe, alter configs (KIP-848) | as 4.3 |
-| names_doubled_offsets | both answers have the error | one has | as 3.9 |
+| names_doubled_offsets | both answers have the error | one has | as 4.3 |
 | fewest_segment_bytes | 14 | 1 MiB | 14 |
 | kept_defaults | none | min.insync.replicas (KIP-966) | none |
 | has_group_preview | the preview of KIP-848 | KIP-848 | as 4.3 |
@@ -94,6 +94,7 @@ def _release_3_9() -> Release:
         apis=_apis(_VERSIONS_3_9),
         features=(Feature("kraft.version", 0, 1, 0), Feature("metadata.version", 1, 21, 21)),
         group_operations=operations(READ, DELETE, DESCRIBE),
+        names_doubled_offsets=True,
         has_group_preview=True,
         defaults={
             "group.consumer.assignment.interval.ms": "0",
@@ -116,7 +117,6 @@ def _release_4_3() -> Release:
             Feature("streams.version", 0, 1, 0),
             Feature(TRANSACTION_VERSION, 0, 2, 2),
         ),
-        names_doubled_offsets=False,
         fewest_segment_bytes=1 << 20,
         kept_defaults=("min.insync.replicas",),
     )

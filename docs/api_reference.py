@@ -75,13 +75,9 @@ DIFFERENCES = {
     "UpdateFeatures": "`metadata.version` acts on nothing.",
 }  # fmt: skip
 
-_ACCESS = "Access control lists are not there yet."
-_QUOTAS = "Quotas are not there yet."
 _SHARE = "There are no share groups (KIP-932)."
 _STREAMS = "There are no streams groups (KIP-1071); Kafka Streams goes by classic ones."
 NOT_SPOKEN = {
-    29: ("DescribeAcls", _ACCESS), 30: ("CreateAcls", _ACCESS), 31: ("DeleteAcls", _ACCESS),
-    48: ("DescribeClientQuotas", _QUOTAS), 49: ("AlterClientQuotas", _QUOTAS),
     76: ("ShareGroupHeartbeat", _SHARE), 77: ("ShareGroupDescribe", _SHARE),
     78: ("ShareFetch", _SHARE), 79: ("ShareAcknowledge", _SHARE),
     83: ("InitializeShareGroupState", _SHARE), 84: ("ReadShareGroupState", _SHARE),

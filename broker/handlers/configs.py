@@ -58,7 +58,6 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.features import Release
     from barnabas.broker.metadata import Topic
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -453,15 +452,7 @@ def _changed_list(target: _Target, config: incremental.AlterableConfig) -> str:
 def _target(changing: _Changing, resource_type: int, name: str) -> _Target:
     broker = changing.broker
     if resource_type == TOPIC:
-        topic = _topic(broker, name)
-        return _Target(
-            TOPIC_SETTINGS,
-            topic.configs,
-            Code.INVALID_CONFIG,
-            lambda key: topic_setting_value(broker.config, topic.configs, key),
-            lambda configs: _check_topic_configs(configs, broker.config.release),
-            lambda configs: _set_topic_configs(changing, name, configs),
-        )
+        return _topic_target(changing, name)
     if resource_type == CLIENT_METRICS:
         _check_subscription_name(name)
         return _Target(
@@ -503,6 +494,21 @@ def _target(changing: _Changing, resource_type: int, name: str) -> _Target:
     )
 
 
+def _topic_target(changing: _Changing, name: str) -> _Target:
+    broker = changing.broker
+    check_topic_name(name)
+    topic = broker.metadata.topic(name)
+    own = {} if topic is None else topic.configs
+    return _Target(
+        TOPIC_SETTINGS,
+        own,
+        Code.INVALID_CONFIG,
+        lambda key: topic_setting_value(broker.config, own, key),
+        lambda configs: _check_topic_configs(broker, name, configs),
+        lambda configs: _set_topic_configs(changing, name, configs),
+    )
+
+
 def _set_topic_configs(changing: _Changing, name: str, configs: dict[str, str]) -> None:
     topics = changing.broker.topics
     topics.set_topic_configs(name, configs)
@@ -510,11 +516,13 @@ def _set_topic_configs(changing: _Changing, name: str, configs: dict[str, str]) 
     changing.broker.progress.on_appended(topics.logs_of(name), changing.now_ms)
 
 
-def _check_topic_configs(configs: dict[str, str], release: Release) -> None:
+def _check_topic_configs(broker: Broker, name: str, configs: dict[str, str]) -> None:
+    """Raise KafkaError INVALID_CONFIG, and only then for a topic that there is not, as Kafka does."""
     try:
-        validate_topic_configs(configs, release)
+        validate_topic_configs(configs, broker.config.release)
     except ConfigError as error:
         raise KafkaError(Code.INVALID_CONFIG, str(error)) from error
+    _topic(broker, name)
 
 
 def _check_broker_default_configs(configs: dict[str, str]) -> None:

@@ -33,6 +33,7 @@ from barnabas.broker.observe import (
     look_at_partitions,
     look_at_transactional_ids,
 )
+from barnabas.broker.telemetry import Telemetry
 from barnabas.coordinator.transaction_state import AT_REST, PREPARED, TransactionState
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code
@@ -161,6 +162,13 @@ class Collector:
         out.add(table.CONNECTIONS, seen.connection_count)
         out.add(table.CONNECTIONS_OPENED, seen.connections_opened)
         out.add(table.THROTTLED, seen.throttled_count)
+        pushed = self._broker.telemetry or Telemetry({})
+        pushes = (("taken", pushed.push_count), ("refused", pushed.refused_count))
+        out.add_rows(
+            table.PUSHES,
+            [(label_text(table.PUSHES.labels, (result,)), count) for result, count in pushes],
+        )
+        out.add(table.PUSHED, pushed.pushed_bytes)
         out.add(table.RECEIVED, seen.traffic.received)
         out.add(table.SENT, seen.traffic.sent)
         out.add(table.REQUEST_MEMORY, seen.request_memory_bytes)

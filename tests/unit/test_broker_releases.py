@@ -11,6 +11,7 @@ from helpers.core_host import CoreHost
 
 from barnabas.broker.config import BrokerConfig, ConfigError
 from barnabas.broker.features import EMULATED, release_of
+from barnabas.broker.releases import versions_told
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
@@ -28,6 +29,7 @@ from barnabas.protocol.messages.list_offsets import (
 )
 
 TOPIC_RESOURCE = 2
+SHARE_AND_STREAMS_GROUPS = {76, 77, 78, 79, *range(83, 93)}
 
 
 def told(host: CoreHost) -> Any:
@@ -63,6 +65,16 @@ def test_a_release_tells_of_its_own_versions_and_features(
     versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
     assert {key: versions[key] for key in some} == some
     assert {row.name: row.max_version_level for row in answer.finalized_features} == finalized
+
+
+@pytest.mark.parametrize("name", EMULATED)
+def test_all_that_a_release_tells_of_is_told_but_share_and_streams_groups(name: str) -> None:
+    spoken = {
+        api.key: (api.told_min_version, api.max_version) for api in release_of(name).apis.values()
+    }
+    kafka = versions_told(name)
+    assert spoken == {key: versions for key, versions in kafka.items() if key in spoken}
+    assert kafka.keys() - spoken.keys() <= SHARE_AND_STREAMS_GROUPS
 
 
 def test_a_version_that_the_release_does_not_have_ends_the_connection(tmp_path: Path) -> None:

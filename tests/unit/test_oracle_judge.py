@@ -1,0 +1,38 @@
+"""What `make oracle` makes of the output of the transcripts' runner: it can fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from oracle import __main__ as oracle
+
+OUTPUT = "FAILED one: (- Apache Kafka, + this broker)\n@@ -1 +1 @@\n- 1\n+ 2\n3 passed, 1 failed\n"
+RUN = oracle.Run("a run", ("family",))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "output", "code", "said"),
+    [
+        ({}, OUTPUT, 1, "3 passed, 0 differ by intention, 1 failed"),
+        ({"one": "why"}, OUTPUT, 0, "differs by intention: one: why"),
+        ({"one": "why", "two": "why"}, OUTPUT, 1, "two differs no more"),
+        ({}, "4 passed, 0 failed\n", 0, "4 passed, 0 differ by intention, 0 failed"),
+        ({}, "", 1, ""),
+    ],
+)  # fmt: skip
+def test_a_difference_fails_unless_it_has_a_reason(
+    reasons: dict[str, str],
+    output: str,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "scenarios").mkdir()
+    scenarios = "@scenario\ndef one(b): ...\n\n@scenario\ndef two(b): ...\n"
+    (tmp_path / "scenarios" / "family.py").write_text(scenarios)
+    monkeypatch.setattr(oracle, "DIFFERENCES", {"a run": reasons})
+    assert oracle._judge(tmp_path, RUN, ["family"], output) == code
+    assert said in capsys.readouterr().out
