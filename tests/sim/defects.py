@@ -1641,6 +1641,21 @@ def members_outlive_a_power_loss() -> Iterator[None]:
         yield
 
 
+def _with_lost_tails_and_fetches(scenario: Scenario) -> None:
+    focuses.with_lost_tails(scenario)
+    scenario.follows_by_fetch = True
+
+
+@defect(
+    "a Fetch does not say where the reader's log parts from this one",
+    "skipped",
+    tweak=_with_lost_tails_and_fetches,
+)
+def fetches_do_not_compare() -> Iterator[None]:
+    with changed(fetch_handler, "_divergence", lambda log, target: None):
+        yield
+
+
 # --- time ---------------------------------------------------------------------------------------
 
 
@@ -1785,6 +1800,19 @@ def control_batches_are_taken() -> Iterator[None]:
 )
 def attributes_are_kept() -> Iterator[None]:
     with changed(validate, "_KNOWN_ATTRIBUTES", 0x7FFF):
+        yield
+
+
+@defect(
+    "a marker of an epoch that was left behind ends what is open",
+    "taken",
+    tweak=focuses.with_meddlers,
+)
+def former_epochs_end_transactions() -> Iterator[None]:
+    def check_marker(self: ProducerStateManager, *rest: Any) -> None:
+        pass
+
+    with changed(ProducerStateManager, "check_marker", check_marker):
         yield
 
 

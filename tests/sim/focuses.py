@@ -312,6 +312,7 @@ def with_outages(scenario: Scenario) -> None:
 def with_outages_and_slow_flushes(scenario: Scenario) -> None:
     """Kills between a decision's way to the journal and its end; then the partition is back."""
     with_outages(scenario)
+    scenario.aims_at_ends = True
     scenario.fsync_ms = 250
     scenario.properties["barnabas.flush.journal.logs"] = "1"
 

@@ -328,6 +328,31 @@ class Meddler(Producer):
         answer = yield from self.ask(call)
         world.trace("markers", 0, "" if answer is LOST else repr(answer), epoch, b"")
 
+    def end_from_behind(self) -> Asking:
+        """WriteTxnMarkers of an epoch that its producer has left behind, where that has a
+        transaction open: it has to go on.
+        """
+        world, rng = self.world, self.rng
+        broker = world.node.broker
+        victims = [
+            (partition, producer_id, epoch)
+            for partition in self.partitions
+            if broker is not None and (log := broker.topics.partition(*partition)) is not None
+            for producer_id in sorted(log.producer_state.open_transactions())
+            if (epoch := log.producer_state.producer_epoch_of(producer_id)) > 0
+        ]
+        if not victims:
+            return
+        partition, producer_id, epoch = rng.choice(victims)
+        call = nonsense.markers(
+            producer_id, epoch - 1, nonsense.HIGHEST_INT, partition, commit=rng.random() < 0.5
+        )
+        answer = yield from self.ask(call)
+        if answer is not LOST and not nonsense.is_refused(answer) and not world.scenario.ids_expire:
+            world.history.incident(
+                "taken", f"{self.name}: a marker of {producer_id}/{epoch - 1} in {partition}"
+            )
+
 
 STRANGERS = (5_000_000, 1 << 40, (1 << 63) - 1)
 INTERNAL_PARTITIONS = ((OFFSETS_TOPIC, 0), (TRANSACTIONS_TOPIC, 0))
@@ -336,5 +361,6 @@ TRICKS = (
     *[Meddler.take_a_name] * 2,
     *[Meddler.ask_at_the_edge] * 3,
     Meddler.write_markers,
+    *[Meddler.end_from_behind] * 2,
     Meddler.bring_a_bomb,
 )

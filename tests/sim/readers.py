@@ -148,9 +148,12 @@ class Reader(Client):
         uses_session: bool = False,
         max_bytes: int = 1 << 20,
         follows_epochs: bool = False,
+        follows_by_fetch: bool = False,
     ) -> None:
         super().__init__(world, name)
         self.follows_epochs = follows_epochs
+        self.follows_by_fetch = follows_epochs and follows_by_fetch
+        self.compared: dict[Partition, int] = {}
         self.leader_epochs: dict[Partition, int] = {}
         self.read_epochs: dict[Partition, int] = {}
         self.partitions, self.committed_only, self.uses_session, self.max_bytes = (
@@ -165,7 +168,7 @@ class Reader(Client):
         self.ends: dict[Partition, int] = {}
         self.power_losses = 0
         self.session_id, self.session_epoch = 0, -1
-        self._sent: dict[Partition, tuple[int, int]] = {}
+        self._sent: dict[Partition, tuple[int, ...]] = {}
         self.label = name
         self.links = 0
         self.has_stopped = False
@@ -195,10 +198,16 @@ class Reader(Client):
                 log is None
                 or position < log.high_watermark
                 or self.stable.get(partition, -1) < log.high_watermark
-                or (self.follows_epochs and self.leader_epochs.get(partition) != log.leader_epoch)
+                or (self.follows_epochs and not self._knows_last(partition, log.leader_epoch))
             ):
                 return False
         return True
+
+    def _knows_last(self, partition: Partition, leader_epoch: int) -> bool:
+        """Whether it has heard where the log parts from what it has read, of the last leader."""
+        if self.follows_by_fetch:
+            return self.compared.get(partition) == self.world.node.generation
+        return self.leader_epochs.get(partition) == leader_epoch
 
     def poll(self, max_wait_ms: int) -> Asking:
         """One Fetch; LOST, or anything else."""
@@ -206,31 +215,17 @@ class Reader(Client):
             self.session_id, self.session_epoch = 0, 0 if self.uses_session else -1
             self.links += 1
             self.label = f"{self.name}@{self.links}"
-        if self.follows_epochs:
+        if self.follows_epochs and not self.follows_by_fetch:
             lost = self.lost
             yield from self.follow_epochs()
             if self.lost != lost:
                 return LOST
-        else:
+        elif not self.follows_epochs:
             self._notice_power_loss()
         if self.lives:
             self._notice_new_lives()
         asked_ms = self.world.loop.now_ms
-        standing = {p: (at, self.leader_epochs.get(p, -1)) for p, at in self.positions.items()}
-        targets = [
-            (*p, *at)
-            for p, at in standing.items()
-            if self.session_epoch <= 0 or self._sent.get(p) != at
-        ]
-        call = wire.fetch(
-            targets,
-            committed=self.committed_only,
-            max_wait_ms=max_wait_ms,
-            partition_max_bytes=self.max_bytes,
-            session_id=self.session_id,
-            session_epoch=self.session_epoch,
-        )
-        self._sent = standing
+        call = self._fetch_call(max_wait_ms)
         answer = yield from self.ask(call, max_wait_ms + 1500)
         if answer is LOST:
             return LOST
@@ -249,6 +244,31 @@ class Reader(Client):
         for partition in self._take_all(answer, asked_ms):
             yield from self.reposition(partition)
         return answer
+
+    def _fetch_call(self, max_wait_ms: int) -> wire.Call:
+        """Of all partitions; in a session of those alone that stand elsewhere than it knows."""
+        standing = {
+            p: (at, self.leader_epochs.get(p, -1), self.read_epochs.get(p, -1))
+            for p, at in self.positions.items()
+        }
+        told = 3 if self.follows_by_fetch else 2
+        changed = [
+            p
+            for p, at in standing.items()
+            if self.session_epoch <= 0 or self._sent.get(p, ())[:told] != at[:told]
+        ]
+        call = wire.fetch(
+            [(*p, *standing[p][:2]) for p in changed],
+            committed=self.committed_only,
+            max_wait_ms=max_wait_ms,
+            partition_max_bytes=self.max_bytes,
+            session_id=self.session_id,
+            session_epoch=self.session_epoch,
+        )
+        self._sent = standing
+        if not self.follows_by_fetch:
+            return call
+        return wire.with_last_epochs(call, [standing[p][2] for p in changed])
 
     def _take_all(self, answer: wire.FetchAnswer, asked_ms: int) -> list[Partition]:
         """Note what all partitions gave. Gives those that are out of range: to ask where they begin
@@ -271,12 +291,16 @@ class Reader(Client):
                 )
             else:
                 self.take(found, asked_ms)
+                self.compared[found.topic, found.partition] = self.world.node.generation
         return out_of_range
 
     def take(self, found: wire.Fetched, asked_ms: int) -> None:
         """Note what one partition gave."""
         world, partition = self.world, (found.topic, found.partition)
         now_ms = world.loop.now_ms
+        if found.diverging is not None:
+            self._go_back(partition, *found.diverging)
+            return
         rows, position = world.opener.records(
             found, self.positions[partition], committed_only=self.committed_only
         )
@@ -312,6 +336,12 @@ class Reader(Client):
             )
         )
 
+    def _go_back(self, partition: Partition, leader_epoch: int, end_offset: int) -> None:
+        """The log parts there from what was read."""
+        self.world.trace("truncated", 0, f"{self.name} {partition}", end_offset, b"")
+        self.positions[partition] = min(end_offset, self.positions[partition])
+        self.read_epochs[partition] = leader_epoch
+
     def reposition(self, partition: Partition) -> Asking:
         """Out of range: below the start, which moved; beyond the end only after a power loss."""
         asked_ms = self.world.loop.now_ms
@@ -324,6 +354,8 @@ class Reader(Client):
         ):
             return
         position = self.positions[partition]
+        if self.follows_by_fetch:  # it has nothing that the log can part from
+            self.read_epochs.pop(partition, None)
         has_read = self.read_epochs.get(partition, -1) >= 0
         if position > end and self.follows_epochs and has_read:
             self.leader_epochs.pop(
@@ -397,9 +429,7 @@ class Reader(Client):
             )
             self.world.history.incident("refused", f"{self.name}: {what}")
         elif found.end_offset < self.positions[partition]:
-            self.world.trace("truncated", 0, f"{self.name} {partition}", found.end_offset, b"")
-            self.positions[partition] = found.end_offset
-            self.read_epochs[partition] = found.leader_epoch
+            self._go_back(partition, found.leader_epoch, found.end_offset)
         self.leader_epochs[partition] = leader_epoch
 
     def begin_at(self, partition: Partition, position: int) -> None:

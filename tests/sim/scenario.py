@@ -72,9 +72,11 @@ class Scenario:
     the broker's machine, one after the other: so far it is set, and where that is CLOCK_STANDS it
     stands until the next; peace does not put it right. epoch_followers: how many of the readers,
     the last, follow leader epochs; with any, members of groups that commit by OffsetCommit tell the
-    epoch of what they read, and with two they go back where a log was cut behind it. members_go_on:
-    these keep their place when an answer is lost, and do not join again. refusals: what the disk
-    refuses, one after the other, each for a while. outages: how often the file of a partition is
+    epoch of what they read, and with two they go back where a log was cut behind it;
+    follows_by_fetch: those readers do so by Fetch alone. aims_at_ends: a fault waits until a
+    decision on a transaction is under way. members_go_on: these keep their place when an answer is
+    lost, and do not join again. refusals: what the disk refuses, one after the other, each for a
+    while. outages: how often the file of a partition is
     damaged while the broker is down, and restored at a later start. full_journal_bytes: how large a
     flush journal may become. journal_damage: the chance that a power loss comes with damage in the
     midst of a flush journal. meddlers: clients that send nonsense. stops_ms: for how long the
@@ -123,6 +125,8 @@ class Scenario:
     remakes: int = 2
     consumers: int = 0
     epoch_followers: int = 0
+    follows_by_fetch: bool = False
+    aims_at_ends: bool = False
     members_go_on: bool = False
     growing: list[str] = field(default_factory=list)
     is_static: bool = False
@@ -235,6 +239,7 @@ class Scenario:
             if more.random() >= PLAIN_SHARE:
                 for draw, chance in zip(draws, chances, strict=True):
                     draw(chance)
+                scenario._draw_widest(more)
         return scenario
 
     def _draw_more(self, rng: random.Random) -> None:
@@ -350,6 +355,11 @@ class Scenario:
             self._draw_expiry()
         if rng.random() < 0.12 and not self.clock_steps_ms:
             self._draw_retention(rng)
+
+    def _draw_widest(self, rng: random.Random) -> None:
+        """What came later: nothing else of a seed depends on it."""
+        self.follows_by_fetch = rng.random() < 0.5
+        self.aims_at_ends = rng.random() < 0.15
 
     def _draw_beginning(self, rng: random.Random) -> None:
         """What the broker finds when it first starts."""

@@ -2,7 +2,7 @@
 messages of our own, which property tests compare with kafka-python's.
 
     Produce v8, Fetch v11: without tagged fields, so each is a few struct packs.
-    Produce v12, of transactions of version 2: a message of our own.
+    Produce v12, of transactions of version 2, and Fetch v12: messages of our own.
 
 An answer is decoded without its size and correlation id, which the link has taken off.
 """
@@ -17,6 +17,7 @@ from helpers.our_messages import response_class
 
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
+from barnabas.protocol.messages.fetch import FetchRequest, PartitionData
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -25,7 +26,7 @@ from barnabas.protocol.messages.produce import (
 )
 
 PRODUCE, FETCH = 0, 1
-PRODUCE_VERSION, PRODUCE_ADDS, FETCH_VERSION = 8, 12, 11
+PRODUCE_VERSION, PRODUCE_ADDS, FETCH_VERSION, FETCH_DIVERGES = 8, 12, 11, 12
 CLIENT_ID = b"sim"
 __all__ = [
     "Call",
@@ -37,6 +38,7 @@ __all__ = [
     "produce",
     "produce_and_add",
     "request",
+    "with_last_epochs",
 ]
 _I, _H, _Q = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">q")
 _HEAD = struct.Struct(">ihhih")
@@ -158,7 +160,7 @@ def _decode_produce(data: bytes) -> Produced:
 
 class Fetched(NamedTuple):
     """What a Fetch found in one partition. aborted: (producer_id, first_offset), none for readers
-    of all.
+    of all. diverging: (leader epoch, its end offset), where the reader's log parts from this one.
     """
 
     topic: str
@@ -169,6 +171,7 @@ class Fetched(NamedTuple):
     log_start_offset: int
     aborted: list[tuple[int, int]]
     records: bytes
+    diverging: tuple[int, int] | None = None
 
 
 class FetchAnswer(NamedTuple):
@@ -215,6 +218,43 @@ def fetch(
     parts.append(_H.pack(0))
     about = [target[:2] for target in targets]
     return Call("Fetch", FETCH, FETCH_VERSION, b"".join(parts), _decode_fetch, about=about)
+
+
+def with_last_epochs(call: Call, last_epochs: Sequence[int]) -> Call:
+    """The same Fetch in version 12, with the leader epoch of what was read last for each of its
+    targets, -1 where nothing was (KIP-595).
+    """
+    (old, _) = FetchRequest.read(call.body, 0, FETCH_VERSION)
+    epochs = iter(last_epochs)
+    for topic in old.topics:
+        for row in topic.partitions:
+            row.last_fetched_epoch = next(epochs)
+    newer = request(old, FETCH_DIVERGES)
+
+    def decode(data: bytes) -> FetchAnswer:
+        answer = newer.decode(data)
+        return FetchAnswer(
+            answer.error_code,
+            answer.session_id,
+            [_fetched(topic.topic, row) for topic in answer.responses for row in topic.partitions],
+        )
+
+    return newer._replace(decode=decode, about=call.about)
+
+
+def _fetched(topic: str, row: PartitionData) -> Fetched:
+    parts = row.diverging_epoch
+    return Fetched(
+        topic,
+        row.partition_index,
+        row.error_code,
+        row.high_watermark,
+        row.last_stable_offset,
+        row.log_start_offset,
+        [(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()],
+        bytes(row.records or b""),
+        None if parts is None or parts.end_offset < 0 else (parts.epoch, parts.end_offset),
+    )
 
 
 def _decode_fetch(data: bytes) -> FetchAnswer:

@@ -11,7 +11,7 @@ import sys
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Source, check
 
@@ -36,8 +36,12 @@ from sim.producers import IdempotentProducer, Inits, PlainProducer, Producer, Tr
 from sim.readers import Opener, Reader, read_all
 from sim.scenario import CLOCK_STANDS, Group, Scenario
 
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+
 START_MS = 1_760_000_000_000
 PEACE_MS = 30_000
+LONGEST_AIM_MS, AIM_STEP_MS = 500, 2
 GROUP, READERS = "group", "readers"
 Tweak = Callable[[Scenario], None]
 
@@ -362,7 +366,9 @@ class World:
             if self.is_draining:
                 return
             fault = rng.choices(scenario.faults, scenario.fault_weights)[0]
-            if not self.node.is_up:
+            if scenario.aims_at_ends:
+                yield from self._await_end()
+            if not self.node.is_up or self.is_draining:
                 continue
             self.trace("fault", 0, fault, 0, b"")
             match fault:
@@ -431,9 +437,21 @@ class World:
             self.start_later()
             self.node.damage(self.rng)
             yield self.rng.randint(300, 2500)
+            if self.scenario.aims_at_ends:
+                yield from self._await_end()
             if self.is_draining:
                 return
             self._restore()
+
+    def _await_end(self) -> Asking:
+        """Until a decision on a transaction is under way to the disk and the logs; for half a
+        second at the most.
+        """
+        for _ in range(LONGEST_AIM_MS // AIM_STEP_MS):
+            broker = self.node.broker
+            if self.is_draining or (broker is not None and decides_any(broker)):
+                return
+            yield AIM_STEP_MS
 
     def _restore(self) -> None:
         """Damaged files are as they were; a broker that has found the damage finds that out when it
@@ -589,6 +607,7 @@ class World:
                 uses_session=rng.random() < 0.5 and scenario.brokers == 1,
                 max_bytes=rng.choice((1, 300, 1 << 20)),
                 follows_epochs=len(scenario.readers) - number <= scenario.epoch_followers,
+                follows_by_fetch=scenario.follows_by_fetch,
             )
             self._readers.append(reader)
             self.loop.spawn(reader.run())
@@ -918,6 +937,12 @@ def _history_of(scenario: Scenario) -> History:
     if scenario.remade_topic:
         history.lives[scenario.remade_topic] = [Life()]
     return history
+
+
+def decides_any(broker: Broker) -> bool:
+    """Whether a decision on any transaction is being carried out."""
+    ends = broker.transaction_ends
+    return any(ends.is_decided(name) for name in ends._endings)
 
 
 def _shows_data(log: Any, below: int) -> bool:
