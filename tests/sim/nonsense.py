@@ -203,7 +203,7 @@ def of_groups(group: str) -> Iterator[Nonsense]:
 
 
 def _commit(group: str, generation: int, member_id: str, offset: int, metadata: str) -> wire.Call:
-    row = OffsetCommitRequestPartition(0, offset, -1, metadata)
+    row = OffsetCommitRequestPartition(0, offset, committed_metadata=metadata)
     topics = [OffsetCommitRequestTopic("plain", None, [row])]
     return wire.request(OffsetCommitRequest(group, generation, member_id, topics=topics), 7)
 
