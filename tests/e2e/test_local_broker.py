@@ -150,3 +150,12 @@ def test_the_ready_file_has_the_address_while_it_listens(tmp_path: Path) -> None
         process.terminate()
         assert process.wait(PATIENCE_S) == 0
     assert not ready.exists()
+
+
+def test_a_broker_that_is_an_older_kafka_for_its_clients() -> None:
+    """librdkafka goes by what ApiVersions tells: Metadata 13 is of Kafka 4."""
+    with LocalBroker(topics=["t"], emulate="3.9", control=True) as broker:
+        assert send_all(broker.bootstrap_servers, "t", [b"a"]) == [0]
+        assert values_of(broker.bootstrap_servers, "t") == [b"a"]
+        versions = {row["version"] for row in broker.control.requests("Metadata")}
+        assert versions == {12}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.broker.config import BrokerConfig, read_properties
-from barnabas.broker.main import SIGNALS, _on_signals, main
+from barnabas.broker.main import SIGNALS, _on_signals, _read_config, main, parser
 
 
 @pytest.fixture
@@ -45,6 +45,11 @@ def test_settings_of_broker_and_topics_that_contain_a_text(
 def test_a_text_that_no_setting_contains(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings", "log.retention.mss"]) == 1
     assert "no setting has 'log.retention.mss' in its name" in capsys.readouterr().err
+
+
+def test_a_release_to_be_emulated_is_a_setting() -> None:
+    options = parser().parse_args(["start", "--emulate", "3.9"])
+    assert _read_config(options).release.name == "3.9"
 
 
 def test_an_interrupt_while_it_starts_says_nothing(
