@@ -32,6 +32,7 @@ from barnabas.version import __version__
 
 # name: (module of barnabas.cli, first line of its help)
 COMMANDS = {
+    "acl": ("acl", "Who may do what: list, add, remove ACLs."),
     "certs": ("certs", "Make certificates for tests and first steps."),
     "check": ("check", "Is a broker healthy, and what does it speak?"),
     "completion": ("completion", "Print a shell's completion script."),
