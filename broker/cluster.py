@@ -73,7 +73,8 @@ class ClusterNode:
 class Cluster:
     """All brokers of the process, and the leaders of all partitions.
 
-    generation: rises with each change of a leader. controller_id: whom Metadata names.
+    generation: rises with each change of a leader, and of ACLs: fetches that wait look anew.
+    controller_id: whom Metadata names.
     """
 
     def __init__(self, config: BrokerConfig, topics: TopicRegistry, ids: Ids) -> None:

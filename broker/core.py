@@ -684,12 +684,16 @@ def _authorizer(broker: Broker) -> Authorizer | None:
         return None
     from barnabas.broker.security.authorizer import Authorizer
 
+    def on_changed() -> None:
+        broker.cluster.generation += 1
+
     return Authorizer(
         broker.metadata,
         config.super_users,
         everyone_if_no_acl=config.allow_everyone_if_no_acl_found,
         is_on=bool(config.authorizer_class_name),
         tell=broker.outbox.audit.append if config.barnabas_audit_log else None,
+        on_changed=on_changed,
     )
 
 

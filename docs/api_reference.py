@@ -8,6 +8,7 @@ from pathlib import Path
 
 from barnabas.broker.features import EMULATED, FEATURES, release_of
 from barnabas.broker.releases import versions_told
+from barnabas.broker.security.authorization import RULES
 from barnabas.protocol.api_table import APIS, NEVER, Api
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,6 +37,17 @@ which holds at once. `metadata.version` is told, since clients ask for it, and a
 
 | feature | supported | level | emulating 3.9 | emulating 4.3 |
 |---|---|---|---|---|
+"""
+_ACLS = """
+## What is asked of whom
+
+With `authorizer.class.name=StandardAuthorizer` ([SECURITY.md](SECURITY.md#who-may-do-what)) each
+request asks for these operations, of each topic, group or transactional id that it names; what is
+not allowed is refused, row by row where the answer has rows. It is the table that the broker runs
+on (`broker/security/authorization.py`).
+
+| request | asks for |
+|---|---|
 """
 _BETWEEN = """
 ## Not spoken
@@ -122,6 +134,14 @@ def _feature_rows() -> list[str]:
     return rows
 
 
+def _asks_row(api: Api) -> str:
+    asks = [
+        f"{ask.operation.name} on {ask.resource_type.name}" + (f" ({ask.when})" if ask.when else "")
+        for ask in RULES[api.name].asks
+    ]
+    return f"| `{api.name}` | {'; '.join(asks) or 'nothing'} |"
+
+
 def text() -> str:
     """The whole file."""
     spoken = {api.key for api in APIS}
@@ -130,6 +150,8 @@ def text() -> str:
         for key, (name, why) in NOT_SPOKEN.items()
         if key not in spoken
     ]
-    rows = [_row(api) for api in sorted(APIS, key=lambda api: api.key)]
-    parts = [_BEFORE, rows, _FEATURES, _feature_rows(), _BETWEEN, missing]
+    apis = sorted(APIS, key=lambda api: api.key)
+    rows = [_row(api) for api in apis]
+    asks = [_asks_row(api) for api in apis]
+    parts = [_BEFORE, rows, _FEATURES, _feature_rows(), _ACLS, asks, _BETWEEN, missing]
     return "".join(part if isinstance(part, str) else "\n".join(part) + "\n" for part in parts)

@@ -227,7 +227,7 @@ def remove(
     allow: bool,
     yes: bool,
 ) -> int:
-    """Remove a principal's ACLs: all, or those of operations and on resources, as they were added."""
+    """Remove a principal's ACLs: all, or those of operations, on resources as they were added."""
     from kafka.protocol.admin import DeleteAclsRequest
 
     if deny and allow:
@@ -300,7 +300,7 @@ def _show(output: Output, rows: list[dict[str, str]], nothing: str) -> None:
 def _said(result: Any) -> str:
     from kafka.errors import for_code
 
-    return result.error_message or for_code(result.error_code).__name__
+    return str(result.error_message or for_code(result.error_code).__name__)
 
 
 def _check(code: int, message: str | None) -> None:

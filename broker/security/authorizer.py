@@ -148,7 +148,8 @@ class Authorizer:
 
     Takes:  super_users, principals as `User:NAME`. everyone_if_no_acl:
             allow.everyone.if.no.acl.found. is_on: whether anything is refused; without, it is there
-            for the audit log. tell: what an audit log is to have; None: there is none.
+            for the audit log. tell: what an audit log is to have; None: there is none. on_changed,
+            called after each change.
     Holds:  by (type, pattern, name) and principal, the ACLs of the metadata journal.
     """
 
@@ -160,7 +161,9 @@ class Authorizer:
         everyone_if_no_acl: bool = False,
         is_on: bool = True,
         tell: Callable[[AuditRecord], None] | None = None,
+        on_changed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_changed = on_changed
         self._metadata, self._super_users = metadata, frozenset(super_users)
         self._everyone_if_no_acl, self._tell = everyone_if_no_acl, tell
         self.is_on = is_on
@@ -263,6 +266,7 @@ class Authorizer:
         for acl in acls.values():
             self._take(acl)
         self._forget()
+        self._on_changed()
 
     def remove(self, ids: Sequence[uuid.UUID]) -> None:
         """Forget ACLs; from its return on they hold no more."""
@@ -271,6 +275,7 @@ class Authorizer:
         for acl in acls:
             self._drop(acl)
         self._forget()
+        self._on_changed()
 
     def _take(self, acl: Acl) -> None:
         key = acl.resource_type, acl.pattern_type, acl.resource_name

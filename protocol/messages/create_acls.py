@@ -1,4 +1,4 @@
-"""CreateAcls, API key 30: versions 1 to 3, flexible from 2.
+"""CreateAcls, API key 30: versions 0 to 3, flexible from 2.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -14,6 +14,7 @@ from barnabas.protocol.primitives import (
     read_nullable_string,
     read_string,
     read_structs,
+    refuse_value,
     skip_tags,
     write_nullable_string,
     write_string,
@@ -31,7 +32,7 @@ class AclCreation(Message):
 
     resource_type: The type of the resource.
     resource_name: The resource name for the ACL.
-    resource_pattern_type: The pattern type for the ACL.
+    resource_pattern_type (from version 1): The pattern type for the ACL.
     principal: The principal for the ACL.
     host: The host for the ACL.
     operation: The operation type for the ACL (read, write, etc.).
@@ -72,8 +73,10 @@ class AclCreation(Message):
         (resource_type,) = _INT8.unpack_from(data, at)
         at += 1
         resource_name, at = read_string(data, at, compact)
-        (resource_pattern_type,) = _INT8.unpack_from(data, at)
-        at += 1
+        resource_pattern_type = 3
+        if version >= 1:
+            (resource_pattern_type,) = _INT8.unpack_from(data, at)
+            at += 1
         principal, at = read_string(data, at, compact)
         host, at = read_string(data, at, compact)
         operation, permission_type = _INT8_2_TIMES.unpack_from(data, at)
@@ -94,7 +97,10 @@ class AclCreation(Message):
         compact = version >= 2
         out += _INT8.pack(self.resource_type)
         write_string(out, self.resource_name, compact)
-        out += _INT8.pack(self.resource_pattern_type)
+        if version >= 1:
+            out += _INT8.pack(self.resource_pattern_type)
+        elif self.resource_pattern_type != 3:
+            refuse_value("resource_pattern_type", version)
         write_string(out, self.principal, compact)
         write_string(out, self.host, compact)
         out += _INT8_2_TIMES.pack(self.operation, self.permission_type)
@@ -110,7 +116,7 @@ class CreateAclsRequest(Message):
 
     __slots__ = ("creations",)
     API_KEY: ClassVar[int] = 30
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
@@ -173,7 +179,7 @@ class CreateAclsResponse(Message):
 
     __slots__ = ("results", "throttle_time_ms")
     API_KEY: ClassVar[int] = 30
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 

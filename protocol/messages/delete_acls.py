@@ -1,4 +1,4 @@
-"""DeleteAcls, API key 31: versions 1 to 3, flexible from 2.
+"""DeleteAcls, API key 31: versions 0 to 3, flexible from 2.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -14,6 +14,7 @@ from barnabas.protocol.primitives import (
     read_nullable_string,
     read_string,
     read_structs,
+    refuse_value,
     skip_tags,
     write_nullable_string,
     write_string,
@@ -31,7 +32,7 @@ class DeleteAclsFilter(Message):
 
     resource_type_filter: The resource type.
     resource_name_filter: The resource name, or null to match any resource name.
-    pattern_type_filter: The pattern type.
+    pattern_type_filter (from version 1): The pattern type.
     principal_filter: The principal filter, or null to accept all principals.
     host_filter: The host filter, or null to accept all hosts.
     operation: The ACL operation.
@@ -72,8 +73,10 @@ class DeleteAclsFilter(Message):
         (resource_type_filter,) = _INT8.unpack_from(data, at)
         at += 1
         resource_name_filter, at = read_nullable_string(data, at, compact)
-        (pattern_type_filter,) = _INT8.unpack_from(data, at)
-        at += 1
+        pattern_type_filter = 3
+        if version >= 1:
+            (pattern_type_filter,) = _INT8.unpack_from(data, at)
+            at += 1
         principal_filter, at = read_nullable_string(data, at, compact)
         host_filter, at = read_nullable_string(data, at, compact)
         operation, permission_type = _INT8_2_TIMES.unpack_from(data, at)
@@ -94,7 +97,10 @@ class DeleteAclsFilter(Message):
         compact = version >= 2
         out += _INT8.pack(self.resource_type_filter)
         write_nullable_string(out, self.resource_name_filter, compact)
-        out += _INT8.pack(self.pattern_type_filter)
+        if version >= 1:
+            out += _INT8.pack(self.pattern_type_filter)
+        elif self.pattern_type_filter != 3:
+            refuse_value("pattern_type_filter", version)
         write_nullable_string(out, self.principal_filter, compact)
         write_nullable_string(out, self.host_filter, compact)
         out += _INT8_2_TIMES.pack(self.operation, self.permission_type)
@@ -110,7 +116,7 @@ class DeleteAclsRequest(Message):
 
     __slots__ = ("filters",)
     API_KEY: ClassVar[int] = 31
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
@@ -139,7 +145,7 @@ class DeleteAclsMatchingAcl(Message):
     error_message: The deletion error message, or null if the deletion succeeded.
     resource_type: The ACL resource type.
     resource_name: The ACL resource name.
-    pattern_type: The ACL resource pattern type.
+    pattern_type (from version 1): The ACL resource pattern type.
     principal: The ACL principal.
     host: The ACL host.
     operation: The ACL operation.
@@ -189,8 +195,10 @@ class DeleteAclsMatchingAcl(Message):
         (resource_type,) = _INT8.unpack_from(data, at)
         at += 1
         resource_name, at = read_string(data, at, compact)
-        (pattern_type,) = _INT8.unpack_from(data, at)
-        at += 1
+        pattern_type = 3
+        if version >= 1:
+            (pattern_type,) = _INT8.unpack_from(data, at)
+            at += 1
         principal, at = read_string(data, at, compact)
         host, at = read_string(data, at, compact)
         operation, permission_type = _INT8_2_TIMES.unpack_from(data, at)
@@ -215,7 +223,10 @@ class DeleteAclsMatchingAcl(Message):
         write_nullable_string(out, self.error_message, compact)
         out += _INT8.pack(self.resource_type)
         write_string(out, self.resource_name, compact)
-        out += _INT8.pack(self.pattern_type)
+        if version >= 1:
+            out += _INT8.pack(self.pattern_type)
+        elif self.pattern_type != 3:
+            refuse_value("pattern_type", version)
         write_string(out, self.principal, compact)
         write_string(out, self.host, compact)
         out += _INT8_2_TIMES.pack(self.operation, self.permission_type)
@@ -275,7 +286,7 @@ class DeleteAclsResponse(Message):
 
     __slots__ = ("filter_results", "throttle_time_ms")
     API_KEY: ClassVar[int] = 31
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 

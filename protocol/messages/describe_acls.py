@@ -1,4 +1,4 @@
-"""DescribeAcls, API key 29: versions 1 to 3, flexible from 2.
+"""DescribeAcls, API key 29: versions 0 to 3, flexible from 2.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -14,6 +14,7 @@ from barnabas.protocol.primitives import (
     read_nullable_string,
     read_string,
     read_structs,
+    refuse_value,
     skip_tags,
     write_nullable_string,
     write_string,
@@ -30,7 +31,7 @@ class DescribeAclsRequest(Message):
 
     resource_type_filter: The resource type.
     resource_name_filter: The resource name, or null to match any resource name.
-    pattern_type_filter: The resource pattern to match.
+    pattern_type_filter (from version 1): The resource pattern to match.
     principal_filter: The principal to match, or null to match any principal.
     host_filter: The host to match, or null to match any host.
     operation: The operation to match.
@@ -47,7 +48,7 @@ class DescribeAclsRequest(Message):
         "resource_type_filter",
     )
     API_KEY: ClassVar[int] = 29
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
@@ -75,8 +76,10 @@ class DescribeAclsRequest(Message):
         (resource_type_filter,) = _INT8.unpack_from(data, at)
         at += 1
         resource_name_filter, at = read_nullable_string(data, at, compact)
-        (pattern_type_filter,) = _INT8.unpack_from(data, at)
-        at += 1
+        pattern_type_filter = 3
+        if version >= 1:
+            (pattern_type_filter,) = _INT8.unpack_from(data, at)
+            at += 1
         principal_filter, at = read_nullable_string(data, at, compact)
         host_filter, at = read_nullable_string(data, at, compact)
         operation, permission_type = _INT8_2_TIMES.unpack_from(data, at)
@@ -97,7 +100,10 @@ class DescribeAclsRequest(Message):
         compact = version >= 2
         out += _INT8.pack(self.resource_type_filter)
         write_nullable_string(out, self.resource_name_filter, compact)
-        out += _INT8.pack(self.pattern_type_filter)
+        if version >= 1:
+            out += _INT8.pack(self.pattern_type_filter)
+        elif self.pattern_type_filter != 3:
+            refuse_value("pattern_type_filter", version)
         write_nullable_string(out, self.principal_filter, compact)
         write_nullable_string(out, self.host_filter, compact)
         out += _INT8_2_TIMES.pack(self.operation, self.permission_type)
@@ -149,7 +155,7 @@ class DescribeAclsResource(Message):
 
     resource_type: The resource type.
     resource_name: The resource name.
-    pattern_type: The resource pattern type.
+    pattern_type (from version 1): The resource pattern type.
     acls: The ACLs.
     """
 
@@ -173,8 +179,10 @@ class DescribeAclsResource(Message):
         (resource_type,) = _INT8.unpack_from(data, at)
         at += 1
         resource_name, at = read_string(data, at, compact)
-        (pattern_type,) = _INT8.unpack_from(data, at)
-        at += 1
+        pattern_type = 3
+        if version >= 1:
+            (pattern_type,) = _INT8.unpack_from(data, at)
+            at += 1
         acls, at = read_structs(data, at, compact, AclDescription.read, version)
         if compact:
             at = skip_tags(data, at)
@@ -184,7 +192,10 @@ class DescribeAclsResource(Message):
         compact = version >= 2
         out += _INT8.pack(self.resource_type)
         write_string(out, self.resource_name, compact)
-        out += _INT8.pack(self.pattern_type)
+        if version >= 1:
+            out += _INT8.pack(self.pattern_type)
+        elif self.pattern_type != 3:
+            refuse_value("pattern_type", version)
         write_structs(out, self.acls, compact, version)
         if compact:
             out.append(0)
@@ -202,7 +213,7 @@ class DescribeAclsResponse(Message):
 
     __slots__ = ("error_code", "error_message", "resources", "throttle_time_ms")
     API_KEY: ClassVar[int] = 29
-    FIRST_VERSION: ClassVar[int] = 1
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
