@@ -235,9 +235,10 @@ class _Fetch:
         above its quota, whose session stays as it is.
         """
         plan = self._plan
-        if self._broker.quotas is not None:
+        quotas = self._broker.quotas
+        if quotas is not None and quotas.are_for(self._context):
             size = self._response_bytes(fetched)
-            throttle_ms = self._broker.quotas.on_fetched(self._context, size)
+            throttle_ms = quotas.on_fetched(self._context, size)
             if throttle_ms:
                 return self._throttled(throttle_ms)
         topics: list[tuple[Any, list[FetchedPartition]]] = []

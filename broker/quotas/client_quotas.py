@@ -45,9 +45,11 @@ EXEMPT = frozenset({WRITE_TXN_MARKERS})
 REFUSED_SINCE = {19: 6, 20: 5, 37: 3}  # CreateTopics, DeleteTopics, CreatePartitions
 PERCENT_PER_NS = 100 / 1e9
 FEWEST_KEPT = 1000
+NOT_UNDER_WAY = -1
 _INT = struct.Struct(">i")
 _FRAME_HEADER_BYTES = 8
-Key = tuple[str, str, str]
+Place = tuple[str, str, str]
+"""The key of a quota, and the user and client id of those who share what it gives."""
 
 
 class Mutations:
@@ -81,11 +83,37 @@ class Mutations:
             self.throttle_ms = self._bucket.throttle_ms(self._limit, self._now_ms)
 
 
-class _UnderWay(NamedTuple):
-    """The request that the core works on."""
+class _Used:
+    """What those have used who share a quota. rate: None until they have used anything."""
 
-    ticket: int
-    since_ns: int
+    __slots__ = ("limit", "rate", "windows")
+
+    def __init__(self, limit: float, windows: Windows) -> None:
+        self.limit, self.windows = limit, windows
+        self.rate: Rate | None = None
+
+    def record(self, amount: float, now_ms: int) -> None:
+        if self.rate is None:
+            self.rate = Rate(self.windows, now_ms)
+        self.rate.record(amount, now_ms)
+
+    def throttle_ms(self, now_ms: int) -> int:
+        return 0 if self.rate is None else self.rate.throttle_ms(self.limit, now_ms)
+
+    def is_obsolete(self, now_ms: int) -> bool:
+        return self.rate is None or self.rate.is_obsolete(now_ms)
+
+
+class _Client(NamedTuple):
+    """The quotas that are for a client; None: none is."""
+
+    produced: _Used | None = None
+    fetched: _Used | None = None
+    worked: _Used | None = None
+    mutated: Limit | None = None
+
+
+_FREE = _Client()
 
 
 class ClientQuotas:
@@ -102,17 +130,17 @@ class ClientQuotas:
         self._mutation_windows = Windows(
             config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
         )
-        self._limits: dict[Key, Limit | None] = {}
-        self._rates: dict[Key, Rate] = {}
-        self._buckets: dict[Key, TokenBucket] = {}
+        self._clients: dict[tuple[str, str], _Client] = {}
+        self._used: dict[Place, _Used] = {}
+        self._buckets: dict[Place, TokenBucket] = {}
         self._most_kept = FEWEST_KEPT
-        self._under_way = _UnderWay(-1, 0)
+        self._ticket, self._since_ns = NOT_UNDER_WAY, 0  # the request that the core works on
         self._frame_bytes = 0
         self._mutations: dict[int, Mutations] = {}
 
     def on_changed(self) -> None:
         """Other quotas hold than before; what was used stays recorded."""
-        self._limits.clear()
+        self._clients.clear()
 
     # --- a request's way ---------------------------------------------------------------------
 
@@ -124,53 +152,73 @@ class ClientQuotas:
             return row.read(data, at, version)
 
         def handle(request: Message, context: RequestContext) -> Answer:
-            self._under_way = _UnderWay(context.ticket, self._broker.busy_ns())
-            if api.key == PRODUCE:
-                self._record(PRODUCER_BYTE_RATE, context, self._frame_bytes)
+            client = self._client(context)
+            if client is _FREE:
+                return row.handle(request, context)
+            if api.key == PRODUCE and client.produced is not None:
+                client.produced.record(self._frame_bytes, context.now_ms)
+            worked = None if api.key in EXEMPT else client.worked
+            if worked is not None:
+                self._ticket, self._since_ns = context.ticket, self._broker.busy_ns()
             try:
                 answer = row.handle(request, context)
                 if answer is NO_RESPONSE:
                     self.on_produced(context)
                 return self.on_encoded(context, answer) if isinstance(answer, Encoded) else answer
             finally:
-                self._count_work(context)
-                self._under_way = _UnderWay(-1, 0)
+                if worked is not None:
+                    self._count_work(worked, context)
+                    self._ticket = NOT_UNDER_WAY
 
         return row._replace(read=read if api.key == PRODUCE else row.read, handle=handle)
 
+    def are_for(self, context: RequestContext) -> bool:
+        """Whether any quota is for whom a request is from."""
+        return self._client(context) is not _FREE
+
     def on_produced(self, context: RequestContext) -> int:
         """A Produce is answered. Gives: how long its client has to wait, in ms."""
-        return self._throttle(
-            context, self._throttle_ms(PRODUCER_BYTE_RATE, context), self._work_ms(context)
-        )
+        client = self._client(context)
+        if client is _FREE:
+            return 0
+        produced = client.produced
+        throttle_ms = 0 if produced is None else produced.throttle_ms(self._now_ms(context))
+        return self._throttle(context, throttle_ms, self._work_ms(client, context))
 
     def most_fetched_bytes(self, context: RequestContext) -> int | None:
         """What a Fetch may be given at most: what all windows but one give; None: any number."""
-        limit = self._limit(CONSUMER_BYTE_RATE, context)
-        if limit is None:
+        fetched = self._client(context).fetched
+        if fetched is None:
             return None
         windows = self._windows
-        return min(2**31 - 1, int(limit.value * (windows.number - 1) * windows.size_ms / 1000))
+        return min(2**31 - 1, int(fetched.limit * (windows.number - 1) * windows.size_ms / 1000))
 
     def on_fetched(self, context: RequestContext, response_bytes: int) -> int:
         """A Fetch could be answered with so many bytes.
 
         Gives: how long its client has to wait, in ms; then it gets nothing.
         """
-        self._record(CONSUMER_BYTE_RATE, context, response_bytes)
-        throttle_ms = self._throttle(
-            context, self._throttle_ms(CONSUMER_BYTE_RATE, context), self._work_ms(context)
-        )
-        if throttle_ms:
-            self._record(CONSUMER_BYTE_RATE, context, -response_bytes)
+        client = self._client(context)
+        if client is _FREE:
+            return 0
+        now_ms, fetched = self._now_ms(context), client.fetched
+        bytes_ms = 0
+        if fetched is not None:
+            fetched.record(response_bytes, now_ms)
+            bytes_ms = fetched.throttle_ms(now_ms)
+        throttle_ms = self._throttle(context, bytes_ms, self._work_ms(client, context))
+        if throttle_ms and fetched is not None:
+            fetched.record(-response_bytes, now_ms)
         return throttle_ms
 
     def on_answered(self, context: RequestContext) -> int:
         """Any other request is answered. Gives: how long its client has to wait, in ms."""
+        client = self._client(context)
+        if client is _FREE:
+            return 0
         mutations = self._mutations.pop(context.connection_id, None)
-        return self._throttle(
-            context, 0 if mutations is None else mutations.throttle_ms, self._work_ms(context)
-        )
+        throttle_ms = 0 if mutations is None else mutations.throttle_ms
+        return self._throttle(context, throttle_ms, self._work_ms(client, context))
 
     def on_response(self, context: RequestContext, response: Message) -> None:
         """An answer that is yet to be encoded is told how long its client has to wait."""
@@ -196,14 +244,14 @@ class ClientQuotas:
         """Where the changes of topics that a request asks for are recorded; None: no quota is for
         its client.
         """
-        limit = self._limit(CONTROLLER_MUTATION_RATE, context)
+        limit = self._client(context).mutated
         if limit is None:
             return None
-        key = (CONTROLLER_MUTATION_RATE, limit.user, limit.client_id)
-        bucket = self._buckets.get(key)
+        place = (CONTROLLER_MUTATION_RATE, limit.user, limit.client_id)
+        bucket = self._buckets.get(place)
         if bucket is None:
             self._make_room(context.now_ms)
-            bucket = self._buckets[key] = TokenBucket(self._mutation_windows)
+            bucket = self._buckets[place] = TokenBucket(self._mutation_windows)
         is_strict = context.api_version >= REFUSED_SINCE.get(context.api_key, 2**15)
         mutations = Mutations(bucket, limit.value, self._now_ms(context), is_strict=is_strict)
         self._mutations[context.connection_id] = mutations
@@ -219,55 +267,54 @@ class ClientQuotas:
         """The time of this event, which may be a later one than that which brought the request."""
         return max(context.now_ms, self._broker.wall.now_ms or 0)
 
-    def _limit(self, key: str, context: RequestContext) -> Limit | None:
+    def _client(self, context: RequestContext) -> _Client:
+        """The quotas that are for whom a request is from."""
         connection = self._broker.connections.get(context.connection_id)
         if connection is None:
+            return _FREE
+        client = self._clients.get((connection.principal, context.client_id))
+        return self._resolved(connection, context) if client is None else client
+
+    def _resolved(self, connection: ConnectionState, context: RequestContext) -> _Client:
+        self._make_room(context.now_ms)
+        user, client_id = connection.principal.removeprefix("User:"), context.client_id
+        quotas = self._broker.metadata.client_quotas
+        client = _Client(
+            self._used_of(PRODUCER_BYTE_RATE, user, client_id),
+            self._used_of(CONSUMER_BYTE_RATE, user, client_id),
+            self._used_of(REQUEST_PERCENTAGE, user, client_id),
+            limit_of_client(quotas, CONTROLLER_MUTATION_RATE, user, client_id),
+        )
+        if client == _FREE:
+            client = _FREE
+        self._clients[connection.principal, client_id] = client
+        return client
+
+    def _used_of(self, key: str, user: str, client_id: str) -> _Used | None:
+        limit = limit_of_client(self._broker.metadata.client_quotas, key, user, client_id)
+        if limit is None:
             return None
-        user, client_id = user_of(connection), context.client_id
-        place = (key, user, client_id)
-        try:
-            return self._limits[place]
-        except KeyError:
-            if len(self._limits) >= self._most_kept:
-                self._limits.clear()
-            quotas = self._broker.metadata.client_quotas
-            limit = self._limits[place] = limit_of_client(quotas, key, user, client_id)
-            return limit
-
-    def _record(self, key: str, context: RequestContext, amount: float) -> None:
-        limit = self._limit(key, context)
-        if limit is None:
-            return
-        now_ms = self._now_ms(context)
         place = (key, limit.user, limit.client_id)
-        rate = self._rates.get(place)
-        if rate is None:
-            self._make_room(now_ms)
-            rate = self._rates[place] = Rate(self._windows, now_ms)
-        rate.record(amount, now_ms)
+        used = self._used.get(place)
+        if used is None:
+            used = self._used[place] = _Used(limit.value, self._windows)
+        used.limit = limit.value
+        return used
 
-    def _throttle_ms(self, key: str, context: RequestContext) -> int:
-        limit = self._limit(key, context)
-        if limit is None:
-            return 0
-        rate = self._rates.get((key, limit.user, limit.client_id))
-        return 0 if rate is None else rate.throttle_ms(limit.value, self._now_ms(context))
-
-    def _count_work(self, context: RequestContext) -> None:
+    def _count_work(self, worked: _Used, context: RequestContext) -> None:
         """Record the time that the core has worked on the request since this was last done."""
-        if context.ticket != self._under_way.ticket or context.api_key in EXEMPT:
-            return
-        now_ns = self._broker.busy_ns()
-        percent = (now_ns - self._under_way.since_ns) * PERCENT_PER_NS
-        self._under_way = _UnderWay(context.ticket, now_ns)
-        self._record(REQUEST_PERCENTAGE, context, percent)
+        if context.ticket == self._ticket:
+            now_ns = self._broker.busy_ns()
+            worked.record((now_ns - self._since_ns) * PERCENT_PER_NS, self._now_ms(context))
+            self._since_ns = now_ns
 
-    def _work_ms(self, context: RequestContext) -> int:
+    def _work_ms(self, client: _Client, context: RequestContext) -> int:
         """How long the client has to wait since its requests take so much of the core's time."""
-        if context.api_key in EXEMPT:
+        worked = client.worked
+        if worked is None or context.api_key in EXEMPT:
             return 0
-        self._count_work(context)
-        return min(self._throttle_ms(REQUEST_PERCENTAGE, context), self._windows.size_ms)
+        self._count_work(worked, context)
+        return min(worked.throttle_ms(self._now_ms(context)), self._windows.size_ms)
 
     def _throttle(self, context: RequestContext, *throttles_ms: int) -> int:
         """Have the rim read nothing from the connection for the longest of these times."""
@@ -278,14 +325,12 @@ class ClientQuotas:
 
     def _make_room(self, now_ms: int) -> None:
         """Forget those who have used nothing for long, each time when twice as many are kept."""
-        if len(self._rates) + len(self._buckets) < self._most_kept:
+        if len(self._clients) >= self._most_kept:
+            self._clients.clear()
+        if len(self._used) + len(self._buckets) < self._most_kept:
             return
-        for kept in (self._rates, self._buckets):
-            for key in [key for key, used in kept.items() if used.is_obsolete(now_ms)]:
-                del kept[key]
-        self._most_kept = max(FEWEST_KEPT, 2 * (len(self._rates) + len(self._buckets)))
-
-
-def user_of(connection: ConnectionState) -> str:
-    """The name of the user that a connection's client has shown to be."""
-    return connection.principal.removeprefix("User:")
+        self._clients.clear()  # they refer to what goes
+        for kept in (self._used, self._buckets):
+            for place in [place for place, used in kept.items() if used.is_obsolete(now_ms)]:
+                del kept[place]
+        self._most_kept = max(FEWEST_KEPT, 2 * (len(self._used) + len(self._buckets)))

@@ -271,7 +271,7 @@ def test_other_clients_are_not_counted(host: CoreHost) -> None:
     quotas = put(host, OTHER_CLIENT, producer_byte_rate=1.0)
     assert quotas is not None
     assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
-    assert quotas._rates == {}
+    assert quotas._used == {}
 
 
 def test_what_is_kept_of_clients_is_bounded(host: CoreHost) -> None:
@@ -281,9 +281,11 @@ def test_what_is_kept_of_clients_is_bounded(host: CoreHost) -> None:
     host.connect(2)
     for number in range(3 * FEWEST_KEPT):
         context = quotas_context(number)
-        quotas._record("producer_byte_rate", context, 1)
-    assert len(quotas._rates) <= 1200
-    assert len(quotas._limits) <= quotas._most_kept
+        produced = quotas._client(context).produced
+        assert produced is not None
+        produced.record(1, context.now_ms)
+    assert len(quotas._used) <= 2100
+    assert len(quotas._clients) <= quotas._most_kept <= 4200
 
 
 def quotas_context(number: int) -> Any:
