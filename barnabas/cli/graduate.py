@@ -10,13 +10,13 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from barnabas.cli import log_verify
 from barnabas.cli.errors import CommandError
-from barnabas.cli.options import SETTING, dry_run_option, examples, json_option
+from barnabas.cli.options import DEFAULT_ADDRESS, SETTING, dry_run_option, examples, json_option
 from barnabas.cli.output import Output, note, progress
 from barnabas.storage.checkpoints import (
     LOCK_NAME,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 VERSIONS = ("3.9", "4.0", "4.3")
 SHOWN = 20
+ANYWHERE = ("0.0.0.0", "::", "")
 
 
 @click.command(
@@ -133,11 +134,12 @@ def graduate(
                 _verify(data_dir, survey)
             plan = _plan(survey, version, config, topic_configs)
             where = data_dir if target is None else target
-            address = _first_address(config)
-            _write_properties(plan, config, given, where, controller or _next_port(address))
+            entry = _entry(config)
+            _write_properties(plan, config, given, where, controller or _next_port(entry.address))
             if not dry_run:
-                _hand_over(plan, data_dir, target)
-    _tell(output, plan, where, address, dry_run=dry_run)
+                with _private_files():
+                    _hand_over(plan, data_dir, target)
+    _tell(output, plan, where, entry, dry_run=dry_run)
 
 
 @contextmanager
@@ -168,6 +170,16 @@ def _locked(data_dir: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """What is written within is for its owner alone: passwords are in it."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _settings(
@@ -294,31 +306,39 @@ def _write_properties(
 
 def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
     from barnabas.broker.graduation.bootstrap import encode_bootstrap
-    from barnabas.broker.graduation.copies import copy_directory
+    from barnabas.broker.graduation.copies import copy_directory, sync_file_system
     from barnabas.broker.graduation.steps import UNFINISHED_SUFFIX, hand_over
 
     disk = OsDisk()
     bootstrap = encode_bootstrap(plan, round(time.time() * 1000))
     if target is None:
-        hand_over(disk, data_dir, plan, bootstrap)
+        hand_over(disk, data_dir, plan, bootstrap, sync_file_system)
         return
     unfinished = target + UNFINISHED_SUFFIX
     shutil.rmtree(unfinished, ignore_errors=True)
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with progress("bytes", None) as bar:
         copy_directory(data_dir, unfinished, bar.advance)
-    hand_over(disk, unfinished, plan, bootstrap)
+    hand_over(disk, unfinished, plan, bootstrap, sync_file_system)
     os.rename(unfinished, target)
     disk.fsync_dir(os.path.dirname(target))
 
 
-def _first_address(config: BrokerConfig) -> str:
-    """HOST:PORT of the first listener, as a client on this machine names it."""
+class _Entry(NamedTuple):
+    """The first listener: HOST:PORT as a client on this machine names it, and what it needs."""
+
+    address: str
+    client_options: str
+
+
+def _entry(config: BrokerConfig) -> _Entry:
     for listener in config.listeners:
         if listener.path is None:
             _, host, port = listener.endpoint
-            return f"{'127.0.0.1' if host in ('0.0.0.0', '::', '') else host}:{port}"
-    return "127.0.0.1:9092"
+            address = f"{'127.0.0.1' if host in ANYWHERE else host}:{port}"
+            is_plain = listener.security_protocol == "PLAINTEXT"
+            return _Entry(address, "" if is_plain else " --command-config client.properties")
+    return _Entry(DEFAULT_ADDRESS, "")
 
 
 def _next_port(address: str) -> str:
@@ -329,19 +349,22 @@ def _next_port(address: str) -> str:
 # --- what people are told -----------------------------------------------------------------------
 
 
-def _commands(plan: HandOver, where: str, address: str) -> list[str]:
+def _commands(where: str, entry: _Entry) -> list[str]:
     return [
         f"bin/kafka-server-start.sh {where}/server.properties",
-        f"bin/kafka-topics.sh --bootstrap-server {address} --describe --unavailable-partitions",
+        f"bin/kafka-topics.sh --bootstrap-server {entry.address}{entry.client_options} --describe "
+        "--unavailable-partitions",
     ]
 
 
-def _tell(output: Output, plan: HandOver, where: str, address: str, *, dry_run: bool) -> None:
+def _tell(output: Output, plan: HandOver, where: str, entry: _Entry, *, dry_run: bool) -> None:
+    from barnabas.broker.graduation.server_properties import INTER_BROKER_USER
+
     survey, metadata = plan.survey, plan.survey.metadata
     counts = {
         "topics": len(metadata.topics),
         "partitions": survey.partition_count,
-        "users": len({user for user, _ in metadata.scram_credentials}),
+        "users": len({user for user, _ in plan.scram_credentials} - {INTER_BROKER_USER}),
         "acls": len(metadata.acls),
         "quotas": len(metadata.client_quotas),
     }
@@ -359,7 +382,7 @@ def _tell(output: Output, plan: HandOver, where: str, address: str, *, dry_run: 
                 "broker_configs": plan.broker_configs,
                 "open_transactions": [_as_json(one) for one in survey.open_transactions],
                 "notes": plan.notes,
-                "next": _commands(plan, where, address),
+                "next": _commands(where, entry),
             }
         )
         return
@@ -379,7 +402,7 @@ def _tell(output: Output, plan: HandOver, where: str, address: str, *, dry_run: 
     if dry_run:
         output.line("Nothing was changed. server.properties would be:")
         output.line(_without_secrets(plan.properties))
-    start, look = _commands(plan, where, address)
+    start, look = _commands(where, entry)
     output.line("Next, in the directory of Apache Kafka:")
     output.line(f"  {start}")
     output.line(f"  {look}      (prints nothing where all is well)")
@@ -448,9 +471,10 @@ def take_over(output: Output, data_dir: str, dry_run: bool) -> None:
     data_dir = os.path.abspath(data_dir)
     with _explained():
         from barnabas.broker.graduation.bring_back import bring_back
+        from barnabas.broker.graduation.copies import sync_file_system
 
         with _locked(data_dir):
-            report = bring_back(OsDisk(), data_dir, is_dry_run=dry_run)
+            report = bring_back(OsDisk(), data_dir, sync_file_system, is_dry_run=dry_run)
     _tell_brought_back(output, report, data_dir, dry_run=dry_run)
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -92,9 +92,12 @@ class BroughtBack:
     has_started: bool = True
 
 
-def bring_back(disk: Disk, data_dir: str, *, is_dry_run: bool = False) -> BroughtBack:
+def bring_back(
+    disk: Disk, data_dir: str, sync: Callable[[str], None], *, is_dry_run: bool = False
+) -> BroughtBack:
     """Bring a directory back; from its return on it is ours. The caller has locked it.
 
+    Takes:  sync, which makes all files of a directory durable, with their names.
     Raises: GraduationError where it is not Kafka's, or a partition is not whole here; OSError.
     """
     if not is_graduated(disk, data_dir):
@@ -120,6 +123,7 @@ def bring_back(disk: Disk, data_dir: str, *, is_dry_run: bool = False) -> Brough
     disk.fsync_dir(data_dir)
     if report.has_started:
         _forget_logs(disk, data_dir, image)
+        sync(data_dir)
     if disk.exists(f"{data_dir}/{BOOTSTRAP_NAME}"):
         disk.rename(f"{data_dir}/{BOOTSTRAP_NAME}", f"{data_dir}/{GIVEN_NAME}")
         disk.fsync_dir(data_dir)
@@ -344,7 +348,6 @@ def _forget_logs(disk: Disk, data_dir: str, image: ClusterImage) -> None:
             disk.unlink(f"{data_dir}/{name}")
         elif _PARTITION.fullmatch(name) and disk.exists(f"{data_dir}/{name}/{MANIFEST_NAME}"):
             disk.unlink(f"{data_dir}/{name}/{MANIFEST_NAME}")
-            disk.fsync_dir(f"{data_dir}/{name}")
     highest = max(
         (
             partition.leader_epoch
@@ -356,4 +359,3 @@ def _forget_logs(disk: Disk, data_dir: str, image: ClusterImage) -> None:
     epochs = HighestEpoch(disk, data_dir)
     if highest > epochs.read():
         epochs.write(highest)
-    disk.fsync_dir(data_dir)

@@ -16,6 +16,7 @@ This is a rim: it uses the file system without `Disk`.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import re
@@ -36,7 +37,7 @@ _SEGMENT = re.compile(r"\d{20}" + re.escape(LOG_SUFFIX))
 
 
 def copy_directory(source: str, target: str, advance: Callable[[int], None]) -> None:
-    """Make the copy; the target is not there yet. Its files are durable then.
+    """Make the copy; the target is not there yet. `sync_file_system` makes it durable.
 
     Takes: advance, told of each file's bytes. Raises: OSError.
     """
@@ -52,8 +53,6 @@ def copy_directory(source: str, target: str, advance: Callable[[int], None]) -> 
             for file, is_closed in _files(path):
                 _copy_file(f"{path}/{file}", f"{target}/{name}/{file}", may_link=is_closed)
                 advance(os.path.getsize(f"{path}/{file}"))
-            _sync(f"{target}/{name}")
-    _sync(target)
 
 
 def _files(directory: str) -> Iterator[tuple[str, bool]]:
@@ -75,7 +74,6 @@ def _copy_file(source: str, target: str, *, may_link: bool = False) -> None:
         except OSError:  # another file system, or one without links
             pass
     shutil.copy2(source, target)
-    _sync(target)
 
 
 def _is_cloned(source: str, target: str) -> bool:
@@ -90,9 +88,17 @@ def _is_cloned(source: str, target: str) -> bool:
     return True
 
 
-def _sync(path: str) -> None:
+def sync_file_system(path: str) -> None:
+    """Make all files of the file system durable that the path is on: one call, where a directory of
+    10,000 partitions would take 60,000. Raises: OSError.
+    """
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:
+        os.sync()
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        if syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), "the file system cannot be synced", path)
     finally:
         os.close(descriptor)

@@ -13,6 +13,7 @@ A copy is made beside its place, handed over there, and gets its name with one r
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.storage.graduated import (
@@ -30,30 +31,23 @@ PROPERTIES_NAME = "server.properties"
 UNFINISHED_SUFFIX = ".unfinished"
 
 
-def hand_over(disk: Disk, data_dir: str, plan: HandOver, bootstrap: bytes) -> None:
-    """Hand the directory over; from its return on it is Kafka's. Raises: OSError."""
+def hand_over(
+    disk: Disk, data_dir: str, plan: HandOver, bootstrap: bytes, sync: Callable[[str], None]
+) -> None:
+    """Hand the directory over; from its return on it is Kafka's.
+
+    Takes:  sync, which makes all files of a directory durable, with their names.
+    Raises: OSError.
+    """
     for name in plan.survey.torn:
         disk.unlink(f"{data_dir}/{name}")
-    _flush(disk, data_dir)
+    sync(data_dir)
     discard_kafka_metadata(disk, data_dir)
     disk.unlink(f"{data_dir}/{BOOTSTRAP_NAME}")
     disk.fsync_dir(data_dir)
     disk.write_atomic(f"{data_dir}/{PROPERTIES_NAME}", plan.properties.encode())
     disk.write_atomic(f"{data_dir}/{MARK_NAME}", mark_of(bootstrap))
     disk.write_atomic(f"{data_dir}/{BOOTSTRAP_NAME}", bootstrap)
-
-
-def _flush(disk: Disk, directory: str) -> None:
-    """Make all files in it durable, with their names."""
-    for name in disk.list(directory):
-        path = f"{directory}/{name}"
-        if disk.is_dir(path):
-            _flush(disk, path)
-        else:
-            file = disk.open(path)
-            file.fsync()
-            file.close()
-    disk.fsync_dir(directory)
 
 
 def discard_kafka_metadata(disk: Disk, data_dir: str) -> None:

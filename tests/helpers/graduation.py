@@ -135,7 +135,20 @@ def planned(
 def graduate(disk: SimDisk) -> None:
     """Hand the directory over."""
     plan = planned(disk)
-    hand_over(disk, DATA, plan, encode_bootstrap(plan, NOW_MS))
+    hand_over(disk, DATA, plan, encode_bootstrap(plan, NOW_MS), lambda path: flush(disk, path))
+
+
+def flush(disk: SimDisk, directory: str) -> None:
+    """Make all files in it durable, with their names."""
+    for name in disk.list(directory):
+        path = f"{directory}/{name}"
+        if disk.is_dir(path):
+            flush(disk, path)
+        else:
+            file = disk.open(path)
+            file.fsync()
+            file.close()
+    disk.fsync_dir(directory)
 
 
 def run_kafka(disk: SimDisk, changes: Iterable[KafkaRecord] = ()) -> None:

@@ -14,6 +14,7 @@ from helpers.graduation import (
     NODE_ID,
     config_of,
     fill,
+    flush,
     graduate,
     new_disk,
     opened,
@@ -23,7 +24,7 @@ from helpers.graduation import (
 from sim.disk import Crash, SimDisk
 
 from barnabas.broker.graduation.bootstrap import read_bootstrap
-from barnabas.broker.graduation.bring_back import bring_back, merged
+from barnabas.broker.graduation.bring_back import BroughtBack, bring_back, merged
 from barnabas.broker.kafka_records import CONFIG, PARTITION, REMOVE_TOPIC, TOPIC, KafkaRecord
 from barnabas.broker.opening import open_broker
 from barnabas.storage.checkpoints import (
@@ -111,6 +112,10 @@ def crashes(disk: SimDisk, what: object, *, lose_power: bool) -> object:
             return
 
 
+def brought_back(disk: SimDisk) -> BroughtBack:
+    return bring_back(disk, DATA, lambda path: flush(disk, path))
+
+
 def topics_at_start(disk: SimDisk) -> list[str]:
     broker = opened(disk)
     assert broker.metadata.broker_default_configs == {"log.cleaner.backoff.ms": "1000"}
@@ -158,14 +163,12 @@ def test_a_hand_over_that_is_cut_short(stopped: SimDisk, lose_power: bool) -> No
 def test_a_way_back_that_is_cut_short(after_kafka: SimDisk, lose_power: bool) -> None:
     states = []
     back = ["__transaction_state", "events", "new"]
-    for disk, is_done in crashes(
-        after_kafka, lambda disk: bring_back(disk, DATA), lose_power=lose_power
-    ):
+    for disk, is_done in crashes(after_kafka, brought_back, lose_power=lose_power):
         states.append(is_graduated(disk, DATA))
         if states[-1]:
             assert not is_done
             assert disk.exists(f"{DATA}/__cluster_metadata-0/{0:020}.log")
-            bring_back(disk, DATA)
+            brought_back(disk)
         assert topics_at_start(disk) == back
     assert states[0] is True and states[-1] is False
     assert len(states) > 15
@@ -173,7 +176,7 @@ def test_a_way_back_that_is_cut_short(after_kafka: SimDisk, lose_power: bool) ->
 
 def test_what_was_done_under_kafka_is_there(after_kafka: SimDisk) -> None:
     disk = copy.deepcopy(after_kafka)
-    report = bring_back(disk, DATA)
+    report = brought_back(disk)
     assert (report.made, report.deleted, report.was_clean) == (["new"], ["orders"], True)
     assert (report.users, report.quotas, report.configured) == (0, 0, [])
     broker = opened(disk)
@@ -191,7 +194,7 @@ def test_kafka_that_never_started_leaves_all_as_it_was(stopped: SimDisk) -> None
     disk = copy.deepcopy(stopped)
     before = opened(copy.deepcopy(disk)).metadata
     graduate(disk)
-    bring_back(disk, DATA)
+    brought_back(disk)
     after = open_broker(config_of(), CountedIds(), disk=disk, now_ms=NOW_MS).metadata
     assert after.topics.keys() == before.topics.keys()
     assert after.scram_credentials == before.scram_credentials

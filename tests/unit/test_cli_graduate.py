@@ -50,7 +50,9 @@ def test_a_dry_run_tells_all_and_changes_nothing(barnabas: CommandLine, data_dir
 def test_there_and_back(barnabas: CommandLine, data_dir: Path, tmp_path: Path) -> None:
     text = barnabas.ok("graduate", str(data_dir), "--set", "max.message.bytes=5").out
     assert "is handed over to Apache Kafka 4.3" in text
-    assert f"node.id={NODE_ID}\n" in (data_dir / "server.properties").read_text()
+    properties = data_dir / "server.properties"
+    assert f"node.id={NODE_ID}\n" in properties.read_text()
+    assert properties.stat().st_mode & 0o077 == 0
     refused = barnabas("graduate", str(data_dir))
     assert (refused.code, "handed over already" in refused.err) == (1, True)
     assert "would be brought back" in barnabas.ok("take-over", str(data_dir), "--dry-run").out
