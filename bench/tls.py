@@ -22,6 +22,7 @@ from barnabas.certificates import make_certificates
 from bench.common import Meter, Row, cpu_seconds, metered
 
 RECORD_BYTES, CHUNK_BYTES = 10_000, 1 << 18
+CLIENTS_CHUNK_BYTES = 6_000  # as librdkafka's TLS records are
 
 
 def _client_context(ca_file: str) -> ssl.SSLContext:
@@ -67,7 +68,7 @@ def bare(direction: str, directory: Path, size: int) -> float:
             buffer, left = bytearray(CHUNK_BYTES), size
             while left > 0:
                 if direction == "receive":
-                    left -= peer.send(buffer[: min(left, CHUNK_BYTES)])
+                    left -= peer.send(buffer[: min(left, CLIENTS_CHUNK_BYTES)])
                 else:
                     left -= peer.recv_into(buffer)
             server.stdout.readline()

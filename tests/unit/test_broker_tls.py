@@ -10,7 +10,7 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -217,11 +217,16 @@ def test_no_secret_of_the_settings_stands_in_what_is_wrong_with_them(
 class Peers:
     """A TlsSocket and its client, both of which do not wait."""
 
-    def __init__(self, listener: TlsListener, certs: Path) -> None:
+    def __init__(
+        self,
+        listener: TlsListener,
+        certs: Path,
+        on_shaken: Callable[[ssl.SSLSocket], None] | None = None,
+    ) -> None:
         near, far = socket.socketpair()
         near.setblocking(False)
         far.setblocking(False)
-        self.server = listener.wrap(near)
+        self.server = listener.wrap(near, on_shaken)
         context = ssl.create_default_context(cafile=str(certs / "ca.pem"))
         self.client = context.wrap_socket(
             far, server_hostname="localhost", do_handshake_on_connect=False
@@ -371,6 +376,20 @@ def test_who_a_client_is_is_told_before_its_first_bytes(certs: Path) -> None:
     shown, nothing = subjects
     assert PrincipalMapper("DEFAULT").principal(shown) == "User:CN=client"  # type: ignore[arg-type]
     assert PrincipalMapper("DEFAULT").principal(nothing) == ANONYMOUS  # type: ignore[arg-type]
+
+
+def test_who_a_client_is_is_told_though_it_hangs_up_at_once(certs: Path) -> None:
+    """Its request comes with the end of its connection, and is nobody else's."""
+    told: list[object] = []
+    listener = TlsListener({"ssl.keystore.location": str(certs / "broker.pem")})
+    peers = Peers(listener, certs, told.append)
+    peers.shake_hands()
+    peers.client.send(b"x")
+    peers.client.close()
+    assert peers.receive() == 1
+    assert len(told) == 1
+    assert peers.receive() == 0
+    peers.server.close()
 
 
 def test_a_clients_certificate_that_has_run_out(certs: Path, tmp_path: Path) -> None:
