@@ -8,8 +8,9 @@
     dynamic settings                             where they were: this broker, or all
     all other settings                           the properties file for Kafka
 
-A setting that this version of Kafka does not know, or not with that value, is left out or changed,
-and a note says so.
+With the feature of eligible leader replicas (KIP-966) min.insync.replicas is one for all brokers,
+and always set. A setting that this version of Kafka does not know, or not with that value, is left
+out or changed, and a note says so.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from barnabas.broker.config import (
     BrokerConfig,
     broker_default,
 )
+from barnabas.broker.graduation.kafka_versions import ELIGIBLE_LEADER_REPLICAS
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from barnabas.broker.graduation.survey import Survey
     from barnabas.broker.metadata import ScramCredential
 
+IN_SYNC = "min.insync.replicas"
 DIFFERENCE = "message.timestamp.difference.max.ms"
 _EITHER_SIDE = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 _TOPIC_SETTING_OF = {
@@ -86,6 +89,9 @@ def plan_hand_over(
     plan.broker_configs = _dynamic(plan, metadata.broker_configs)
     plan.scram_credentials = dict(metadata.scram_credentials)
     plan.features = kafka.feature_levels(metadata.feature_levels)
+    if ELIGIBLE_LEADER_REPLICAS in plan.features:
+        least = plan.broker_configs.pop(IN_SYNC, str(config[IN_SYNC]))
+        plan.broker_default_configs.setdefault(IN_SYNC, least)
     return plan
 
 

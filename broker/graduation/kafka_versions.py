@@ -13,6 +13,7 @@ from barnabas.broker.features import GROUP_VERSION, TRANSACTION_VERSION
 
 _MIB, _HOUR_MS = 1 << 20, 3_600_000
 METADATA_VERSION = "metadata.version"
+ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 _OURS = (TRANSACTION_VERSION, GROUP_VERSION)
 _GONE_IN_4 = frozenset({
     "message.format.version", "message.downconversion.enable",
@@ -62,7 +63,7 @@ KAFKA_VERSIONS = {
             "4.3",
             {
                 METADATA_VERSION: 30,
-                "eligible.leader.replicas.version": 1,
+                ELIGIBLE_LEADER_REPLICAS: 1,
                 GROUP_VERSION: 1,
                 "share.version": 1,
                 "streams.version": 1,

@@ -90,6 +90,8 @@ def write_properties(
     if plan.kafka.is_before_4:
         lines["group.coordinator.new.enable"] = "true"
         lines["group.coordinator.rebalance.protocols"] = "classic,consumer"
+        policy = "group.consumer.migration.policy"
+        lines[policy] = str(config[policy])
     lines |= _carried(plan, given)
     lines |= _of_security(plan, config, listeners, given.values, password)
     if any(listener.has_sasl for listener in listeners):

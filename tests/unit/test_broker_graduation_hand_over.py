@@ -91,3 +91,18 @@ def test_features_are_those_of_the_version_and_not_above_ours() -> None:
     opened(disk, barnabas_features="transaction.version=0,group.version=0").close_logs(NOW_MS)
     features = planned(disk, "4.3").features
     assert TRANSACTION_VERSION not in features and GROUP_VERSION not in features
+
+
+def test_with_eligible_leader_replicas_the_least_in_sync_is_one_for_all_brokers() -> None:
+    """KIP-966: no broker has one of its own, and the cluster's is always set."""
+    disk = new_disk()
+    fill(disk)
+    assert "min.insync.replicas" not in planned(disk, "3.9").broker_default_configs
+    assert planned(disk, "4.3").broker_default_configs["min.insync.replicas"] == "1"
+    broker = opened(disk)
+    broker.topics.set_broker_configs({"min.insync.replicas": "2"})
+    broker.close_logs(NOW_MS)
+    plan = planned(disk, "4.3")
+    assert plan.broker_default_configs["min.insync.replicas"] == "2"
+    assert plan.broker_configs == {}
+    assert planned(disk, "4.0").broker_configs == {"min.insync.replicas": "2"}

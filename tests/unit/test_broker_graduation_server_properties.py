@@ -42,6 +42,7 @@ def test_one_node_is_broker_and_controller(disk: SimDisk) -> None:
     assert told["listener.security.protocol.map"] == "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT"
     assert told["inter.broker.listener.name"] == "CLIENTS"
     assert told["group.coordinator.rebalance.protocols"] == "classic,consumer"
+    assert told["group.consumer.migration.policy"] == "bidirectional"
     assert "group.coordinator.rebalance.protocols" not in lines(planned(disk, "4.3"))
 
 
