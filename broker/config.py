@@ -19,7 +19,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from barnabas.broker.features import EMULATED, LEVELS, TODAY, Release, release_of
 from barnabas.broker.listeners import (
@@ -31,6 +31,9 @@ from barnabas.broker.listeners import (
 from barnabas.broker.listeners import PREFIX as LISTENER_PREFIX
 from barnabas.protocol.compression import Levels
 from barnabas.storage.log_config import LogConfig
+
+if TYPE_CHECKING:
+    from barnabas.broker.metadata import ScramCredential
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
@@ -568,7 +571,7 @@ class BrokerConfig:
     explicit: what a file or the command line said; dynamic, dynamic_defaults: what was changed at
     run time on this broker, and for every broker; all as text. warnings: settings that were taken
     and do nothing here. listeners: in the order in which they are named. users: passwords of
-    barnabas.users.file, by name.
+    barnabas.users.file, by name; user_credentials: what was made of them for SCRAM.
     """
 
     allow_everyone_if_no_acl_found = _Typed[bool]()
@@ -663,6 +666,7 @@ class BrokerConfig:
         self._values = dict(self._fixed)
         self.data_dir = _one_data_dir(self._values["log.dirs"] or self._values["log.dir"])
         self.users: dict[str, str] = {}
+        self.user_credentials: dict[tuple[str, int], ScramCredential] = {}
         self.super_users = _principals("super.users", self["super.users"])
         try:
             self.listeners = read_listeners(self._fixed, of_listeners, BROKER_SETTINGS, warnings)

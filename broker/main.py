@@ -338,6 +338,7 @@ def _read_config(options: argparse.Namespace) -> Any:
             properties["listeners"] = _moved_listeners(properties, options.host, options.port)
         config = BrokerConfig.from_properties(properties)
         _read_users(config)
+        _make_credentials(config)
         _read_certificates(config)
         _read_signing_keys(config)
         _check_audit_log(config)
@@ -400,6 +401,19 @@ def _read_users(config: BrokerConfig) -> None:
         raise StartError(f"cannot read the users of {path}: {error.strerror}") from error
     except (UsersFileError, UnicodeDecodeError) as error:
         raise StartError(f"the users file {path}: {error}") from error
+
+
+def _make_credentials(config: BrokerConfig) -> None:
+    """Salt and iterate the passwords of the users file, in a thread: nobody waits for it."""
+    mechanisms = {name for one in config.listeners if one.has_sasl for name in one.sasl_mechanisms}
+    if not config.users or not mechanisms:
+        return
+    from barnabas.broker.security.scram import MECHANISMS
+    from barnabas.broker.security.users import make_credentials
+
+    wanted = [mechanism for name, mechanism in MECHANISMS.items() if name in mechanisms]
+    arguments = (config.users, wanted, config.user_credentials, lambda: os.urandom(16))
+    threading.Thread(target=make_credentials, args=arguments, name="salting", daemon=True).start()
 
 
 def _read_certificates(config: BrokerConfig) -> None:

@@ -65,6 +65,7 @@ class SaslGate:
             broker.config.users,
             listener.plain_passwords,
             broker.metadata.scram_credentials,
+            broker.config.user_credentials,
             new_salt=lambda: ids.uuid().bytes,
         )
         return Authenticator(

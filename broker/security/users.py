@@ -11,7 +11,7 @@ with # count for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.broker.metadata import ScramCredential
 from barnabas.broker.security.scram import (
@@ -41,11 +41,35 @@ def parse_users(text: str) -> dict[str, str]:
     return passwords
 
 
+Credentials = dict[tuple[str, int], ScramCredential]
+"""By (user, mechanism's number)."""
+
+
+def make_credentials(
+    passwords: Mapping[str, str],
+    mechanisms: Iterable[Mechanism],
+    made: Credentials,
+    new_salt: Callable[[], bytes],
+) -> None:
+    """Salt and iterate each password for each mechanism, into `made`, unless it is there.
+
+    Some milliseconds of CPU for each, in which others may work: it may run in a thread.
+    """
+    for user, password in passwords.items():
+        for mechanism in mechanisms:
+            key = (user, mechanism.number)
+            if key not in made:
+                salt, iterations = new_salt(), FEWEST_ITERATIONS
+                salted_password = salted(mechanism, password, salt, iterations)
+                made.setdefault(key, credential_of(mechanism, salted_password, salt, iterations))
+
+
 class Users:
     """Passwords for PLAIN and credentials for SCRAM.
 
     Takes: file_passwords, of the users file; plain_passwords, of the JAAS texts; kept, the
-           credentials of the metadata journal, by (user, mechanism's number); new_salt.
+           credentials of the metadata journal; made, those of the users file that were made
+           already: what is missing is made when it is first needed; new_salt.
     """
 
     def __init__(
@@ -53,18 +77,19 @@ class Users:
         file_passwords: Mapping[str, str],
         plain_passwords: Mapping[str, str],
         kept: Mapping[tuple[str, int], ScramCredential],
+        made: Credentials,
         new_salt: Callable[[], bytes],
     ) -> None:
         self.passwords = {**file_passwords, **plain_passwords}
         self._file_passwords, self._kept, self._new_salt = file_passwords, kept, new_salt
-        self._made: dict[tuple[str, int], ScramCredential] = {}
+        self._made = made
 
     def credential(self, mechanism: Mechanism, user: str) -> ScramCredential | None:
         """What shows that somebody is that user; None: there is no such user."""
         key = (user, mechanism.number)
         credential = self._kept.get(key) or self._made.get(key)
         if credential is None and user in self._file_passwords:
-            salt, iterations = self._new_salt(), FEWEST_ITERATIONS
-            password = salted(mechanism, self._file_passwords[user], salt, iterations)
-            credential = self._made[key] = credential_of(mechanism, password, salt, iterations)
+            own = {user: self._file_passwords[user]}
+            make_credentials(own, (mechanism,), self._made, self._new_salt)
+            credential = self._made[key]
         return credential

@@ -11,7 +11,13 @@ from barnabas.broker.security.scram import (
     credential_of,
     salted,
 )
-from barnabas.broker.security.users import Users, UsersFileError, parse_users
+from barnabas.broker.security.users import (
+    Credentials,
+    Users,
+    UsersFileError,
+    make_credentials,
+    parse_users,
+)
 
 
 def test_a_users_file() -> None:
@@ -33,7 +39,7 @@ def test_a_user_named_twice() -> None:
 
 def test_users_of_the_file_have_every_mechanism_and_others_one() -> None:
     kept = {("carol", 1): credential_of(SCRAM_SHA_256, b"salted", b"salt", 5000)}
-    users = Users({"alice": "her"}, {"bob": "his"}, kept, lambda: b"salt")
+    users = Users({"alice": "her"}, {"bob": "his"}, kept, {}, lambda: b"salt")
     assert users.passwords == {"alice": "her", "bob": "his"}
     credential = users.credential(SCRAM_SHA_512, "alice")
     password = salted(SCRAM_SHA_512, "her", b"salt", FEWEST_ITERATIONS)
@@ -44,9 +50,21 @@ def test_users_of_the_file_have_every_mechanism_and_others_one() -> None:
     assert users.credential(SCRAM_SHA_512, "carol") is None
 
 
+def test_credentials_may_be_made_beforehand() -> None:
+    made: Credentials = {}
+    passwords = {"alice": "her", "bob": "his"}
+    make_credentials(passwords, (SCRAM_SHA_256, SCRAM_SHA_512), made, lambda: b"salt")
+    assert made.keys() == {(user, number) for user in passwords for number in (1, 2)}
+    users = Users(passwords, {}, {}, made, lambda: b"never asked for")
+    credential = users.credential(SCRAM_SHA_256, "bob")
+    assert credential is made["bob", 1]
+    password = salted(SCRAM_SHA_256, "his", b"salt", FEWEST_ITERATIONS)
+    assert credential == credential_of(SCRAM_SHA_256, password, b"salt", FEWEST_ITERATIONS)
+
+
 def test_a_credential_that_is_kept_goes_before_the_file() -> None:
     kept = {}
-    users = Users({"alice": "her"}, {}, kept, lambda: b"salt")
+    users = Users({"alice": "her"}, {}, kept, {}, lambda: b"salt")
     assert users.credential(SCRAM_SHA_256, "alice") is not None
     kept["alice", 1] = credential_of(SCRAM_SHA_256, b"new", b"salt", 5000)
     assert users.credential(SCRAM_SHA_256, "alice") == kept["alice", 1]
