@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from barnabas.broker.config import INT_MAX, BrokerConfig, parse_connection_overrides
+from barnabas.broker.listeners import UNIX_SCHEME
 from barnabas.broker.metadata import QuotaEntity
 from barnabas.broker.quotas.entities import limit_of_address
 from barnabas.broker.quotas.rates import Rate, Windows
@@ -57,6 +58,16 @@ class ConnectionLimits:
 
     def on_connected(self, address: str, now_ms: int) -> Refusal | None:
         """One more comes from there. None: it may stay, and is counted until `on_closed`."""
+        refusal = self._refusal(address, now_ms)
+        if refusal is not None:
+            return refusal
+        self._counts[address] += 1
+        self._total += 1
+        return None
+
+    def _refusal(self, address: str, now_ms: int) -> Refusal | None:
+        if address.startswith(UNIX_SCHEME):
+            return None  # of this machine, and no address
         wait_ms = self._throttle_address(address, now_ms)
         if wait_ms:
             return Refusal(wait_ms, f"more come from {address} than its connection_creation_rate")
@@ -66,8 +77,6 @@ class ConnectionLimits:
         )
         if self._counts[address] >= most:
             return Refusal(0, f"{address} has {most} connections (max.connections.per.ip)")
-        self._counts[address] += 1
-        self._total += 1
         return None
 
     def on_closed(self, address: str) -> None:

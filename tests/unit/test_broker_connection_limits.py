@@ -115,6 +115,16 @@ def test_nobody_is_locked_out() -> None:
         config.set_dynamic({OVERRIDES: ""})
 
 
+def test_sockets_in_the_file_system_have_no_address() -> None:
+    path = "unix:///run/barnabas/socket"
+    settings = {PER_IP: "1", "max.connections": "3", "quota.window.num": "1"}
+    bound = limits(settings, rate_of(None, 1.0))
+    assert [bound.on_connected(path, 0) for _ in range(3)] == [None] * 3
+    assert bound.is_full
+    bound.on_closed(path)
+    assert not bound.is_full
+
+
 def test_settings_say_whether_connections_are_limited() -> None:
     config = BrokerConfig.from_properties({})
     assert not config.limits_connections
