@@ -128,6 +128,8 @@ def graduate(
         topic_configs = _checked(dict(topic_settings))
         if (recover or abort_transactions) and not dry_run:
             _prepare(config, data_dir, aborts=abort_transactions)
+            # a start lets dynamic settings hold in it
+            given, config = _settings(data_dir, config_file, broker_settings)
         with _locked(data_dir):
             survey = _survey(data_dir)
             if not no_verify:

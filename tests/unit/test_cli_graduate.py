@@ -83,11 +83,16 @@ def test_a_running_or_killed_broker_is_refused(barnabas: CommandLine, data_dir: 
     refused = barnabas("graduate", str(data_dir))
     assert (refused.code, "in use by a broker" in refused.err) == (1, True)
     lock.release()
+    host = AdminHost(data_dir.parent)
+    host.broker.topics.set_broker_configs({"log.retention.ms": "77"})
+    host.close()
     (data_dir / ".kafka_cleanshutdown").unlink()
     refused = barnabas("graduate", str(data_dir))
     assert (refused.code, "pass --recover" in refused.err) == (1, True)
     told = barnabas.ok("graduate", str(data_dir), "--recover", "--abort-transactions", "--json")
     assert told.data["topics"] == 1
+    assert told.data["broker_configs"] == {"log.retention.ms": "77"}
+    assert "log.retention.ms" not in told.data["broker_default_configs"]
 
 
 def test_damage_is_found_before(barnabas: CommandLine, data_dir: Path) -> None:
