@@ -217,8 +217,11 @@ RULES: dict[str, Rule] = {
         (Ask(DESCRIBE, TRANSACTIONAL_ID, "for each that is listed"),), guards.list_transactions
     ),
     "ConsumerGroupHeartbeat": Rule(
-        (Ask(READ, GROUP), Ask(DESCRIBE, TOPIC, "for each that is subscribed by its name")),
-        guards.consumer_group_heartbeat,
+        (
+            Ask(READ, GROUP),
+            Ask(DESCRIBE, TOPIC, "for each that is subscribed by its name, or assigned"),
+        ),
+        guards.consumer_group_heartbeat_guard,
     ),
     "ConsumerGroupDescribe": Rule(
         (Ask(DESCRIBE, GROUP), Ask(DESCRIBE, TOPIC, "for all that it reads")),

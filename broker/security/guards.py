@@ -19,6 +19,7 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
     add_partitions_to_txn,
     consumer_group_describe,
+    consumer_group_heartbeat,
     create_topics,
     delete_topics,
     describe_topic_partitions,
@@ -329,7 +330,7 @@ def _topics_of(group: consumer_group_describe.DescribedGroup) -> set[str]:
     }
 
 
-def consumer_group_heartbeat(case: Case) -> Answer:
+def consumer_group_heartbeat_guard(case: Case) -> Answer:
     """READ on the group, and DESCRIBE on each topic that a member subscribes by its name."""
     request, access = case.request, case.access
     if not access.may(Operation.READ, GROUP, request.group_id):
@@ -337,6 +338,14 @@ def consumer_group_heartbeat(case: Case) -> Answer:
     names = request.subscribed_topic_names or ()
     if not all(access.may(Operation.DESCRIBE, TOPIC, name) for name in names):
         return case.refuse(FAILED[TOPIC])
+
+    def hide(answer: Any) -> None:
+        """A pattern may have found topics that this member may not see."""
+        if answer.assignment is not None:
+            rows = [row for row in answer.assignment.topic_partitions if case.sees_topic(row)]
+            answer.assignment = consumer_group_heartbeat.Assignment(rows)
+
+    case.amend(hide)
     return case.proceed()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,10 @@ pytestmark = pytest.mark.e2e
 SETTINGS = {"authorizer.class.name": "StandardAuthorizer", "super.users": "User:admin"}
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalBroker]:
-    with LocalBroker(users={"admin": "secret", "alice": "secret"}, settings=SETTINGS) as broker:
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    settings = {**SETTINGS, "barnabas.audit.log": str(tmp_path / "audit.log")}
+    with LocalBroker(users={"admin": "secret", "alice": "secret"}, settings=settings) as broker:
         yield broker
 
 
@@ -70,4 +72,16 @@ def test_acls_come_hold_and_go(
     wrong = barnabas("acl", "add", "ben", "read", "orders", *admin)
     assert wrong.code == 2 and "no resource" in wrong.err
     assert barnabas("acl", "add", "ben", "reed", "topic:x", *admin).code == 2
+    check_audit_log(tmp_path / "audit.log")
     gc.collect()  # sockets of a client that did not start warn here, where it is no error
+
+
+def check_audit_log(path: Path) -> None:
+    """Who was refused, and who changed ACLs, is in it."""
+    told = [
+        (line["principal"], line["request"], line["operation"], line["resource_name"])
+        for line in map(json.loads, path.read_text().splitlines())
+        if not line["allowed"] or line["request"] == "DeleteAcls"
+    ]
+    assert ("User:alice", "DescribeAcls", "DESCRIBE", "kafka-cluster") in told
+    assert told.count(("User:admin", "DeleteAcls", "ALTER", "kafka-cluster")) == 3

@@ -1,12 +1,65 @@
-"""The table of what requests ask: no request is forgotten, and each can be refused."""
+"""The table of what requests ask: no request is forgotten, and each can be refused; and requests
+that are allowed in part. Expected codes are those of Apache Kafka 3.9.
+"""
 
 from __future__ import annotations
 
-import pytest
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from barnabas.broker.security.authorization import OPEN, RULES
+import pytest
+from helpers.core_host import CoreHost
+
+from barnabas.broker.metadata import Acl
+from barnabas.broker.security.acls import (
+    CLUSTER_NAME,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from barnabas.broker.security.authorization import (
+    GROUP,
+    OPEN,
+    RULES,
+    TOPIC,
+    TRANSACTIONAL_ID,
+)
 from barnabas.broker.security.unauthorized import can_tell_unauthorized
 from barnabas.protocol.api_table import APIS, Api
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from barnabas.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.log import Log
 
 FOR_EVERYBODY = {
     "ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions",
@@ -26,3 +79,227 @@ def test_each_request_asks_for_something_or_is_for_everybody(api: Api) -> None:
     if rule is not OPEN:
         assert rule.asks
         assert can_tell_unauthorized(api.name) or api.name in ("DescribeCluster",)
+
+
+# --- what is allowed in part --------------------------------------------------------------------
+
+ANN, ADMIN = 1, 2
+SUPER = {"authorizer_class_name": "StandardAuthorizer", "super_users": "User:admin"}
+DENIED_TOPIC, DENIED_GROUP = Code.TOPIC_AUTHORIZATION_FAILED, Code.GROUP_AUTHORIZATION_FAILED
+DENIED_CLUSTER = Code.CLUSTER_AUTHORIZATION_FAILED
+DENIED_ID = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+class Guarded(CoreHost):
+    """A broker with topics t and u; ANN is the connection of a user with these ACLs."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, **SUPER)
+        for connection, user in ((ANN, "User:ann"), (ADMIN, "User:admin")):
+            self.connect(connection)
+            self.broker.connections[connection].principal = user
+        for name in ("t", "u"):
+            self.broker.topics.create_topic(name, 1, {}, now_ms=self.now_ms)
+
+    def allow(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> None:
+        one = Acl(kind, name, PatternType.LITERAL, "User:ann", "*", operation, Permission.ALLOW)
+        assert self.broker.authorizer is not None
+        self.broker.authorizer.add({uuid.uuid4(): one})
+
+    def log(self, name: str) -> Log:
+        log = self.broker.topics.partition(name, 0)
+        assert log is not None
+        return log
+
+    def id_of(self, name: str) -> uuid.UUID:
+        topic = self.broker.metadata.topic(name)
+        assert topic is not None
+        return topic.topic_id
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Guarded]:
+    host = Guarded(tmp_path)
+    yield host
+    host.broker.close_logs(host.now_ms)
+
+
+def produce_request(acks: int = -1, *, transactional_id: str | None = None) -> ProduceRequest:
+    batch = encode_batch(
+        [NewRecord(None, b"x", 0)], transactional=transactional_id is not None, producer_id=7,
+        producer_epoch=0, base_sequence=0,
+    )  # fmt: skip
+    topics = [TopicProduceData(n, partition_data=[PartitionProduceData(0, batch)]) for n in "tu"]
+    return ProduceRequest(transactional_id, acks=acks, timeout_ms=1000, topic_data=topics)
+
+
+def produced(host: Guarded, request: ProduceRequest) -> dict[str, int]:
+    answer = host.call(ANN, request, 9)
+    return {row.name: row.partition_responses[0].error_code for row in answer.responses}
+
+
+def test_what_may_be_written_is_written_and_the_rest_refused(host: Guarded) -> None:
+    assert produced(host, produce_request()) == {"t": DENIED_TOPIC, "u": DENIED_TOPIC}
+    host.allow(Operation.WRITE, TOPIC, "u")
+    assert produced(host, produce_request()) == {"t": DENIED_TOPIC, "u": 0}
+    ends = [log.log_end_offset for log in (host.log("t"), host.log("u"))]
+    assert ends == [0, 1]
+
+
+def test_who_wants_no_answer_is_hung_up_on(host: Guarded) -> None:
+    host.allow(Operation.WRITE, TOPIC, "u")
+    host.ask(ANN, produce_request(acks=0), 9)
+    assert "may not write to t" in host.closed[ANN]
+    assert host.log("u").log_end_offset == 1, "what may be written is"
+
+
+def test_batches_of_a_transaction_need_its_id(host: Guarded) -> None:
+    host.allow(Operation.WRITE, TOPIC, "t")
+    refused = produced(host, produce_request(transactional_id="x"))
+    assert refused == {"t": DENIED_ID, "u": DENIED_ID}
+
+
+def fetched(host: Guarded, session: tuple[int, int] = (0, 0), *names: str) -> Any:
+    wanted = [FetchPartition(0, partition_max_bytes=1000)]
+    request = FetchRequest(
+        topics=[FetchTopic(name, partitions=wanted) for name in names],
+        session_id=session[0], session_epoch=session[1], max_bytes=10_000, min_bytes=0,
+    )  # fmt: skip
+    return host.call(ANN, request, 11)
+
+
+def test_a_session_is_asked_anew_for_each_of_its_fetches(host: Guarded) -> None:
+    host.allow(Operation.READ, TOPIC, "t")
+    first = fetched(host, (0, 0), "t", "u")
+    codes = {row.topic: row.partitions[0].error_code for row in first.responses}
+    assert codes == {"t": 0, "u": DENIED_TOPIC}
+    assert host.broker.authorizer is not None
+    host.broker.authorizer.remove(list(host.broker.metadata.acls))
+    second = fetched(host, (first.session_id, 1))
+    codes = {row.topic: row.partitions[0].error_code for row in second.responses}
+    assert codes == {"t": DENIED_TOPIC, "u": DENIED_TOPIC}
+
+
+def test_nobody_uses_or_ends_the_session_of_another(host: Guarded) -> None:
+    host.allow(Operation.READ, TOPIC, "t")
+    session = fetched(host, (0, 0), "t").session_id
+    for epoch in (1, -1, 0):
+        request = FetchRequest(session_id=session, session_epoch=epoch, max_bytes=1000)
+        answer = host.call(ADMIN, request, 11)
+        assert not answer.responses
+        assert answer.error_code == (Code.FETCH_SESSION_ID_NOT_FOUND if epoch == 1 else 0)
+    assert fetched(host, (session, 1)).error_code == 0, "it is still there"
+
+
+def test_offsets_of_topics_that_may_not_be_seen_are_left_out_or_refused(host: Guarded) -> None:
+    partitions = [OffsetCommitRequestPartition(0, 5)]
+    commit = OffsetCommitRequest(
+        "g", topics=[OffsetCommitRequestTopic(name, partitions=partitions) for name in "tu"]
+    )
+    committed = host.call(ADMIN, commit, 8)
+    assert [row.partitions[0].error_code for row in committed.topics] == [0, 0]
+    host.allow(Operation.READ, GROUP, "g")
+    host.allow(Operation.READ, TOPIC, "t")
+    for version in (2, 7, 8, 9, 10):
+        asked = OffsetFetchRequestGroup("g", topics=None)
+        request = (
+            OffsetFetchRequest("g", topics=None)
+            if version < 8
+            else OffsetFetchRequest(groups=[asked])
+        )
+        answer = host.call(ANN, request, version)
+        rows = answer.topics if version < 8 else answer.groups[0].topics
+        told = [row.topic_id if version >= 10 else row.name for row in rows]
+        assert told == [host.id_of("t") if version >= 10 else "t"], version
+    named = [OffsetFetchRequestTopics(name, partition_indexes=[0]) for name in "tu"]
+    (group,) = host.call(
+        ANN, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=named)]), 8
+    ).groups
+    assert {row.name: row.partitions[0].error_code for row in group.topics} == {
+        "t": 0,
+        "u": DENIED_TOPIC,
+    }
+    answer = host.call(ANN, commit, 8)
+    codes = {row.name: row.partitions[0].error_code for row in answer.topics}
+    assert codes == {"t": 0, "u": DENIED_TOPIC}
+
+
+def test_one_refused_partition_keeps_all_out_of_a_transaction(host: Guarded) -> None:
+    topics = [AddPartitionsToTxnTopic(name, [0]) for name in "tu"]
+    request = AddPartitionsToTxnRequest([], "x", 7, 0, topics)
+
+    def codes() -> dict[str, int]:
+        rows = host.call(ANN, request, 3).results_by_topic_v3_and_below
+        return {row.name: row.results_by_partition[0].partition_error_code for row in rows}
+
+    assert codes() == {"t": DENIED_ID, "u": DENIED_ID}
+    host.allow(Operation.WRITE, TRANSACTIONAL_ID, "x")
+    host.allow(Operation.WRITE, TOPIC, "t")
+    assert codes() == {"t": Code.OPERATION_NOT_ATTEMPTED, "u": DENIED_TOPIC}
+
+
+def test_settings_are_told_by_what_they_are_of(host: Guarded) -> None:
+    host.allow(Operation.ALTER_CONFIGS, TOPIC, "t")
+    resources = [
+        DescribeConfigsResource(kind, name)
+        for kind, name in ((2, "t"), (2, "u"), (4, "1"), (32, "g"))
+    ]
+    answer = host.call(ANN, DescribeConfigsRequest(resources), 4)
+    assert {(row.resource_type, row.resource_name): row.error_code for row in answer.results} == {
+        (2, "t"): 0, (2, "u"): DENIED_TOPIC, (4, "1"): DENIED_CLUSTER, (32, "g"): DENIED_GROUP,
+    }  # fmt: skip
+
+
+def test_a_deletion_by_id_tells_no_name_that_may_not_be_seen(host: Guarded) -> None:
+    ids = {name: host.id_of(name) for name in "tu"}
+    wanted = [DeleteTopicState(None, ids["t"]), DeleteTopicState("u"), DeleteTopicState("v")]
+    host.allow(Operation.DESCRIBE, TOPIC, "t")
+    rows = host.call(ANN, DeleteTopicsRequest(wanted), 6).responses
+    assert [(row.name, row.error_code) for row in rows] == [
+        ("t", DENIED_TOPIC), ("u", DENIED_TOPIC), ("v", DENIED_TOPIC),
+    ]  # fmt: skip
+    both = DeleteTopicsRequest([DeleteTopicState("v", ids["u"])])
+    (row,) = host.call(ANN, both, 6).responses
+    assert (row.name, row.error_code) == ("v", Code.INVALID_REQUEST)
+    host.allow(Operation.DELETE, TOPIC, "u")
+    rows = host.call(ANN, DeleteTopicsRequest(wanted), 6).responses
+    assert {row.name: row.error_code for row in rows} == {
+        "u": 0, "t": DENIED_TOPIC, "v": DENIED_TOPIC,
+    }  # fmt: skip
+
+
+def test_topics_and_operations_are_told_as_far_as_they_may_be_seen(host: Guarded) -> None:
+    host.allow(Operation.READ, TOPIC, "t")
+    request = MetadataRequest(None, include_topic_authorized_operations=True)
+    (topic,) = host.call(ANN, request, 9).topics
+    bits = 1 << Operation.READ | 1 << Operation.DESCRIBE
+    assert (topic.name, topic.topic_authorized_operations) == ("t", bits)
+    for version in (0, 1):
+        every = MetadataRequest([] if version == 0 else None)
+        assert [row.name for row in host.call(ANN, every, version).topics] == ["t"]
+    (row,) = host.call(ANN, DescribeTopicPartitionsRequest(response_partition_limit=9), 0).topics
+    assert (row.name, row.topic_authorized_operations) == ("t", bits)
+    asked = MetadataRequest([MetadataRequestTopic("new")], allow_auto_topic_creation=True)
+    host.allow(Operation.DESCRIBE, TOPIC, "new")
+    assert [row.error_code for row in host.call(ANN, asked, 9).topics] == [DENIED_TOPIC]
+    assert host.broker.metadata.topic("new") is None
+
+
+def test_a_pattern_finds_no_topic_for_a_member_that_may_not_see_it(host: Guarded) -> None:
+    host.allow(Operation.READ, GROUP, "g")
+    host.allow(Operation.DESCRIBE, TOPIC, "t")
+    request = ConsumerGroupHeartbeatRequest(
+        "g", "member", 0, rebalance_timeout_ms=60_000, subscribed_topic_regex=".*",
+        topic_partitions=[],
+    )  # fmt: skip
+    told: set[uuid.UUID] = set()
+    for _ in range(5):
+        answer = host.call(ANN, request, 1)
+        assert answer.error_code == 0
+        if answer.assignment is not None:
+            told |= {row.topic_id for row in answer.assignment.topic_partitions}
+        request = ConsumerGroupHeartbeatRequest("g", "member", answer.member_epoch)
+        host.now_ms += 5000
+        host.broker.on_tick(host.event_ms())
+        host.carry_out()
+    assert told == {host.id_of("t")}
