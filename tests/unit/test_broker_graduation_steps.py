@@ -25,7 +25,15 @@ from sim.disk import Crash, SimDisk
 
 from barnabas.broker.graduation.bootstrap import read_bootstrap
 from barnabas.broker.graduation.bring_back import BroughtBack, bring_back, merged
-from barnabas.broker.kafka_records import CONFIG, PARTITION, REMOVE_TOPIC, TOPIC, KafkaRecord
+from barnabas.broker.graduation.survey import GraduationError
+from barnabas.broker.kafka_records import (
+    CONFIG,
+    PARTITION,
+    PARTITION_CHANGE,
+    REMOVE_TOPIC,
+    TOPIC,
+    KafkaRecord,
+)
 from barnabas.broker.opening import open_broker
 from barnabas.storage.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
@@ -221,3 +229,36 @@ def test_what_comes_back_is_what_was_changed(
     expected: dict[str, int],
 ) -> None:
     assert merged(ours, given, now) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"isr": [9]}, r"events-0 is in sync on \(9,\), not on 3"),
+        ({"isr": [9, NODE_ID], "leader": NODE_ID}, None),
+    ],
+)
+def test_partitions_that_are_not_here_in_sync_do_not_come_back(
+    stopped: SimDisk, change: dict[str, object], why: str | None
+) -> None:
+    disk = copy.deepcopy(stopped)
+    graduate(disk)
+    events = read_bootstrap(disk, f"{DATA}/bootstrap.checkpoint").topic_ids["events"]
+    fields = {"partition_id": 0, "topic_id": events, "isr": None, "replicas": None, "leader": -2}
+    run_kafka(disk, [KafkaRecord(PARTITION_CHANGE, {**fields, **change})])
+    if why is None:
+        brought_back(disk)
+        broker = opened(disk)
+        assert broker.logs.leader_epoch == 2  # a leader that is named begins an epoch: 1
+        broker.close_logs(NOW_MS)
+    else:
+        with pytest.raises(GraduationError, match=why):
+            brought_back(disk)
+        assert is_graduated(disk, DATA)
+
+
+def test_a_partition_without_its_directory_does_not_come_back(after_kafka: SimDisk) -> None:
+    disk = copy.deepcopy(after_kafka)
+    disk.rmtree(f"{DATA}/new-0")
+    with pytest.raises(GraduationError, match="new-0 has no directory"):
+        brought_back(disk)
