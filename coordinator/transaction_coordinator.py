@@ -1127,10 +1127,10 @@ class TransactionCoordinator:
         for metadata in moved:
             partition = partition_for(metadata.transactional_id, self._partition_count)
             result = by_partition.setdefault(partition, Result(partition=partition))
-            result.durable = result.durable or metadata.is_two_phase
             result.records.append(record_of(metadata))
         chain = list(by_partition.values()) or [Result()]
         chain[-1].replies.extend(replies)
+        chain[-1].durable = bool(replies) and any(metadata.is_two_phase for metadata in moved)
         chain[-1].effects.extend(effects)
         chain[0].more.extend(chain[1:])
         return chain[0]

@@ -91,6 +91,7 @@ class Scenario:
     version_2: the chance that a transaction is of version 2 (KIP-890). brokers: how many there are;
     moves: how often leaders move among them, or one goes and comes. consumer_protocol: the chance
     that a member of a group speaks the consumer protocol (KIP-848), each time that one begins.
+    two_phase: applications whose transactions end as a database has decided (KIP-939).
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -155,6 +156,7 @@ class Scenario:
     brokers: int = 1
     moves: int = 0
     consumer_protocol: float = 0.0
+    two_phase: int = 0
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
@@ -240,6 +242,7 @@ class Scenario:
                 for draw, chance in zip(draws, chances, strict=True):
                     draw(chance)
                 scenario._draw_widest(more)
+                scenario._draw_two_phase(random.Random(more.getrandbits(64)))
         return scenario
 
     def _draw_more(self, rng: random.Random) -> None:
@@ -390,6 +393,16 @@ class Scenario:
         self.brokers, self.moves = 3, moves
         self.meddlers, self.is_audited, self.kafka_epochs = 0, False, 0
         self.properties["barnabas.brokers"] = "3"
+
+    def _draw_two_phase(self, rng: random.Random) -> None:
+        """Two-phase producers; not where an Apache Kafka is taken over, which has none."""
+        if rng.random() < 0.12 and not self.kafka_epochs:
+            self.use_two_phase(rng.randint(1, 2))
+
+    def use_two_phase(self, applications: int) -> None:
+        """So many applications, and a broker that takes part."""
+        self.two_phase = applications
+        self.properties["transaction.two.phase.commit.enable"] = "true"
 
     def _draw_consumer_protocol(self, rng: random.Random) -> None:
         """Members of the consumer protocol, beside classic ones or alone."""

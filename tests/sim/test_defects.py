@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from checkers import kinds_of
 
+from sim import two_phase_defects  # enters its own into the list
 from sim.defects import DEFECTS, Defect
 from sim.world import run_seed
 
@@ -26,6 +27,7 @@ def _quiet() -> Iterator[None]:
 
 
 def test_there_are_enough() -> None:
+    assert two_phase_defects.with_power in {defect.tweak for defect in DEFECTS}
     assert len(DEFECTS) >= 60
     assert len({defect.name for defect in DEFECTS}) == len(DEFECTS)
 

@@ -18,6 +18,7 @@ from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Sour
 from barnabas.broker.outbox import CloseReason
 from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
+from sim import two_phase
 from sim.administrator import Administrator
 from sim.auditor import Auditor
 from sim.brokers import Bundle, Unled, move_leaders
@@ -595,6 +596,15 @@ class World:
                 self._busy_with(self._application(f"f{number}", self.input_partitions))
             for number in range(scenario.workers):
                 self.loop.spawn(self._worker(number))
+
+        for number in range(scenario.two_phase):
+            partitions = [
+                partition
+                for partition in self.transactional_partitions
+                if partition[0] != scenario.remade_topic
+            ]
+            if partitions:
+                self._busy_with(two_phase.application(self, f"x{number}", partitions))
 
     def _set_off_others(self) -> None:
         scenario, rng = self.scenario, self.rng

@@ -1,0 +1,83 @@
+"""Mistakes planted into two-phase commit, as `defects.py` has those of everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from barnabas.broker.handlers import produce as produce_handler
+from barnabas.coordinator.transaction_coordinator import TransactionCoordinator, TxnSettings
+from barnabas.coordinator.transaction_state import TransactionMetadata
+from sim import focuses
+from sim.defects import changed, defect
+from sim.scenario import Scenario
+
+
+def _two_phase(scenario: Scenario) -> None:
+    """Two-phase producers alone, and no Apache Kafka before them."""
+    scenario.kafka_epochs = scenario.workers = scenario.meddlers = 0
+    scenario.applications, scenario.idempotent_producers = 1, 0
+    scenario.use_two_phase(2)
+
+
+def with_time(scenario: Scenario) -> None:
+    focuses.with_kills(scenario)
+    _two_phase(scenario)
+
+
+def with_power(scenario: Scenario) -> None:
+    focuses.with_power(scenario)
+    _two_phase(scenario)
+    scenario.properties.pop("barnabas.transaction.durability", None)
+
+
+@defect("a prepared transaction times out", "lost", "torn", tweak=with_time)
+def prepared_transactions_time_out() -> Iterator[None]:
+    apply = TransactionCoordinator.apply
+
+    def apply_and_schedule(self: TransactionCoordinator, metadata: TransactionMetadata) -> None:
+        apply(self, metadata)
+        if metadata.is_two_phase and metadata.state.value == "Ongoing":
+            began_ms = self._wall.since_ms(metadata.start_ms)
+            self._timers.schedule(metadata.transactional_id, began_ms + 500)
+
+    with changed(TransactionCoordinator, "apply", apply_and_schedule):
+        yield
+
+
+@defect("who comes after a crash aborts what was prepared", "lost", "torn", tweak=with_time)
+def kept_transactions_are_aborted() -> Iterator[None]:
+    init = TransactionCoordinator.on_init_producer_id
+
+    def on_init_producer_id(
+        self: TransactionCoordinator, request: Any, context: Any, now_ms: int
+    ) -> Any:
+        request.keep_prepared_txn = False
+        return init(self, request, context, now_ms)
+
+    with changed(TransactionCoordinator, "on_init_producer_id", on_init_producer_id):
+        yield
+
+
+@defect("a loss of power aborts what was prepared", "lost", "torn", tweak=with_power)
+def power_losses_abort_prepared_transactions() -> Iterator[None]:
+    on_power_loss = TransactionCoordinator.on_power_loss
+
+    def of_all(self: TransactionCoordinator, now_ms: int) -> Any:
+        kept, self.settings = self.settings, TxnSettings(is_durable=False)
+        try:
+            return on_power_loss(self, now_ms)
+        finally:
+            self.settings = kept
+
+    with changed(TransactionCoordinator, "on_power_loss", of_all):
+        yield
+
+
+@defect("what was prepared is not on the disk", "lost", "torn", tweak=with_power)
+def two_phase_answers_do_not_wait_for_the_disk() -> Iterator[None]:
+    def answer_at_once(broker: Any, produce: Any, now_ms: int) -> None:
+        broker.reply(produce.context.ticket, produce_handler._encoded(broker, produce))
+
+    with changed(produce_handler, "_answer_when_flushed", answer_at_once):
+        yield
