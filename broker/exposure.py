@@ -29,7 +29,7 @@ def is_local(host: str) -> bool:
 def warnings_of(config: BrokerConfig, arguments: Sequence[str]) -> Iterator[str]:
     """Takes: arguments, the names of the settings that stand on the command line."""
     for listener in config.listeners:
-        yield from _open_listener(listener)
+        yield from _open_listener(config, listener)
         if listener.oauth is not None and listener.oauth.believes_unsigned:
             yield (
                 f"{listener.endpoint}: {BELIEVES_UNSIGNED}=true: WHOEVER CONNECTS CAN BE ANY USER, "
@@ -46,7 +46,7 @@ def warnings_of(config: BrokerConfig, arguments: Sequence[str]) -> Iterator[str]
             )
 
 
-def _open_listener(listener: ListenerConfig) -> Iterator[str]:
+def _open_listener(config: BrokerConfig, listener: ListenerConfig) -> Iterator[str]:
     endpoint = listener.endpoint
     if listener.has_sasl or is_local(endpoint.host):
         return
@@ -59,10 +59,14 @@ def _open_listener(listener: ListenerConfig) -> Iterator[str]:
         lines = ("ssl.client.auth=required", "ssl.truststore.location=FILE, the authority's")
     else:
         return
+    may = (
+        "do what ACLs allow User:ANONYMOUS"
+        if config["authorizer.class.name"]
+        else "read, write and delete everything"
+    )
     yield (
         f"{endpoint} is open to other machines and asks nobody who he is: whoever reaches it may "
-        f"read, write and delete everything. Two lines change that: {lines[0]} and {lines[1]}; "
-        "docs/SECURITY.md says more"
+        f"{may}. Two lines change that: {lines[0]} and {lines[1]}; docs/SECURITY.md says more"
     )
 
 

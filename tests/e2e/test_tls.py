@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import ssl
 from pathlib import Path
 from typing import Any
@@ -127,3 +128,28 @@ def test_kafka_python_and_aiokafka_over_tls() -> None:
                 return value
 
         assert asyncio.run(asyncio.wait_for(once_more(), 30)) == b"last"
+
+
+def test_a_certificate_says_who_may_do_what(tmp_path: Path) -> None:
+    settings = {
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/U",
+        "authorizer.class.name": "StandardAuthorizer",
+        "super.users": "User:CLIENT",
+    }
+    with LocalBroker(tls=True, settings=settings) as broker:
+        for part in ("ca.pem", "ca-key.pem"):  # the same authority signs
+            shutil.copy(Path(broker.ca_file).parent / part, tmp_path)
+        make_certificates(tmp_path, clients=["client", "other"])
+        topics = {}
+        for name in ("client", "other"):
+            own = {
+                "ssl_certificate_location": str(tmp_path / f"{name}.pem"),
+                "ssl_key_location": str(tmp_path / f"{name}.pem"),
+            }
+            producer = Producer(confluent(broker, **own))
+            if name == "client":
+                producer.produce("t", b"x")
+                assert producer.flush(20) == 0
+            topics[name] = set(producer.list_topics(timeout=20).topics)
+    assert topics == {"client": {"t"}, "other": set()}

@@ -40,6 +40,13 @@ def test_who_listens_elsewhere_and_asks_nobody_is_told_two_lines(
     assert all(line in text for line in lines)
 
 
+def test_with_an_authorizer_strangers_may_what_it_allows_them() -> None:
+    name = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    text = warnings(listeners="PLAINTEXT://:1", authorizer_class_name=name)
+    assert "ACLs allow User:ANONYMOUS" in text
+    assert "everything" in warnings(listeners="PLAINTEXT://:1")
+
+
 def test_who_asks_is_not_warned_of_it() -> None:
     assert warnings(listeners="SSL://:1", ssl_client_auth="required") == ""
     assert "asks nobody" not in warnings(listeners="SASL_PLAINTEXT://:1")
