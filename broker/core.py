@@ -188,6 +188,7 @@ class Broker:
             consumer_settings=_consumer_group_settings(self.config),
             overrides=self._group_overrides,
         )
+        self._group_timers, self._transaction_timers = self.groups.timers, self.transactions.timers
         self.runtime = CoordinatorRuntime(self)
         self.deletion = TopicDeletion(
             topics,
@@ -378,8 +379,8 @@ class Broker:
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (
             self.purgatory.next_deadline_ms() if self.purgatory.waiting_count else None,
-            self.groups.next_deadline_ms(),
-            self.transactions.next_deadline_ms(),
+            self._group_timers.earliest_ms,
+            self._transaction_timers.earliest_ms,
             self.compaction.next_deadline_ms(),
             self.flushes.next_deadline_ms(),
             self.progress.next_due_ms,

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,7 +39,7 @@ from barnabas.coordinator.transaction_coordinator import (
     end_txn_response,
     record_of,
 )
-from barnabas.coordinator.transaction_state import Channel
+from barnabas.coordinator.transaction_state import Channel, KeyEnum
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
@@ -60,7 +59,7 @@ logger = logging.getLogger("barnabas.transactions")
 # --- the law ------------------------------------------------------------------------------------
 
 
-class Step(Enum):
+class Step(KeyEnum):
     """Where an ending transaction stands: what it waits for."""
 
     OPEN = "nothing: it has not begun to end"
@@ -71,7 +70,7 @@ class Step(Enum):
     COMPLETE = "nothing: it has ended"
 
 
-class Event(Enum):
+class Event(KeyEnum):
     """What leads an ending transaction on."""
 
     COMMIT = "its producer asks for its commit"
@@ -83,7 +82,7 @@ class Event(Enum):
     SENT = "the answer is sent, and nobody else was heard"
 
 
-class CommitDurability(Enum):
+class CommitDurability(KeyEnum):
     """By what a commit survives a power loss."""
 
     JOURNAL = "the flush journal: one frame takes the last data and the decision"
@@ -91,7 +90,7 @@ class CommitDurability(Enum):
     OS = "nothing: barnabas.transaction.durability=os leaves it to the operating system"
 
 
-class Action(Enum):
+class Action(KeyEnum):
     """What is done on the way to a step. Of each row the last one alone may lead to an event."""
 
     FLUSH_DATA = "wait for DATA"

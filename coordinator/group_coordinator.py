@@ -485,6 +485,11 @@ class GroupCoordinator:
 
     # --- time ------------------------------------------------------------------------------------
 
+    @property
+    def timers(self) -> Timers[TimerKey]:
+        """All deadlines; their owner alone changes them."""
+        return self._timers
+
     def next_deadline_ms(self) -> int | None:
         return self._timers.next_deadline_ms()
 

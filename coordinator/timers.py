@@ -19,9 +19,13 @@ class Timers(Generic[Key]):
     """A table of keys and their deadlines in ms.
 
     Keys due at the same ms come in the order in which they were scheduled.
+
+    earliest_ms: no deadline is before it; None: there is none. It may be too early, since a
+    deadline that is moved or cancelled leaves it as it is until `next_deadline_ms` is called.
     """
 
     def __init__(self) -> None:
+        self.earliest_ms: int | None = None
         self._heap: list[tuple[int, int, Key]] = []
         self._rows: dict[Key, tuple[int, int]] = {}
         self._next_sequence = 0
@@ -43,6 +47,8 @@ class Timers(Generic[Key]):
         self._next_sequence += 1
         self._rows[key] = row
         heapq.heappush(self._heap, (*row, key))
+        if self.earliest_ms is None or deadline_ms < self.earliest_ms:
+            self.earliest_ms = deadline_ms
         if len(self._heap) > _SMALL:
             self._maybe_rebuild()
 
@@ -61,6 +67,7 @@ class Timers(Generic[Key]):
             if self._rows.get(key) == (deadline_ms, sequence):
                 del self._rows[key]
                 due.append(key)
+        self.next_deadline_ms()
         return due
 
     def next_deadline_ms(self) -> int | None:
@@ -68,8 +75,10 @@ class Timers(Generic[Key]):
         while self._heap:
             deadline_ms, sequence, key = self._heap[0]
             if self._rows.get(key) == (deadline_ms, sequence):
+                self.earliest_ms = deadline_ms
                 return deadline_ms
             heapq.heappop(self._heap)
+        self.earliest_ms = None
         return None
 
     def _maybe_rebuild(self) -> None:

@@ -995,6 +995,11 @@ class TransactionCoordinator:
         fences = [self._fenced(transaction, NOBODY, now_ms) for transaction in open_ones]
         return self._results([], [self._decision(fence) for fence in fences], [])
 
+    @property
+    def timers(self) -> Timers[str]:
+        """All deadlines; their owner alone changes them."""
+        return self._timers
+
     def next_deadline_ms(self) -> int | None:
         """When on_tick has something to do; None: never, as things are."""
         return self._timers.next_deadline_ms()

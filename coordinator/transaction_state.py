@@ -36,7 +36,16 @@ NOBODY = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 NO_PARTITIONS: Mapping[TopicPartition, None] = MappingProxyType({})
 
 
-class Channel(Enum):
+class KeyEnum(Enum):
+    """An enum whose members are looked up in tables, many times for each request.
+
+    They hash by what they are. Those of a plain one hash their names, with two calls in Python.
+    """
+
+    __hash__ = object.__hash__
+
+
+class Channel(KeyEnum):
     """What a producer may have a connection of its own for, beside others to the same broker."""
 
     COORDINATOR = "requests to the transaction coordinator"
@@ -45,7 +54,7 @@ class Channel(Enum):
     DATA = "Produce, to the leader of a partition"
 
 
-class TransactionState(Enum):
+class TransactionState(KeyEnum):
     """`value` is the name that requests and answers use; `number` the byte in __transaction_state.
 
     What each state answers to a request of the current producer id and epoch; strangers are refused

@@ -241,8 +241,8 @@ class MeasuredServer(Server):
                 key = frame[1]
             except IndexError:
                 key = SHORT_FRAME
-            left[key] -= 1
-            if left[key] < 0:
+            left[key] = more = left[key] - 1
+            if more < 0:
                 handle(connection_id, frame, now_ms)
                 return
             began = clock() if is_controlled else self.event_ns

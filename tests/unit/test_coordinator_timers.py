@@ -67,3 +67,17 @@ def test_keys_come_earliest_first_after_the_table_was_made_anew() -> None:
     assert len(timers._heap) == 10, "it was just made anew"
     assert timers.next_deadline_ms() == 10_000 - 9_000 - 59
     assert timers.pop_due(10_000) == list(reversed(range(10)))
+
+
+def test_the_earliest_time_is_never_later_than_a_deadline_and_exact_when_asked_for() -> None:
+    timers: Timers[str] = Timers()
+    assert timers.earliest_ms is None
+    timers.schedule("a", 10)
+    timers.schedule("b", 20)
+    assert timers.earliest_ms == 10
+    timers.schedule("a", 30)
+    assert timers.earliest_ms == 10, "it may be too early"
+    assert timers.next_deadline_ms() == timers.earliest_ms == 20
+    assert timers.pop_due(20) == ["b"] and timers.earliest_ms == 30
+    timers.cancel("a")
+    assert timers.next_deadline_ms() is None and timers.earliest_ms is None
