@@ -9,6 +9,7 @@ controller's listener asks as well, by PLAIN, since SCRAM users are in the metad
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,7 +31,9 @@ CONTROLLER = "CONTROLLER"
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _INTER_BROKER_MECHANISM = "SCRAM-SHA-512"
 _VALIDATOR = "oauthbearer.sasl.server.callback.handler.class"
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.$-]*")
 _LOGIN = "org.apache.kafka.common.security"
+_STORES = ("ssl.keystore.location", "ssl.truststore.location")
 _STORE_TYPES = {".pem": "PEM", ".crt": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}
 _TOPIC_DEFAULTS = {name for setting in TOPIC_SETTINGS.values() for name in setting.synonyms}
 # Written anew here, or of a cluster that no longer is.
@@ -122,11 +125,19 @@ def _listeners(plan: HandOver, config: BrokerConfig) -> list[ListenerConfig]:
 
 
 def _of_listeners(listeners: list[ListenerConfig], given: Given, controller: str) -> dict[str, str]:
-    """Where Kafka listens, and by which listener it speaks to itself."""
+    """Where Kafka listens, and by which listener it speaks to itself.
+
+    With an authorizer by one that asks who it is, else by one that does not, where there is such.
+    """
     names = [listener.name for listener in listeners]
+    has_authorizer = _has_authorizer(given.values)
     wished = given.values.get("inter.broker.listener.name", "")
-    plain = [one.name for one in listeners if one.security_protocol == "PLAINTEXT"]
-    controller_protocol = "SASL_PLAINTEXT" if _has_authorizer(given.values) else "PLAINTEXT"
+    easiest = [
+        one.name
+        for one in listeners
+        if (one.has_sasl if has_authorizer else one.security_protocol == "PLAINTEXT")
+    ]
+    controller_protocol = "SASL_PLAINTEXT" if has_authorizer else "PLAINTEXT"
     protocols = {one.name: one.security_protocol for one in listeners}
     protocols[CONTROLLER] = controller_protocol
     lines = {
@@ -135,7 +146,7 @@ def _of_listeners(listeners: list[ListenerConfig], given: Given, controller: str
         "listener.security.protocol.map": ",".join(
             f"{name}:{protocol}" for name, protocol in protocols.items()
         ),
-        "inter.broker.listener.name": wished if wished in names else (plain or names)[0],
+        "inter.broker.listener.name": wished if wished in names else (easiest or names)[0],
     }
     advertised = [
         f"{one.name}://{one.advertised[0]}:{one.advertised[1]}"
@@ -184,11 +195,11 @@ def _carried(plan: HandOver, given: Given) -> dict[str, str]:
         if name == "group.consumer.assignors" and plan.kafka.is_before_4:
             text = ",".join(_ASSIGNORS.get(one.strip(), one) for one in text.split(","))
         lines[name] = text
-    for store in ("ssl.keystore", "ssl.truststore"):
-        location = given.values.get(f"{store}.location")
-        suffix = "" if location is None else "." + location.rpartition(".")[2].lower()
-        if f"{store}.type" not in given.values and suffix in _STORE_TYPES:
-            lines[f"{store}.type"] = _STORE_TYPES[suffix]
+    for name, location in given.values.items():
+        kind = name.removesuffix("location") + "type"
+        suffix = "." + location.rpartition(".")[2].lower()
+        if name.endswith(_STORES) and kind not in given.values and suffix in _STORE_TYPES:
+            lines[kind] = _STORE_TYPES[suffix]
     for provider in given.texts.get(PROVIDERS, "").split(","):
         name = f"{PROVIDERS}.{provider.strip()}.class"
         if provider.strip() in KAFKAS_CLASSES and name not in lines:
@@ -270,12 +281,13 @@ def _logins(
         if mechanism == _INTER_BROKER_MECHANISM:
             login = {"username": INTER_BROKER_USER, "password": password}
             lines[name] = _login("scram.ScramLoginModule", login)
-        elif name in given:
+        elif name in given and not (mechanism == "PLAIN" and config.users):
             continue
         elif mechanism in MECHANISMS:
             lines[name] = _login("scram.ScramLoginModule", {})
         elif mechanism == "PLAIN":
-            users = {f"user_{user}": text for user, text in config.users.items()}
+            passwords = {**config.users, **listener.plain_passwords}
+            users = {f"user_{user}": text for user, text in passwords.items()}
             lines[name] = _login("plain.PlainLoginModule", users)
         elif mechanism == OAUTHBEARER:
             lines[name] = f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required;"
@@ -289,9 +301,15 @@ def _logins(
 
 
 def _login(module: str, options: Mapping[str, str]) -> str:
-    quoted: Callable[[str], str] = lambda text: text.replace("\\", "\\\\").replace('"', '\\"')  # noqa: E731
-    words = "".join(f' {name}="{quoted(text)}"' for name, text in options.items())
+    words = "".join(
+        f" {name if _WORD.fullmatch(name) else _quoted(name)}={_quoted(text)}"
+        for name, text in options.items()
+    )
     return f"{_LOGIN}.{module} required{words};"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _add_scram_users(

@@ -6,9 +6,10 @@ import pytest
 from helpers.graduation import CREDENTIAL, fill, new_disk, planned
 from sim.disk import SimDisk
 
-from barnabas.broker.config import read_properties
+from barnabas.broker.config import BrokerConfig, read_properties
 from barnabas.broker.graduation.hand_over import HandOver
 from barnabas.broker.graduation.server_properties import INTER_BROKER_USER
+from barnabas.broker.security.jaas import parse_jaas
 from barnabas.broker.security.scram import SCRAM_SHA_512, credential_of, salted
 
 
@@ -92,6 +93,49 @@ def test_where_clients_are_asked_who_they_are_kafka_is_a_user_too(disk: SimDisk)
     assert kept == credential_of(SCRAM_SHA_512, expected, kept.salt, kept.iterations)
     assert plan.scram_credentials["alice", 1] == CREDENTIAL
     assert plan.notes[2:] == []
+
+
+def test_names_and_passwords_of_any_kind_are_in_the_logins(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our own reader of JAAS texts reads the passwords back; Apache Kafka 3.9 took both."""
+    given = BrokerConfig.from_properties
+
+    def with_users(properties: dict[str, str]) -> BrokerConfig:
+        config = given(properties)
+        config.users = {"alice": 'pa"ss\\w', "c@d e": "x"}
+        return config
+
+    monkeypatch.setattr(BrokerConfig, "from_properties", with_users)
+    told = lines(planned(disk, "3.9", listeners="SASL_PLAINTEXT://127.0.0.1:9094"))
+    text = told["listener.name.sasl_plaintext.plain.sasl.jaas.config"]
+    assert '"user_c@d e"="x"' in text
+    assert parse_jaas(text.replace(' "user_c@d e"="x"', "")).passwords == {"alice": 'pa"ss\\w'}
+
+
+def test_with_an_authorizer_kafka_says_who_it_is_to_itself(disk: SimDisk) -> None:
+    """Else nobody may end a transaction's markers: WriteTxnMarkers needs the cluster (KIP-98)."""
+    told = lines(
+        planned(
+            disk,
+            "3.9",
+            listeners="PLAINTEXT://127.0.0.1:9092,SASL_PLAINTEXT://127.0.0.1:9094",
+            authorizer_class_name="StandardAuthorizer",
+            super_users="User:admin",
+        )
+    )
+    assert told["inter.broker.listener.name"] == "SASL_PLAINTEXT"
+    assert told["super.users"] == f"User:admin;User:{INTER_BROKER_USER}"
+    assert told["authorizer.class.name"].endswith("metadata.authorizer.StandardAuthorizer")
+    assert "CONTROLLER:SASL_PLAINTEXT" in told["listener.security.protocol.map"]
+    assert (
+        f'user_{INTER_BROKER_USER}="drawn"'
+        in (told["listener.name.controller.plain.sasl.jaas.config"])
+    )
+    without = lines(
+        planned(disk, "3.9", listeners="SASL_PLAINTEXT://127.0.0.1:9094,PLAINTEXT://127.0.0.1:9092")
+    )
+    assert without["inter.broker.listener.name"] == "PLAINTEXT"
 
 
 def test_tls_stores_have_their_type_and_a_trust_store_is_asked_for(disk: SimDisk) -> None:
