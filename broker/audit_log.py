@@ -1,4 +1,5 @@
-"""The audit log: a line of JSON for each decision of the authorizer, in a file of its own.
+"""The audit log: a line of JSON for each decision of the authorizer, and for each client that has
+shown who it is or failed to, in a file of its own.
 
     time            when, by the wall clock, RFC 3339 with milliseconds, UTC
     principal       who: `User:NAME`
@@ -10,8 +11,9 @@
     resource_name
     allowed         true or false
 
-READ, WRITE and DESCRIBE of one resource are told once a connection until an ACL changes; anything
-else each time.
+A login is an AUTHENTICATE of a LISTENER by SaslAuthenticate; one that failed is of User:ANONYMOUS,
+or of who the session was before. READ, WRITE and DESCRIBE of one resource are told once a
+connection until an ACL changes; anything else each time.
 """
 
 from __future__ import annotations

@@ -303,6 +303,7 @@ class Broker:
             else:
                 self._handle(context, row, read_body(row, frame, header))
         except ProtocolViolation as error:
+            self._amendments.pop(ticket, None)
             self.close(connection_id, error)
 
     def _handle(self, context: RequestContext, row: Route, request: Message) -> None:

@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barnabas.broker.outbox import AuditRecord
 from barnabas.broker.security.authentication import (
+    SASL_AUTHENTICATE,
     SERVE,
     Authentication,
     AuthenticationSettings,
@@ -52,6 +54,7 @@ class SaslGate:
         self._broker = broker
         self._refusals: deque[_Refusal] = deque()
         self._now_ms = 0  # of the frame that is looked at
+        self._is_audited = bool(config.barnabas_audit_log)
         self._failure_delay_ms = config.connection_failed_authentication_delay_ms
         self._authenticators = {
             listener.name: self._authenticator(listener)
@@ -117,6 +120,8 @@ class SaslGate:
                 authentication.user,
                 authentication.mechanism,
             )
+        if self._is_audited and (verdict.is_admitted or verdict.is_failure):
+            self._audit(connection, is_allowed=verdict.is_admitted)
         pieces: Sequence[bytes | bytearray] = ()
         if isinstance(verdict.answer, bytes):
             pieces = (SIZE.pack(len(verdict.answer)) + verdict.answer,)
@@ -133,6 +138,15 @@ class SaslGate:
         else:
             self._carry_out(refusal)
         return False
+
+    def _audit(self, connection: ConnectionState, *, is_allowed: bool) -> None:
+        """Tell the audit log who has shown who he is, or that somebody has not."""
+        self._broker.outbox.audit.append(
+            AuditRecord(
+                connection.principal, connection.client_host.removeprefix("/"), "",
+                SASL_AUTHENTICATE, "AUTHENTICATE", "LISTENER", connection.listener.name, is_allowed,
+            )
+        )  # fmt: skip
 
     def _carry_out(self, refusal: _Refusal) -> None:
         connection_id = refusal.connection.connection_id

@@ -72,6 +72,11 @@ def test_acls_come_hold_and_go(
     wrong = barnabas("acl", "add", "ben", "read", "orders", *admin)
     assert wrong.code == 2 and "no resource" in wrong.err
     assert barnabas("acl", "add", "ben", "reed", "topic:x", *admin).code == 2
+    (tmp_path / "alice.properties").write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=alice\n"
+        "sasl.password=wrong\n"
+    )
+    assert barnabas("topics", "list", *alice, "--timeout", "3").code == 1
     check_audit_log(tmp_path / "audit.log")
     gc.collect()  # sockets of a client that did not start warn here, where it is no error
 
@@ -84,4 +89,5 @@ def check_audit_log(path: Path) -> None:
         if not line["allowed"] or line["request"] == "DeleteAcls"
     ]
     assert ("User:alice", "DescribeAcls", "DESCRIBE", "kafka-cluster") in told
+    assert ("User:ANONYMOUS", "SaslAuthenticate", "AUTHENTICATE", "SASL_PLAINTEXT") in told
     assert told.count(("User:admin", "DeleteAcls", "ALTER", "kafka-cluster")) == 3
