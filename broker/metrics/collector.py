@@ -34,7 +34,12 @@ from barnabas.broker.observe import (
     look_at_transactional_ids,
 )
 from barnabas.broker.telemetry import Telemetry
-from barnabas.coordinator.transaction_state import AT_REST, PREPARED, TransactionState
+from barnabas.coordinator.transaction_state import (
+    AT_REST,
+    NO_TIMEOUT_MS,
+    PREPARED,
+    TransactionState,
+)
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code
 from barnabas.version import __version__
@@ -217,10 +222,18 @@ class Collector:
             [(label_text(("state",), (state,)), age_ms / 1000) for state, age_ms in ages.items()],
         )
         latest_ms = seen.wall_ms - self._broker.config.transaction_max_timeout_ms - LATE_MS
+        two_phase = {
+            row.producer_id
+            for row in seen.transactional_ids
+            if row.timeout_ms == NO_TIMEOUT_MS and row.age_ms is not None
+        }
         out.add(
             table.LATE_PARTITIONS,
             sum(
-                any(open_.last_timestamp < latest_ms for open_ in row.open_transactions)
+                any(
+                    open_.last_timestamp < latest_ms and open_.producer_id not in two_phase
+                    for open_ in row.open_transactions
+                )
                 for row in seen.partitions
             ),
         )
