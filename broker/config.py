@@ -178,7 +178,7 @@ _TOPIC_ROWS = (
     _topic("local.retention.ms", Kind.LONG, -2, "Accepted; there is no tiered storage.", "log.local.retention.ms", lowest=-2),
     _topic("max.compaction.lag.ms", Kind.LONG, LONG_MAX, "How long a record may stay uncompacted.", "log.cleaner.max.compaction.lag.ms", lowest=1),
     _topic("max.message.bytes", Kind.INT, 1048588, "The largest batch that is taken.", "message.max.bytes", lowest=0),
-    _topic("message.downconversion.enable", Kind.BOOLEAN, True, "Accepted; message formats before v2 are not spoken.", "log.message.downconversion.enable"),
+    _topic("message.downconversion.enable", Kind.BOOLEAN, True, "Accepted; who asks for older messages is always given them.", "log.message.downconversion.enable"),
     _topic("message.format.version", Kind.STRING, "3.0-IV1", "Accepted; the format is v2.", "log.message.format.version"),
     _topic("message.timestamp.after.max.ms", Kind.LONG, LONG_MAX, "How far ahead of the broker's clock a record's time may be.", "log.message.timestamp.after.max.ms", lowest=0),
     _topic("message.timestamp.before.max.ms", Kind.LONG, LONG_MAX, "How far behind the broker's clock a record's time may be.", "log.message.timestamp.before.max.ms", lowest=0),

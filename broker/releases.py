@@ -71,7 +71,6 @@ def _apis(text: str) -> dict[int, Api]:
         api.key: api._replace(
             min_version=max(api.min_version, told[api.key][0]),
             max_version=min(api.max_version, told[api.key][1]),
-            told_from=told[api.key][0],
         )
         for api in APIS
         if api.key in told

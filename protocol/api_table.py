@@ -2,10 +2,9 @@
 
 `broker/dispatch.py` says who answers it.
 
-`min_version`/`max_version` are what ApiVersions tells and what is accepted, within what Apache
-Kafka 4.3 offers. Produce is told of from version 0 although 3 is the first that is understood:
-librdkafka before 2.8 turns compression off against a broker that says otherwise. `flexible_from` is
-the first version whose header is v2 (KIP-482).
+`min_version`/`max_version` are what ApiVersions tells and what is accepted: from the oldest that
+Apache Kafka 3.9 offers to the newest of 4.3. `flexible_from` is the first version whose header is
+v2 (KIP-482).
 """
 
 from __future__ import annotations
@@ -23,19 +22,13 @@ class Api(NamedTuple):
     min_version: int
     max_version: int
     flexible_from: int
-    told_from: int = -1
-
-    @property
-    def told_min_version(self) -> int:
-        """The lowest version that ApiVersions tells of."""
-        return self.min_version if self.told_from < 0 else self.told_from
 
 
 API_VERSIONS = 18
 
 APIS = (
-    Api(0, "Produce", 3, 13, 9, told_from=0),
-    Api(1, "Fetch", 4, 18, 12),
+    Api(0, "Produce", 0, 13, 9),
+    Api(1, "Fetch", 0, 18, 12),
     Api(2, "ListOffsets", 0, 11, 6),
     Api(3, "Metadata", 0, 13, 9),
     Api(8, "OffsetCommit", 0, 10, 8),

@@ -44,6 +44,7 @@ from barnabas.protocol.primitives import (
 
 FETCH_FLEXIBLE, FETCH_SESSIONS, FETCH_TOPIC_IDS = 12, 7, 13
 PRODUCE_FLEXIBLE, PRODUCE_TOPIC_IDS = 9, 13
+BATCHES_IN_PRODUCE, BATCHES_IN_FETCH = 3, 4  # before, there are older messages (message_sets.py)
 MOST_IN_PLACE = 0x7F  # what a uvarint of one byte says, beyond the 1 that is added to it
 
 _INT32 = struct.Struct(">i")
@@ -59,6 +60,8 @@ _NO_REPLICA = ReplicaState()
 
 def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
     """As `FetchRequest.read`; field by field in the order of the wire, and so in one piece."""
+    if version < BATCHES_IN_FETCH:
+        return FetchRequest.read(data, at, version)
     data = bytes(
         data
     )  # of which a number is read quicker than of a view; nothing in a Fetch is large
@@ -160,6 +163,8 @@ def read_produce(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, i
     Counts and lengths of the flexible form are read in place where they have one byte, as nearly
     all have, and by a call otherwise: six calls are a twentieth of what the request costs.
     """
+    if version < BATCHES_IN_PRODUCE:
+        return ProduceRequest.read(data, at, version)
     compact = version >= PRODUCE_FLEXIBLE
     size_bytes = len(data)
     if compact and data[at] == 0:

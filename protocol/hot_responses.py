@@ -4,14 +4,14 @@ They are the two on the hot path, and a fetch's records are not bytes here but s
 files that the rim sends with sendfile, so the answer is a list of pieces. Both give byte for byte
 what kafka-python's classes encode (a property test holds them to that).
 
-Produce, versions 3-13; flexible from 9 (C = compact, each struct ends in tagged fields), topic ids
+Produce, versions 0-13; flexible from 9 (C = compact, each struct ends in tagged fields), topic ids
 from 13:
 
     int32 size, int32 correlation_id, [tags] array of topics: string name or uuid; array of
-    partitions: int32 index, int16 error_code, int64 base_offset, int64 log_append_time_ms,
+    partitions: int32 index, int16 error_code, int64 base_offset, 2+: int64 log_append_time_ms,
         5+: int64 log_start_offset, 8+: array of record_errors (int32 batch_index, nullable string),
         nullable string error_message
-    int32 throttle_time_ms
+    1+: int32 throttle_time_ms
 
 Fetch, versions 4-17; flexible from 12, topic ids from 13:
 
@@ -38,6 +38,10 @@ _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _PRODUCED = struct.Struct(">ihqq")
 _PRODUCED_5 = struct.Struct(">ihqqq")
+_PRODUCED_0 = struct.Struct(">ihq")
+_OLDER_ROWS = (  # of Produce before version 5, with how many fields there are
+    (_PRODUCED_0, 3), (_PRODUCED_0, 3), (_PRODUCED, 4), (_PRODUCED, 4), (_PRODUCED, 4)
+)  # fmt: skip
 _FETCHED = struct.Struct(">ihqq")
 _FETCHED_5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
@@ -113,12 +117,12 @@ def encode_produce(
     throttle_time_ms: int = 0,
     endpoints: Sequence[Endpoint] = (),
 ) -> bytes:
-    """The whole frame of the answer to a Produce of versions 3-13.
+    """The whole frame of the answer to a Produce of versions 0-13.
 
     The answer about one partition, which is what most requests ask for, is written without a call.
     """
     flexible = version >= PRODUCE_FLEXIBLE
-    row, width = (_PRODUCED_5, 5) if version >= 5 else (_PRODUCED, 4)
+    row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
     tail = (
         b"" if version < 8 else b"\x01\x00\x00" if flexible else b"\x00\x00\x00\x00\xff\xff"
     )  # no record errors, no message
@@ -150,7 +154,8 @@ def encode_produce(
                 out += tail
         if flexible:
             out.append(0)
-    out += _INT.pack(throttle_time_ms)
+    if version:
+        out += _INT.pack(throttle_time_ms)
     if endpoints and version >= PRODUCE_LEADERS:
         _node_endpoints(out, endpoints)
     elif flexible:
@@ -164,7 +169,8 @@ def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
     version tells them.
     """
     flexible = version >= PRODUCE_FLEXIBLE
-    out += _PRODUCED_5.pack(*p[:5]) if version >= 5 else _PRODUCED.pack(*p[:4])
+    row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
+    out += row.pack(*p[:width])
     if version >= 8:
         _array(out, len(p.record_errors), flexible)
         for batch_index, message in p.record_errors:

@@ -82,5 +82,5 @@ def unsupported_version_response() -> ApiVersionsResponse:
 
 
 def _response(code: Code, apis: Iterable[Api]) -> ApiVersionsResponse:
-    keys = [ApiVersion(api.key, api.told_min_version, api.max_version) for api in apis]
+    keys = [ApiVersion(api.key, api.min_version, api.max_version) for api in apis]
     return ApiVersionsResponse(error_code=code, api_keys=keys)

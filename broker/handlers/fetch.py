@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from barnabas.broker.outbox import PARKED, Answer, Encoded
 from barnabas.broker.purgatory import WaitingFetch
 from barnabas.broker.topics import check_leader_epoch
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.hot_requests import BATCHES_IN_FETCH
 from barnabas.protocol.hot_responses import (
     FETCH_TOPIC_IDS,
     CurrentLeader,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from barnabas.storage.txn_index import AbortedTxn
 
 READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # ACLs' numbers
+_FRAME = struct.Struct(">ii")
 SESSIONS_SINCE = 7
 DIVERGING_SINCE = 12
 # of an answer in version 11, beside the records: its head, a topic without its name, a partition
@@ -256,6 +259,8 @@ class _Fetch:
         if self._broker.errors is not None:
             for _, rows in topics:
                 self._broker.errors.count_rows(self._context.api_key, rows)
+        if self._context.api_version < BATCHES_IN_FETCH:
+            return self._older(topics)
         return encode_fetch(
             self._context.correlation_id,
             self._context.api_version,
@@ -263,6 +268,34 @@ class _Fetch:
             session_id=plan.session_id,
             endpoints=() if self._broker.cluster.is_one else self._endpoints(topics),
         )
+
+    def _older(
+        self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int = 0
+    ) -> list[Piece]:
+        """The answer before version 4: older messages instead of batches."""
+        from barnabas.protocol.message_sets import TIMES_IN_FETCH, downgraded
+        from barnabas.protocol.messages import fetch
+
+        version = self._context.api_version
+        magic = int(version >= TIMES_IN_FETCH)
+        responses = []
+        for name, rows in topics:
+            partitions = []
+            for row in rows:
+                data = row.records
+                read = b"" if data is None else data.file.pread(data.size, data.position)
+                partitions.append(
+                    fetch.PartitionData(
+                        partition_index=row.index,
+                        error_code=row.error_code,
+                        high_watermark=row.high_watermark,
+                        records=downgraded(read, magic),
+                    )
+                )
+            responses.append(fetch.FetchableTopicResponse(topic=name, partitions=partitions))
+        response = fetch.FetchResponse(throttle_time_ms=throttle_ms, responses=responses)
+        body = response.encode(version)
+        return [_FRAME.pack(4 + len(body), self._context.correlation_id) + body]
 
     def _response_bytes(self, fetched: list[Fetched]) -> int:
         """The size of the answer, as far as there are records in it or news of no session."""
@@ -287,6 +320,8 @@ class _Fetch:
         plan = self._plan
         if plan.session is not None and not plan.incremental:
             self._broker.sessions_of(self._context).forget(plan.session_id)
+        if self._context.api_version < BATCHES_IN_FETCH:
+            return self._older([], throttle_ms)
         return encode_fetch(
             self._context.correlation_id,
             self._context.api_version,

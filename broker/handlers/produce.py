@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
@@ -12,7 +13,7 @@ from barnabas.coordinator.transaction_coordinator import PRODUCE_ADDS
 from barnabas.coordinator.transaction_state import Channel, ProducerIdAndEpoch
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
-from barnabas.protocol.hot_requests import PRODUCE_TOPIC_IDS
+from barnabas.protocol.hot_requests import BATCHES_IN_PRODUCE, PRODUCE_TOPIC_IDS
 from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.records import (
@@ -49,6 +50,9 @@ DISK_FULL = "the broker's disk is full: free some space, or let retention do it"
 NO_ID = uuid.UUID(int=0)
 NO_NAME = ""  # of a topic whose id is not known
 
+Unreadable = Mapping[tuple[str, int], Code]
+ALL_READABLE: Unreadable = {}
+
 Answers = list[tuple[str | uuid.UUID, list[ProducedPartition]]]
 
 
@@ -74,7 +78,7 @@ class _Produce:
 
     __slots__ = (
         "answers", "appended", "context", "failed", "pending", "producer", "request", "topics",
-        "unflushed",
+        "unflushed", "unreadable",
     )  # fmt: skip
 
     def __init__(
@@ -82,8 +86,10 @@ class _Produce:
         topics: TopicRegistry | NodeTopics,
         request: ProduceRequest,
         context: RequestContext,
+        unreadable: Unreadable,
     ) -> None:
         self.topics, self.request, self.context = topics, request, context
+        self.unreadable = unreadable
         self.answers: Answers = []
         self.appended: list[Log] = []
         self.unflushed: list[Log] = []
@@ -109,6 +115,7 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     when that is done, as if it had only now come: all that depends on the log, its producers and
     their transactions is looked at in the call that appends (KAFKA-14884).
 
+    Before version 3 come older messages, of which batches are made (`message_sets.py`).
     From version 13 on topics go by their ids (KIP-516): UNKNOWN_TOPIC_ID for those that are not.
     From version 12 on a batch adds its partition to the transaction by itself, once the last
     transaction of the id is complete: the record of that is appended before the batches.
@@ -116,16 +123,14 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     Raises: DelayedRequest for what comes over a connection that its transactional producer has
     given up: a batch of its last transaction, which would join the next one.
     """
-    if context.api_version >= PRODUCE_TOPIC_IDS:
-        _name_topics(broker, request)
-    refused = _refusal_of_all(request)
+    unreadable, refused = _prepare(broker, request, context.api_version)
     cluster = broker.cluster
     topics = (
         broker.topics
         if cluster.is_one
         else cluster.topics_of(context.node_id, acks_all=request.acks == -1)
     )
-    produce = _Produce(topics, request, context)
+    produce = _Produce(topics, request, context, unreadable)
     name = request.transactional_id
     if name is not None and refused is None:
         _check_connection(broker, produce)
@@ -166,6 +171,25 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     if produce.failed or broker.quotas is not None:
         return _encoded(broker, produce)
     return Encoded((encode_produce(context.correlation_id, context.api_version, produce.answers),))
+
+
+def _upgrade(request: ProduceRequest) -> Unreadable:
+    """Make batches of the older messages that come before version 3.
+
+    Gives: what could not be read, with its code.
+    """
+    from barnabas.protocol.message_sets import is_message_set, upgraded
+
+    unreadable = {}
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            if partition.records is not None and is_message_set(partition.records):
+                try:
+                    partition.records = upgraded(partition.records)
+                except KafkaError as error:
+                    unreadable[topic.name, partition.index] = error.code
+                    partition.records = None
+    return unreadable
 
 
 def _name_topics(broker: Broker, request: ProduceRequest) -> None:
@@ -370,6 +394,21 @@ def _encoded(broker: Broker, produce: _Produce) -> Encoded:
     return Encoded((frame,))
 
 
+def _prepare(
+    broker: Broker, request: ProduceRequest, version: int
+) -> tuple[Unreadable, Code | None]:
+    """Bring the request into the form that all versions have here.
+
+    Gives: what of it cannot be read; why all of it is refused, if it is.
+    """
+    unreadable = ALL_READABLE
+    if version < BATCHES_IN_PRODUCE:
+        unreadable = _upgrade(request)
+    elif version >= PRODUCE_TOPIC_IDS:
+        _name_topics(broker, request)
+    return unreadable, _refusal_of_all(request)
+
+
 def _refusal_of_all(request: ProduceRequest) -> Code | None:
     if request.acks not in (-1, 0, 1):
         return Code.INVALID_REQUIRED_ACKS
@@ -411,7 +450,7 @@ def _append(
         code = produce.topics.missing_code(name, index)
         return ProducedPartition(index, code, current_leader=broker.hint(name, index, code))
     if records is None:
-        return ProducedPartition(index, Code.INVALID_RECORD)
+        return ProducedPartition(index, produce.unreadable.get((name, index), Code.INVALID_RECORD))
     if type(records) is bytes:
         records = bytearray(records)
     transactional_id = produce.request.transactional_id

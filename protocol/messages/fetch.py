@@ -1,4 +1,4 @@
-"""Fetch, API key 1: versions 4 to 18, flexible from 12.
+"""Fetch, API key 1: versions 0 to 18, flexible from 12.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -35,12 +35,12 @@ from barnabas.protocol.primitives import (
 _INT16_INT32 = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
 _INT32_2_TIMES = struct.Struct(">ii")
-_INT32_3_TIMES_INT8 = struct.Struct(">iiib")
-_INT32_INT16_INT64_2_TIMES = struct.Struct(">ihqq")
+_INT32_INT16_INT64 = struct.Struct(">ihq")
 _INT32_INT64 = struct.Struct(">iq")
 _INT64 = struct.Struct(">q")
 _INT64_2_TIMES = struct.Struct(">qq")
 _INT64_INT32 = struct.Struct(">qi")
+_INT8 = struct.Struct(">b")
 
 
 class ReplicaState(Message):
@@ -195,7 +195,7 @@ class FetchPartition(Message):
 class FetchTopic(Message):
     """The topics to fetch.
 
-    topic (versions 4 to 12): The name of the topic to fetch.
+    topic (versions 0 to 12): The name of the topic to fetch.
     topic_id (from version 13): The unique topic ID.
     partitions: The partitions to fetch.
     """
@@ -292,20 +292,20 @@ class FetchRequest(Message):
 
     cluster_id (from version 12): The clusterId if known. This is used to validate metadata
         fetches prior to broker registration.
-    replica_id (versions 4 to 14): The broker ID of the follower, of -1 if this request is from
+    replica_id (versions 0 to 14): The broker ID of the follower, of -1 if this request is from
         a consumer.
     replica_state (from version 15): The state of the replica in the follower.
     max_wait_ms: The maximum time in milliseconds to wait for the response.
     min_bytes: The minimum bytes to accumulate in the response.
-    max_bytes: The maximum bytes to fetch.  See KIP-74 for cases where this limit may not be
-        honored.
-    isolation_level: This setting controls the visibility of transactional records. Using
-        READ_UNCOMMITTED (isolation_level = 0) makes all records visible. With READ_COMMITTED
-        (isolation_level = 1), non-transactional and COMMITTED transactional records are
-        visible. To be more concrete, READ_COMMITTED returns all data from offsets smaller than
-        the current LSO (last stable offset), and enables the inclusion of the list of aborted
-        transactions in the result, which allows consumers to discard ABORTED transactional
-        records.
+    max_bytes (from version 3): The maximum bytes to fetch.  See KIP-74 for cases where this
+        limit may not be honored.
+    isolation_level (from version 4): This setting controls the visibility of transactional
+        records. Using READ_UNCOMMITTED (isolation_level = 0) makes all records visible. With
+        READ_COMMITTED (isolation_level = 1), non-transactional and COMMITTED transactional
+        records are visible. To be more concrete, READ_COMMITTED returns all data from offsets
+        smaller than the current LSO (last stable offset), and enables the inclusion of the list
+        of aborted transactions in the result, which allows consumers to discard ABORTED
+        transactional records.
     session_id (from version 7): The fetch session ID.
     session_epoch (from version 7): The fetch session epoch, which is used for ordering requests
         in a session.
@@ -330,7 +330,7 @@ class FetchRequest(Message):
         "topics",
     )
     API_KEY: ClassVar[int] = 1
-    FIRST_VERSION: ClassVar[int] = 4
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 18
     FLEXIBLE_FROM: ClassVar[int] = 12
 
@@ -373,10 +373,16 @@ class FetchRequest(Message):
         if version <= 14:
             (replica_id,) = _INT32.unpack_from(data, at)
             at += 4
-        max_wait_ms, min_bytes, max_bytes, isolation_level = _INT32_3_TIMES_INT8.unpack_from(
-            data, at
-        )
-        at += 13
+        max_wait_ms, min_bytes = _INT32_2_TIMES.unpack_from(data, at)
+        at += 8
+        max_bytes = 2147483647
+        if version >= 3:
+            (max_bytes,) = _INT32.unpack_from(data, at)
+            at += 4
+        isolation_level = 0
+        if version >= 4:
+            (isolation_level,) = _INT8.unpack_from(data, at)
+            at += 1
         session_id = 0
         session_epoch = -1
         if version >= 7:
@@ -420,9 +426,11 @@ class FetchRequest(Message):
             out += _INT32.pack(self.replica_id)
         elif self.replica_id != -1:
             refuse_value("replica_id", version)
-        out += _INT32_3_TIMES_INT8.pack(
-            self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level
-        )
+        out += _INT32_2_TIMES.pack(self.max_wait_ms, self.min_bytes)
+        if version >= 3:
+            out += _INT32.pack(self.max_bytes)
+        if version >= 4:
+            out += _INT8.pack(self.isolation_level)
         if version >= 7:
             out += _INT32_2_TIMES.pack(self.session_id, self.session_epoch)
         write_structs(out, self.topics, compact, version)
@@ -554,8 +562,8 @@ class SnapshotId(Message):
 class AbortedTransaction(Message):
     """The aborted transactions.
 
-    producer_id: The producer id associated with the aborted transaction.
-    first_offset: The first offset in the aborted transaction.
+    producer_id (from version 4): The producer id associated with the aborted transaction.
+    first_offset (from version 4): The first offset in the aborted transaction.
     """
 
     __slots__ = ("first_offset", "producer_id")
@@ -567,15 +575,23 @@ class AbortedTransaction(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[AbortedTransaction, int]:
         compact = version >= 12
-        producer_id, first_offset = _INT64_2_TIMES.unpack_from(data, at)
-        at += 16
+        producer_id = 0
+        first_offset = 0
+        if version >= 4:
+            producer_id, first_offset = _INT64_2_TIMES.unpack_from(data, at)
+            at += 16
         if compact:
             at = skip_tags(data, at)
         return cls(producer_id, first_offset), at
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 12
-        out += _INT64_2_TIMES.pack(self.producer_id, self.first_offset)
+        if version >= 4:
+            out += _INT64_2_TIMES.pack(self.producer_id, self.first_offset)
+        elif self.producer_id != 0:
+            refuse_value("producer_id", version)
+        elif self.first_offset != 0:
+            refuse_value("first_offset", version)
         if compact:
             out.append(0)
 
@@ -586,9 +602,9 @@ class PartitionData(Message):
     partition_index: The partition index.
     error_code: The error code, or 0 if there was no fetch error.
     high_watermark: The current high water mark.
-    last_stable_offset: The last stable offset (or LSO) of the partition. This is the last
-        offset such that the state of all transactional records prior to this offset have been
-        decided (ABORTED or COMMITTED).
+    last_stable_offset (from version 4): The last stable offset (or LSO) of the partition. This
+        is the last offset such that the state of all transactional records prior to this offset
+        have been decided (ABORTED or COMMITTED).
     log_start_offset (from version 5): The current log start offset.
     diverging_epoch (from version 12): In case divergence is detected based on the
         `LastFetchedEpoch` and `FetchOffset` in the request, this field indicates the largest
@@ -597,7 +613,7 @@ class PartitionData(Message):
     snapshot_id (from version 12): In the case of fetching an offset less than the
         LogStartOffset, this is the end offset and epoch that should be used in the
         FetchSnapshot request.
-    aborted_transactions: The aborted transactions.
+    aborted_transactions (from version 4): The aborted transactions.
     preferred_read_replica (from version 11): The preferred read replica for the consumer to use
         on its next fetch request.
     records: The record data.
@@ -652,17 +668,21 @@ class PartitionData(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[PartitionData, int]:
         compact = version >= 12
-        partition_index, error_code, high_watermark, last_stable_offset = (
-            _INT32_INT16_INT64_2_TIMES.unpack_from(data, at)
-        )
-        at += 22
+        partition_index, error_code, high_watermark = _INT32_INT16_INT64.unpack_from(data, at)
+        at += 14
+        last_stable_offset = -1
+        if version >= 4:
+            (last_stable_offset,) = _INT64.unpack_from(data, at)
+            at += 8
         log_start_offset = -1
         if version >= 5:
             (log_start_offset,) = _INT64.unpack_from(data, at)
             at += 8
-        aborted_transactions, at = read_nullable_structs(
-            data, at, compact, AbortedTransaction.read, version
-        )
+        aborted_transactions: list[AbortedTransaction] | None = []
+        if version >= 4:
+            aborted_transactions, at = read_nullable_structs(
+                data, at, compact, AbortedTransaction.read, version
+            )
         preferred_read_replica = -1
         if version >= 11:
             (preferred_read_replica,) = _INT32.unpack_from(data, at)
@@ -695,12 +715,13 @@ class PartitionData(Message):
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 12
-        out += _INT32_INT16_INT64_2_TIMES.pack(
-            self.partition_index, self.error_code, self.high_watermark, self.last_stable_offset
-        )
+        out += _INT32_INT16_INT64.pack(self.partition_index, self.error_code, self.high_watermark)
+        if version >= 4:
+            out += _INT64.pack(self.last_stable_offset)
         if version >= 5:
             out += _INT64.pack(self.log_start_offset)
-        write_nullable_structs(out, self.aborted_transactions, compact, version)
+        if version >= 4:
+            write_nullable_structs(out, self.aborted_transactions, compact, version)
         if version >= 11:
             out += _INT32.pack(self.preferred_read_replica)
         elif self.preferred_read_replica != -1:
@@ -729,7 +750,7 @@ class PartitionData(Message):
 class FetchableTopicResponse(Message):
     """The response topics.
 
-    topic (versions 4 to 12): The topic name.
+    topic (versions 0 to 12): The topic name.
     topic_id (from version 13): The unique topic ID.
     partitions: The topic partitions.
     """
@@ -831,8 +852,8 @@ class NodeEndpoint(Message):
 class FetchResponse(Message):
     """The response.
 
-    throttle_time_ms: The duration in milliseconds for which the request was throttled due to a
-        quota violation, or zero if the request did not violate any quota.
+    throttle_time_ms (from version 1): The duration in milliseconds for which the request was
+        throttled due to a quota violation, or zero if the request did not violate any quota.
     error_code (from version 7): The top level response error code.
     session_id (from version 7): The fetch session ID, or 0 if this is not part of a fetch
         session.
@@ -843,7 +864,7 @@ class FetchResponse(Message):
 
     __slots__ = ("error_code", "node_endpoints", "responses", "session_id", "throttle_time_ms")
     API_KEY: ClassVar[int] = 1
-    FIRST_VERSION: ClassVar[int] = 4
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 18
     FLEXIBLE_FROM: ClassVar[int] = 12
 
@@ -864,8 +885,10 @@ class FetchResponse(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[FetchResponse, int]:
         compact = version >= 12
-        (throttle_time_ms,) = _INT32.unpack_from(data, at)
-        at += 4
+        throttle_time_ms = 0
+        if version >= 1:
+            (throttle_time_ms,) = _INT32.unpack_from(data, at)
+            at += 4
         error_code = 0
         session_id = 0
         if version >= 7:
@@ -881,7 +904,8 @@ class FetchResponse(Message):
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 12
-        out += _INT32.pack(self.throttle_time_ms)
+        if version >= 1:
+            out += _INT32.pack(self.throttle_time_ms)
         if version >= 7:
             out += _INT16_INT32.pack(self.error_code, self.session_id)
         elif self.session_id != 0:

@@ -1,4 +1,4 @@
-"""Produce, API key 0: versions 3 to 13, flexible from 9.
+"""Produce, API key 0: versions 0 to 13, flexible from 9.
 
 Made by `make protocol` from Apache Kafka's schemas, as kafka-python ships them; not to be edited.
 """
@@ -31,7 +31,7 @@ from barnabas.protocol.primitives import (
 _INT16_INT32 = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
 _INT32_2_TIMES = struct.Struct(">ii")
-_INT32_INT16_INT64_2_TIMES = struct.Struct(">ihqq")
+_INT32_INT16_INT64 = struct.Struct(">ihq")
 _INT64 = struct.Struct(">q")
 
 
@@ -69,7 +69,7 @@ class PartitionProduceData(Message):
 class TopicProduceData(Message):
     """Each topic to produce to.
 
-    name (versions 3 to 12): The topic name.
+    name (versions 0 to 12): The topic name.
     topic_id (version 13): The unique topic ID
     partition_data: Each partition to produce to.
     """
@@ -116,7 +116,8 @@ class TopicProduceData(Message):
 class ProduceRequest(Message):
     """The request.
 
-    transactional_id: The transactional ID, or null if the producer is not transactional.
+    transactional_id (from version 3): The transactional ID, or null if the producer is not
+        transactional.
     acks: The number of acknowledgments the producer requires the leader to have received before
         considering a request complete. Allowed values: 0 for no acknowledgments, 1 for only the
         leader and -1 for the full ISR.
@@ -126,7 +127,7 @@ class ProduceRequest(Message):
 
     __slots__ = ("acks", "timeout_ms", "topic_data", "transactional_id")
     API_KEY: ClassVar[int] = 0
-    FIRST_VERSION: ClassVar[int] = 3
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
 
@@ -145,7 +146,9 @@ class ProduceRequest(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ProduceRequest, int]:
         compact = version >= 9
-        transactional_id, at = read_nullable_string(data, at, compact)
+        transactional_id: str | None = None
+        if version >= 3:
+            transactional_id, at = read_nullable_string(data, at, compact)
         acks, timeout_ms = _INT16_INT32.unpack_from(data, at)
         at += 6
         topic_data, at = read_structs(data, at, compact, TopicProduceData.read, version)
@@ -155,7 +158,10 @@ class ProduceRequest(Message):
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 9
-        write_nullable_string(out, self.transactional_id, compact)
+        if version >= 3:
+            write_nullable_string(out, self.transactional_id, compact)
+        elif self.transactional_id is not None:
+            refuse_value("transactional_id", version)
         out += _INT16_INT32.pack(self.acks, self.timeout_ms)
         write_structs(out, self.topic_data, compact, version)
         if compact:
@@ -246,10 +252,10 @@ class PartitionProduceResponse(Message):
     index: The partition index.
     error_code: The error code, or 0 if there was no error.
     base_offset: The base offset.
-    log_append_time_ms: The timestamp returned by broker after appending the messages. If
-        CreateTime is used for the topic, the timestamp will be -1.  If LogAppendTime is used
-        for the topic, the timestamp will be the broker local time when the messages are
-        appended.
+    log_append_time_ms (from version 2): The timestamp returned by broker after appending the
+        messages. If CreateTime is used for the topic, the timestamp will be -1.  If
+        LogAppendTime is used for the topic, the timestamp will be the broker local time when
+        the messages are appended.
     log_start_offset (from version 5): The log start offset.
     record_errors (from version 8): The batch indices of records that caused the batch to be
         dropped.
@@ -297,10 +303,12 @@ class PartitionProduceResponse(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[PartitionProduceResponse, int]:
         compact = version >= 9
-        index, error_code, base_offset, log_append_time_ms = _INT32_INT16_INT64_2_TIMES.unpack_from(
-            data, at
-        )
-        at += 22
+        index, error_code, base_offset = _INT32_INT16_INT64.unpack_from(data, at)
+        at += 14
+        log_append_time_ms = -1
+        if version >= 2:
+            (log_append_time_ms,) = _INT64.unpack_from(data, at)
+            at += 8
         log_start_offset = -1
         if version >= 5:
             (log_start_offset,) = _INT64.unpack_from(data, at)
@@ -330,9 +338,9 @@ class PartitionProduceResponse(Message):
 
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 9
-        out += _INT32_INT16_INT64_2_TIMES.pack(
-            self.index, self.error_code, self.base_offset, self.log_append_time_ms
-        )
+        out += _INT32_INT16_INT64.pack(self.index, self.error_code, self.base_offset)
+        if version >= 2:
+            out += _INT64.pack(self.log_append_time_ms)
         if version >= 5:
             out += _INT64.pack(self.log_start_offset)
         if version >= 8:
@@ -351,7 +359,7 @@ class PartitionProduceResponse(Message):
 class TopicProduceResponse(Message):
     """Each produce response.
 
-    name (versions 3 to 12): The topic name.
+    name (versions 0 to 12): The topic name.
     topic_id (version 13): The unique topic ID
     partition_responses: Each partition that we produced to within the topic.
     """
@@ -458,15 +466,15 @@ class ProduceResponse(Message):
     """The response.
 
     responses: Each produce response.
-    throttle_time_ms: The duration in milliseconds for which the request was throttled due to a
-        quota violation, or zero if the request did not violate any quota.
+    throttle_time_ms (from version 1): The duration in milliseconds for which the request was
+        throttled due to a quota violation, or zero if the request did not violate any quota.
     node_endpoints (from version 10): Endpoints for all current-leaders enumerated in
         PartitionProduceResponses, with errors NOT_LEADER_OR_FOLLOWER.
     """
 
     __slots__ = ("node_endpoints", "responses", "throttle_time_ms")
     API_KEY: ClassVar[int] = 0
-    FIRST_VERSION: ClassVar[int] = 3
+    FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
 
@@ -484,8 +492,10 @@ class ProduceResponse(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ProduceResponse, int]:
         compact = version >= 9
         responses, at = read_structs(data, at, compact, TopicProduceResponse.read, version)
-        (throttle_time_ms,) = _INT32.unpack_from(data, at)
-        at += 4
+        throttle_time_ms = 0
+        if version >= 1:
+            (throttle_time_ms,) = _INT32.unpack_from(data, at)
+            at += 4
         node_endpoints: list[NodeEndpoint] = []
         if compact:
             tags, at = read_tags(data, at)
@@ -496,7 +506,8 @@ class ProduceResponse(Message):
     def write(self, out: bytearray, version: int) -> None:
         compact = version >= 9
         write_structs(out, self.responses, compact, version)
-        out += _INT32.pack(self.throttle_time_ms)
+        if version >= 1:
+            out += _INT32.pack(self.throttle_time_ms)
         if compact:
             tags: dict[int, bytearray] = {}
             if self.node_endpoints != [] and version >= 10:

@@ -69,7 +69,7 @@ def framed(response: Any, correlation_id: int, version: int) -> bytes:
 
 @given(
     int32,
-    st.integers(3, 13),
+    st.integers(0, 13),
     st.lists(st.tuples(names, st.uuids(), st.lists(produced, max_size=3)), max_size=3),
     int32,
 )

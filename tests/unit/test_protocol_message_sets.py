@@ -1,0 +1,133 @@
+"""Messages from before record batches. What kafka-python writes and reads is the second opinion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.core_host import CoreHost, fetch, produce
+from kafka.record import MemoryRecords, MemoryRecordsBuilder
+
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.message_sets import MOST_BYTES, downgraded, is_message_set, upgraded
+from barnabas.protocol.records import (
+    NewRecord,
+    encode_batch,
+    encode_marker,
+    read_header,
+    records_of,
+)
+
+TIME_MS = 1_600_000_000_000
+PAIRS: list[tuple[bytes | None, bytes | None]] = [(b"k", b"v"), (None, b"w" * 300), (b"", None)]
+
+
+def old(magic: int, codec: int = 0) -> bytes:
+    builder = MemoryRecordsBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
+    for number, (key, value) in enumerate(PAIRS):
+        builder.append(timestamp=TIME_MS + number, key=key, value=value)
+    builder.close()
+    return bytes(builder.buffer())
+
+
+def read_by_kafka_python(data: bytes) -> list[tuple[int, int | None, Any, Any]]:
+    records, found = MemoryRecords(data), []
+    while records.has_next():
+        found += [(one.offset, one.timestamp, one.key, one.value) for one in records.next_batch()]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("magic", "codec"), [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)]
+)
+def test_old_messages_become_a_batch(magic: int, codec: int) -> None:
+    data = old(magic, codec)
+    assert is_message_set(data)
+    batch = upgraded(data)
+    assert not is_message_set(batch)
+    assert read_header(batch).codec == codec
+    times = [TIME_MS + number if magic else -1 for number in range(3)]
+    read = records_of(bytes(batch))
+    assert [(one.offset, one.timestamp, one.key, one.value) for one in read] == [
+        (number, times[number], *pair) for number, pair in enumerate(PAIRS)
+    ]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_batches_become_old_messages(magic: int) -> None:
+    records = [NewRecord(key, value, TIME_MS, (("h", b"1"),)) for key, value in PAIRS]
+    marker = encode_marker(
+        commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=TIME_MS
+    )
+    batches = (
+        encode_batch(records, base_offset=5, codec=1)
+        + marker
+        + encode_batch(records[:1], base_offset=9)
+    )
+    found = read_by_kafka_python(downgraded(bytes(batches), magic))
+    time = TIME_MS if magic else None
+    expected = [(5 + number, time, *pair) for number, pair in enumerate(PAIRS)]
+    assert found == [*expected, (9, time, *PAIRS[0])]
+
+
+def test_what_is_cut_off_at_the_end_is_left_out() -> None:
+    batch = bytes(encode_batch([NewRecord(None, b"a", TIME_MS)]))
+    assert downgraded(batch + batch[:-1], 1) == downgraded(batch, 1)
+
+
+def test_no_more_is_converted_at_once_than_the_bound_but_the_first_batch() -> None:
+    large = bytes(encode_batch([NewRecord(None, bytes(MOST_BYTES), TIME_MS)]))
+    assert len(read_by_kafka_python(downgraded(large + large, 1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (old(1)[:-1], Code.CORRUPT_MESSAGE),
+        (old(1)[:-1] + b"?", Code.CORRUPT_MESSAGE),
+        (old(1)[:9], Code.CORRUPT_MESSAGE),
+        (bytes(MOST_BYTES + 1), Code.MESSAGE_TOO_LARGE),
+        (b"", Code.INVALID_RECORD),
+    ],
+)
+def test_what_is_no_set_of_old_messages(data: bytes, code: Code) -> None:
+    with pytest.raises(KafkaError) as refused:
+        upgraded(data)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_client_of_old_messages_writes_and_reads_them(version: int, tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    host.create("t")
+    connection, magic = host.connect(1), int(version == 2)
+    request = produce("t")
+    request.topic_data[0].partition_data[0].records = old(magic, 1)
+    written = host.call(connection, request, version).responses[0].partition_responses[0]
+    assert (written.error_code, written.base_offset) == (Code.NONE, 0)
+    request.topic_data[0].partition_data[0].records = b"\0" * 40
+    refused = host.call(connection, request, version).responses[0].partition_responses[0]
+    assert refused.error_code == Code.CORRUPT_MESSAGE
+    answer = host.call(connection, fetch({"t": {0: 0}}), version + (version == 2))
+    (row,) = answer.responses[0].partitions
+    assert (row.error_code, row.high_watermark) == (Code.NONE, 3)
+    found = read_by_kafka_python(bytes(row.records))
+    assert [(offset, key, value) for offset, _, key, value in found] == [
+        (number, *pair) for number, pair in enumerate(PAIRS)
+    ]
+    assert [time for _, time, _, _ in found] == [
+        TIME_MS + number if magic else None for number in range(3)
+    ]
+    batch = host.call(connection, fetch({"t": {0: 0}}), 12).responses[0].partitions[0].records
+    assert not is_message_set(batch)
+
+
+def test_a_fetch_of_old_messages_waits_as_others_do(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    host.create("t")
+    host.ask(host.connect(1), fetch({"t": {0: 0}}, max_wait_ms=1000), 2)
+    assert host.answers[1] == []
+    host.call(host.connect(2), produce("t", b"new"), 9)
+    (row,) = host.answers[1][0].responses[0].partitions
+    assert [one[3] for one in read_by_kafka_python(bytes(row.records))] == [b"new"]
