@@ -387,6 +387,13 @@ _BROKER_ROWS = (
     _broker("barnabas.console.host", Kind.STRING, "127.0.0.1", "The address where that page is served. It shows all records to whoever reaches it."),
     _broker("barnabas.decompressed.max.bytes", Kind.INT, 128 << 20, "What a producer's batch may decompress to, in bytes; one that would be larger is refused with MESSAGE_TOO_LARGE. Of one that is in a log already, compaction keeps all, and a time is looked for no further than to its first record.", lowest=1 << 20),
     _broker("barnabas.disk.reserve.bytes", Kind.LONG, 64 << 20, "Clients are refused when less than this is free on the disk; it is kept for ending transactions.", lowest=0),
+    _broker("barnabas.replication.port", Kind.INT, -1, "Where a standby connects (`barnabas start --standby-of HOST:PORT`): docs/STANDBY.md. 0: a free port, which is logged; -1: nowhere.", lowest=-1, highest=65535),
+    _broker("barnabas.replication.host", Kind.STRING, "127.0.0.1", "The address of barnabas.replication.port. What is sent there is not encrypted."),
+    _broker("barnabas.replication.secret", Kind.PASSWORD, None, "What the leader and its standby show each other that they know. Needed where barnabas.replication.host is not of this machine alone."),
+    _broker("barnabas.replication.mode", Kind.STRING, "async", "async: answers go out at once; sync: each waits until the standby has all that was done before it.", choices=("async", "sync")),
+    _broker("barnabas.replication.alone", Kind.BOOLEAN, True, "With sync, whether answers go out while no standby follows; else they wait for one."),
+    _broker("barnabas.replication.timeout.ms", Kind.INT, 10_000, "A standby, or a leader, that says nothing for so long is taken for gone.", lowest=100),
+    _broker("barnabas.replication.catch.up.bytes.per.second", Kind.LONG, 0, "How fast a standby that comes is sent what it lacks; 0: as fast as it goes.", lowest=0),
     _broker("barnabas.producer.snapshot.interval.ms", Kind.LONG, 30_000, "How long a partition's producers may differ from their last snapshot, which bounds what a start after a kill reads.", lowest=1),
     _broker("barnabas.flush.journal.logs", Kind.INT, 2, "Where so many logs are to be flushed together, or a transaction ends, what little each has goes to a journal first, and one file is flushed instead of all; 0: never, and a commit waits for three flushes.", lowest=0),
     _broker("barnabas.transaction.durability", Kind.STRING, "flush", "flush: a commit is answered when its data and its decision are on the disk; os: when the system has them.", choices=("flush", "os")),
@@ -598,6 +605,13 @@ class BrokerConfig:
     barnabas_metrics_host = _Typed[str]()
     barnabas_metrics_port = _Typed[int]()
     barnabas_producer_snapshot_interval_ms = _Typed[int]()
+    barnabas_replication_alone = _Typed[bool]()
+    barnabas_replication_catch_up_bytes_per_second = _Typed[int]()
+    barnabas_replication_host = _Typed[str]()
+    barnabas_replication_mode = _Typed[str]()
+    barnabas_replication_port = _Typed[int]()
+    barnabas_replication_secret = _Typed[str | None]()
+    barnabas_replication_timeout_ms = _Typed[int]()
     barnabas_request_max_bytes = _Typed[int]()
     barnabas_transaction_durability = _Typed[str]()
     broker_rack = _Typed[str | None]()

@@ -36,6 +36,7 @@ logger = logging.getLogger("barnabas")
 DEFAULT_HOST = "127.0.0.1"
 Sockets = dict[str, socket.socket]
 GC_THRESHOLDS = (50_000, 20, 50)
+REPLICATION_PORT = "barnabas.replication.port"
 OWN_ARGUMENTS = (["start"], ["settings"], ["--version"])
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -129,6 +130,12 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
         "(the next ones after --port), all over one data directory; docs/TESTING.md",
     )
     start.add_argument("--data-dir", metavar="DIR", help="where logs are kept (default ./data)")
+    start.add_argument(
+        "--standby-of",
+        metavar="HOST:PORT",
+        help="serve nobody, and hold the same data as the broker whose barnabas.replication.port "
+        "that is; docs/STANDBY.md",
+    )
     start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
 
 
@@ -554,10 +561,63 @@ def _listen_beside(options: argparse.Namespace, config: Any) -> Sockets:
         sockets[option] = _listen(
             config.barnabas_console_host, config.barnabas_console_port, option
         )
+    if config.barnabas_replication_port >= 0:
+        option = REPLICATION_PORT
+        sockets[option] = _listen(
+            config.barnabas_replication_host, config.barnabas_replication_port, option
+        )
     if options.test_control is not None:
         option = "--test-control"
         sockets[option] = _listen(DEFAULT_HOST, options.test_control, option)
     return sockets
+
+
+def _stand_by(config: BrokerConfig, leader: str) -> int:
+    """Be the standby of a leader until a signal comes. Gives the exit code."""
+    from barnabas.broker.replication.standby import Standby
+    from barnabas.storage.log_directory import LogDirectoryError
+
+    host, colon, port = leader.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) <= 65535:
+        raise StartError(f"--standby-of {leader}: it must have the form HOST:PORT")
+    try:
+        Standby(config, (host.strip("[]"), int(port))).run()
+    except LogDirectoryError as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise StartError(
+            f"cannot use the data directory {config.data_dir}: {error.strerror or error}"
+        ) from error
+    return 0
+
+
+def _check_replication(options: argparse.Namespace, config: BrokerConfig) -> None:
+    """Raises: StartError where a standby cannot follow such a broker, or anybody could."""
+    if config.barnabas_replication_port < 0:
+        return
+    from barnabas.broker.http_server import LOOPBACK
+
+    if config.barnabas_replication_host not in LOOPBACK and not config.barnabas_replication_secret:
+        raise StartError(
+            "whoever reaches barnabas.replication.port gets all data: set "
+            "barnabas.replication.secret here and for the standby, or take "
+            "barnabas.replication.host=127.0.0.1"
+        )
+    if options.test_control is not None or config.barnabas_metrics_port >= 0:
+        option = "--metrics-port" if options.test_control is None else "--test-control"
+        raise StartError(f"{option} and barnabas.replication.port do not go together yet")
+
+
+def _disk(options: argparse.Namespace, config: BrokerConfig) -> Any:
+    """The disk that the broker works on; None for the machine's own, as it is."""
+    if options.test_control is not None:
+        return _forgetful_disk(config.data_dir)
+    if config.barnabas_replication_port >= 0:
+        from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+        from barnabas.storage.disk import OsDisk
+
+        return ReplicatedDisk(OsDisk(), config.data_dir)
+    return None
 
 
 def _start(options: argparse.Namespace) -> int:
@@ -573,6 +633,9 @@ def _start(options: argparse.Namespace) -> int:
     with contextlib.suppress(ValueError, OSError):  # every segment is an open file
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if options.standby_of is not None:
+        return _stand_by(config, options.standby_of)
+    _check_replication(options, config)
     socks = _listen_for_each(config, options.port)
     side_sockets = _listen_beside(options, config)
     from barnabas.broker.clocks import steady_ms, wall_ms
@@ -589,7 +652,7 @@ def _start(options: argparse.Namespace) -> int:
                 now_ms=steady_ms(),
                 wall_ms=wall_ms() + options.test_clock_ahead,
                 sync=sync_together,
-                disk=None if options.test_control is None else _forgetful_disk(config.data_dir),
+                disk=_disk(options, config),
             )
     except LogDirectoryError as error:
         raise StartError(str(error)) from error
@@ -687,6 +750,11 @@ class _Daemon:
             server = _controlled_server(*core, self._side_sockets, options, metrics)
         elif metrics is not None:
             server = metrics.server(*core)
+        elif REPLICATION_PORT in self._side_sockets:
+            from barnabas.broker.replication.leader_endpoint import ReplicatedServer
+
+            server = ReplicatedServer(*core, self._side_sockets[REPLICATION_PORT])
+            logger.info("a standby connects at %s:%d", *server.replication_address)
         else:
             from barnabas.broker.server import Server
 

@@ -16,6 +16,7 @@ from barnabas.broker.config import BrokerConfig, topic_log_config
 from barnabas.broker.core import Broker
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.outbox import Ids
+from barnabas.storage.checkpoints import STANDBY_NOTE_NAME
 from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
 from barnabas.storage.log_config import LogManagerConfig
 from barnabas.storage.log_manager import LogManager, sync_one_by_one
@@ -53,13 +54,36 @@ def open_broker(
         logs.wall.feed(now_ms, wall_ms)
 
     settings = _TopicSettings(config, disk)
+    was_standby = _was_standby(disk, config.data_dir)
     try:
         logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
-        return Broker(config, settings.metadata(), logs, ids, now_ms, sync)
+        broker = Broker(config, settings.metadata(), logs, ids, now_ms, sync)
+        if was_standby:
+            _end_standby(disk, config.data_dir)
+        return broker
     except OSError as error:
         if may_have_lost_pages(error):
             logs.note_failure()
         raise
+
+
+def _was_standby(disk: Disk, data_dir: str) -> bool:
+    """Whether a standby had the directory. Raises: LogDirectoryError where it is not whole."""
+    if not disk.exists(f"{data_dir}/{STANDBY_NOTE_NAME}"):
+        return False
+    from barnabas.broker.replication.following import StandbyNote
+
+    return StandbyNote(disk, data_dir).check()
+
+
+def _end_standby(disk: Disk, data_dir: str) -> None:
+    from barnabas.broker.replication.following import StandbyNote
+
+    StandbyNote(disk, data_dir).remove()
+    logger.warning(
+        "%s was a standby's: this broker goes on from all that its leader had told it. That leader "
+        "must not run any more but as a standby of this one", data_dir,
+    )  # fmt: skip
 
 
 class _TopicSettings:

@@ -44,6 +44,7 @@ LOG_START_NAME = "log-start-offset-checkpoint"
 REPLICATION_NAME = "replication-offset-checkpoint"
 CLEANER_NAME = "cleaner-offset-checkpoint"
 LOCK_NAME = ".lock"
+STANDBY_NOTE_NAME = "barnabas-standby"
 NO_TOPIC_ID = uuid.UUID(int=0)
 
 Offsets = dict[tuple[str, int], int]

@@ -1,0 +1,222 @@
+"""Brings a copy of a data directory up to date while the directory is written to.
+
+The leader goes through its directory, one entry of it after the other; what the copy has already is
+compared by checksums of its pieces, and the rest is sent. Meanwhile operations go on, and each is
+either sent at its place among the rest, or left out because what it does is seen later:
+
+    the operation is about          what becomes of it
+    an entry not gone through yet   left out
+    a file not compared whole yet   APPEND: left out; the rest: sent, and the comparing follows it
+    anything else                   sent
+
+When nothing is left the copy is what the directory is, and from then on each operation keeps it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from barnabas.broker.replication.operations import Kind, Operation, is_local, is_unfinished
+from barnabas.protocol.checksum import crc32c
+from barnabas.storage.disk import Disk
+
+PIECE_BYTES = 1 << 20
+
+
+class Held(NamedTuple):
+    """A file as the copy has it. checksums: the CRC-32C of each piece of PIECE_BYTES, and of the
+    rest.
+    """
+
+    size: int
+    checksums: tuple[int, ...]
+
+
+Inventory = Mapping[str, Held]
+
+
+def take_inventory(disk: Disk, data_dir: str) -> Iterator[tuple[str, Held]]:
+    """The files of a copy, by their paths below it, and its directories, with a slash behind."""
+    for name in disk.list(data_dir):
+        if disk.is_dir(f"{data_dir}/{name}"):
+            yield f"{name}/", Held(0, ())
+    for name in _files_below(disk, data_dir, ""):
+        file = disk.open(f"{data_dir}/{name}")
+        pieces = range(0, file.size, PIECE_BYTES)
+        checksums = tuple(crc32c(file.pread(PIECE_BYTES, position)) for position in pieces)
+        yield name, Held(file.size, checksums)
+        file.close()
+
+
+def _files_below(disk: Disk, data_dir: str, entry: str) -> Iterator[str]:
+    """The files in a directory of the data directory, and below; those that stay here left out."""
+    prefix = f"{entry}/" if entry else ""
+    for name in disk.list(f"{data_dir}/{entry}" if entry else data_dir):
+        path = prefix + name
+        if disk.is_dir(f"{data_dir}/{path}"):
+            yield from _files_below(disk, data_dir, path)
+        elif not is_local(path):
+            yield path
+
+
+class _Pending:
+    """A file that is not compared whole. position: up to where the copy is right; the pieces of
+    `held` behind it are not compared yet.
+    """
+
+    __slots__ = ("held", "position", "size")
+
+    def __init__(self, held: Held | None) -> None:
+        self.position = 0
+        self.size = 0 if held is None else held.size  # of the copy
+        self.held = held
+
+    def checksum(self) -> tuple[int, int] | None:
+        """The next piece of the copy: its length and its checksum."""
+        held, position = self.held, self.position
+        if held is None or position >= self.size or position % PIECE_BYTES:
+            return None
+        return min(PIECE_BYTES, self.size - position), held.checksums[position // PIECE_BYTES]
+
+    def cut(self, size: int) -> None:
+        """The copy was cut; what is left and was not compared is compared no more, but sent."""
+        self.size, self.held = size, None
+        self.position = min(self.position, size)
+
+
+class CatchUp:
+    """What a copy lacks, as long as it lacks something."""
+
+    def __init__(self, disk: Disk, data_dir: str, inventory: Inventory) -> None:
+        self._disk, self._data_dir = disk, data_dir
+        self._held: dict[str, dict[str, Held]] = {}
+        for path, held in inventory.items():
+            self._held.setdefault(_entry(path), {})[path] = held
+        self._unvisited = dict.fromkeys(name for name in disk.list(data_dir) if not is_local(name))
+        self._pending: dict[str, _Pending] = {}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the copy is what the directory is."""
+        return not (self._unvisited or self._pending or self._held)
+
+    def next_operations(self) -> Sequence[Operation]:
+        """The next step: of a file, or into an entry. It may need nothing to be sent."""
+        if self._pending:
+            return self._compare(next(iter(self._pending)))
+        if self._unvisited:
+            return self._visit(next(iter(self._unvisited)))
+        if self._held:  # what the directory does not have any more
+            name = next(iter(self._held))
+            return self._remove(name, self._held.pop(name))
+        return ()
+
+    def on_operation(self, operation: Operation) -> Sequence[Operation]:
+        """What is sent of an operation of the directory's."""
+        kind, path, new_path = operation.kind, operation.path, operation.new_path
+        entry = _entry(path)
+        if entry in self._unvisited:
+            if kind is Kind.RENAME and path == entry:
+                del self._unvisited[entry]
+                self._unvisited[new_path] = None
+            elif path == entry and kind in (Kind.REMOVE, Kind.REMOVE_TREE):
+                del self._unvisited[entry]
+            return ()
+        if kind is Kind.APPEND and path in self._pending:
+            return ()
+        before = self._make_way(entry if kind is not Kind.RENAME else _entry(new_path))
+        if kind is Kind.TRUNCATE and path in self._pending:
+            return (*before, *self._cut(path, operation.position))
+        if kind in (Kind.REMOVE, Kind.REPLACE):
+            self._pending.pop(path, None)
+        elif kind in (Kind.RENAME, Kind.REMOVE_TREE):
+            self._move(path, new_path if kind is Kind.RENAME else None)
+        return (*before, operation)
+
+    def _make_way(self, entry: str) -> Sequence[Operation]:
+        """A new entry takes a name under which the copy has an older one."""
+        if entry in self._unvisited or entry not in self._held:
+            return ()
+        return self._remove(entry, self._held.pop(entry))
+
+    def _cut(self, path: str, size: int) -> Sequence[Operation]:
+        pending = self._pending[path]
+        if pending.size <= size:
+            return ()
+        pending.cut(size)
+        return (Operation(Kind.TRUNCATE, path, size),)
+
+    def _move(self, path: str, new_path: str | None) -> None:
+        inside = path + "/"
+        for known in [one for one in self._pending if one == path or one.startswith(inside)]:
+            pending = self._pending.pop(known)
+            if new_path is not None:
+                self._pending[new_path + known[len(path) :]] = pending
+
+    def _visit(self, entry: str) -> Sequence[Operation]:
+        """Begin to compare an entry: remove what it does not have, and make what the copy lacks."""
+        del self._unvisited[entry]
+        held = self._held.pop(entry, {})
+        path = f"{self._data_dir}/{entry}"
+        if not self._disk.exists(path):
+            return self._remove(entry, held)
+        operations: list[Operation] = []
+        names = [entry]
+        if self._disk.is_dir(path):
+            if entry in held:
+                operations.append(Operation(Kind.REMOVE, entry))
+            operations += (Operation(Kind.MAKE_DIRECTORY, one) for one in self._directories(entry))
+            names = list(_files_below(self._disk, self._data_dir, entry))
+        elif held and entry not in held:
+            operations.append(Operation(Kind.REMOVE_TREE, entry))
+        names = [name for name in names if not is_unfinished(name)]
+        known = set(names)
+        operations += (
+            Operation(Kind.REMOVE, name)
+            for name in held
+            if name not in known and not name.endswith("/")
+        )
+        operations += (Operation(Kind.CREATE, name) for name in names if name not in held)
+        self._pending.update((name, _Pending(held.get(name))) for name in names)
+        return operations
+
+    def _directories(self, entry: str) -> Iterator[str]:
+        yield entry
+        for name in self._disk.list(f"{self._data_dir}/{entry}"):
+            if self._disk.is_dir(f"{self._data_dir}/{entry}/{name}"):
+                yield from self._directories(f"{entry}/{name}")
+
+    def _remove(self, entry: str, held: Iterable[str]) -> Sequence[Operation]:
+        kind = Kind.REMOVE if entry in set(held) else Kind.REMOVE_TREE
+        return (Operation(kind, entry),)
+
+    def _compare(self, path: str) -> Sequence[Operation]:
+        """Go on with a file: one piece of it."""
+        pending = self._pending[path]
+        file = self._disk.open(f"{self._data_dir}/{path}")
+        position = pending.position
+        if position >= file.size:
+            del self._pending[path]
+            if pending.size > file.size:
+                return (Operation(Kind.TRUNCATE, path, file.size),)
+            return ()
+        known = pending.checksum()
+        if known is not None and position + known[0] <= file.size:
+            length, checksum = known
+            if crc32c(file.pread(length, position)) == checksum:
+                pending.position += length
+                return ()
+        operations = []
+        if pending.size > position:
+            pending.cut(position)
+            operations.append(Operation(Kind.TRUNCATE, path, position))
+        data = file.pread(PIECE_BYTES, position)
+        operations.append(Operation(Kind.APPEND, path, position, data))
+        pending.position = pending.size = position + len(data)
+        return operations
+
+
+def _entry(path: str) -> str:
+    """The entry of the data directory that a path is in."""
+    return path.partition("/")[0]

@@ -1,0 +1,160 @@
+"""The standby's side, sans-IO: what the leader says goes in, and what it is told comes out.
+
+The directory's note `barnabas-standby` says in one line what the copy is worth: `catching up`,
+which no broker starts on, or `following`: all that the leader had done up to some moment, from
+which a broker goes on as after a kill.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from barnabas.broker.replication.catch_up import take_inventory
+from barnabas.broker.replication.operations import Replica
+from barnabas.broker.replication.wire import (
+    MOST_BYTES,
+    NONCE_BYTES,
+    VERSION,
+    Frames,
+    WireError,
+    frame,
+    proof,
+    unpack,
+)
+from barnabas.storage.checkpoints import STANDBY_NOTE_NAME
+from barnabas.storage.disk import Disk
+from barnabas.storage.last_run import RunNote
+from barnabas.storage.log_directory import LogDirectoryError
+
+FILES_IN_A_FRAME = 64
+CATCHING_UP, FOLLOWING = "catching up", "following"
+
+
+class StandbyNote:
+    """What a directory is worth that a standby had, or has."""
+
+    def __init__(self, disk: Disk, data_dir: str) -> None:
+        self._disk, self._data_dir = disk, data_dir
+        self._path = f"{data_dir}/{STANDBY_NOTE_NAME}"
+
+    def read(self) -> str | None:
+        """CATCHING_UP or FOLLOWING; None where no standby has it."""
+        try:
+            text = self._disk.read(self._path).decode(errors="replace").strip()
+        except FileNotFoundError:
+            return None
+        return FOLLOWING if text == FOLLOWING else CATCHING_UP
+
+    def write(self, state: str) -> None:
+        self._disk.write_atomic(self._path, f"{state}\n".encode())
+
+    def remove(self) -> None:
+        """The directory is a broker's from now on."""
+        self._disk.unlink(self._path)
+        self._disk.fsync_dir(self._data_dir)
+
+    def check(self) -> bool:
+        """Whether a standby had it. Raises: LogDirectoryError where its copy is not whole."""
+        state = self.read()
+        if state == CATCHING_UP:
+            raise LogDirectoryError(
+                f"{self._data_dir} is a standby's that has not caught up with its leader, and "
+                "lacks what that had: start it with --standby-of again, or start the leader"
+            )
+        return state is not None
+
+
+class Following:
+    """One connection to a leader.
+
+    Takes: make_durable, which brings all that was written to the disk. After: the directory is what
+    the leader's is, once `has_caught_up`.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        data_dir: str,
+        secret: str,
+        nonce: bytes,
+        make_durable: Callable[[], None],
+    ) -> None:
+        assert len(nonce) == NONCE_BYTES, "a nonce of another length"
+        self._disk, self._data_dir, self._make_durable = disk, data_dir, make_durable
+        self._secret, self._nonce = secret, nonce
+        self._frames = Frames()
+        self._note = StandbyNote(disk, data_dir)
+        self._replica = Replica(disk, data_dir)
+        self._is_welcome = False
+        self._applied = 0
+        self.has_caught_up = False
+
+    def greeting(self) -> bytes:
+        """The first bytes to send."""
+        return frame(["hello", VERSION, self._nonce])
+
+    def on_bytes(self, data: bytes) -> Iterator[bytes]:
+        """What is to be sent for it; it may be long, and is made as it is taken.
+
+        Raises: WireError, DivergedError: close the connection and begin anew. OSError.
+        """
+        for message in self._frames.feed(data):
+            yield from self._on_message(message)
+
+    def close(self) -> None:
+        """Close all files."""
+        self._replica.close()
+
+    def _on_message(self, message: list[Any]) -> Iterator[bytes]:
+        name, *values = message
+        if not self._is_welcome:
+            yield from self._on_greeting(name, values)
+        elif name == "do":
+            for row in values[0]:
+                self._replica.apply(unpack(row))
+            if len(values) > 1:
+                self._applied = values[1]
+            yield frame(["applied", self._applied])
+        elif name == "caught up":
+            self._applied = values[0]
+            self._take_over_from_here()
+            yield frame(["applied", self._applied])
+        elif name == "ping":
+            yield frame(["applied", self._applied])
+        else:
+            raise WireError(f"the leader says {name[:20]!r}")
+
+    def _on_greeting(self, name: str, values: list[Any]) -> Iterator[bytes]:
+        if name == "challenge" and len(values) == 2:
+            nonce, shown = values
+            if not isinstance(nonce, bytes) or not isinstance(shown, bytes):
+                raise WireError("the leader's challenge cannot be read")
+            if not hmac.compare_digest(shown, proof(self._secret, "leader", self._nonce)):
+                raise WireError("the leader does not know barnabas.replication.secret")
+            self._frames.most_bytes = MOST_BYTES
+            yield frame(["proof", proof(self._secret, "standby", nonce)])
+        elif name == "welcome" and self._frames.most_bytes == MOST_BYTES:
+            self._is_welcome = True
+            self._note.write(CATCHING_UP)
+            yield from self._inventory()
+        else:
+            raise WireError(f"a leader begins with {name[:20]!r}")
+
+    def _inventory(self) -> Iterator[bytes]:
+        rows: list[Any] = []
+        for path, held in take_inventory(self._disk, self._data_dir):
+            rows.append([path, held.size, list(held.checksums)])
+            if len(rows) >= FILES_IN_A_FRAME:
+                yield frame(["have", rows])
+                rows = []
+        yield frame(["have", rows])
+        yield frame(["end"])
+
+    def _take_over_from_here(self) -> None:
+        """The copy is whole: note that a broker may go on with it, as after a kill."""
+        self._make_durable()
+        RunNote(self._disk, self._data_dir).write()
+        self._note.write(FOLLOWING)
+        self.has_caught_up = True

@@ -1,0 +1,247 @@
+"""The rim of a leader: the port where its standby connects, and answers that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+from collections import deque
+from typing import Any, cast
+
+from barnabas.broker.core import Broker
+from barnabas.broker.replication.leading import Leading, ReplicationSettings
+from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+from barnabas.broker.replication.wire import NONCE_BYTES, WireError
+from barnabas.broker.server import Connection, Server
+
+logger = logging.getLogger("barnabas.replication")
+
+TICK_PARTS = 10  # of the time-out
+
+
+class ReplicatedConnection(Connection):
+    """A connection whose answers may wait for the standby."""
+
+    __slots__ = ()
+
+    def send(self, pieces: Any) -> None:
+        """Send an answer once the standby has what was done before it."""
+        cast(ReplicatedServer, self._server).send_when_applied(self, pieces)
+
+    def send_now(self, pieces: Any) -> None:
+        """The standby has it."""
+        super().send(pieces)
+
+
+class ReplicatedServer(Server):
+    """A server whose broker's disk is followed by a standby.
+
+    Holds: answers that wait, in their order, each with the position that has to be applied.
+    """
+
+    connection_class = ReplicatedConnection
+
+    def __init__(
+        self,
+        broker: Broker,
+        sock: Any,
+        loop: asyncio.AbstractEventLoop,
+        endpoint_socket: socket.socket,
+    ) -> None:
+        disk, config = broker.logs.disk, broker.config
+        assert isinstance(disk, ReplicatedDisk), "a disk that nobody can follow"
+        settings = ReplicationSettings(
+            config.barnabas_replication_mode == "sync",
+            config.barnabas_replication_alone,
+            config.barnabas_replication_timeout_ms,
+            config.barnabas_replication_secret or "",
+        )
+        self.catch_up_rate: int = config.barnabas_replication_catch_up_bytes_per_second
+        self.leading = Leading(disk, config.data_dir, settings, self._release)
+        self._waiting: deque[tuple[int, ReplicatedConnection, Any]] = deque()
+        self._endpoint = _Endpoint(self, disk, endpoint_socket, loop)
+        super().__init__(broker, sock, loop)
+
+    @property
+    def replication_address(self) -> tuple[str, int]:
+        """Where the standby connects."""
+        return self._endpoint.address
+
+    def send_when_applied(self, connection: ReplicatedConnection, pieces: Any) -> None:
+        """Send an answer, now or later; the connection's next request waits for it."""
+        position = self.leading.position
+        if not self._waiting and self.leading.is_applied(position):
+            connection.send_now(pieces)
+            return
+        connection.in_flight = True
+        self._waiting.append((position, connection, pieces))
+
+    def _release(self) -> None:
+        """Send the answers that need not wait any more."""
+        waiting = self._waiting
+        while waiting and self.leading.is_applied(waiting[0][0]):
+            _, connection, pieces = waiting.popleft()
+            if not connection.closed:
+                connection.in_flight = False
+                connection.send_now(pieces)
+                connection.wake()
+
+    def close(self) -> None:
+        """Stop; the standby gets what is written until then, as far as its connection takes it."""
+        super().close()
+        self._endpoint.close()
+
+
+class _Endpoint:
+    """The port, the standby's connection, and the timer."""
+
+    def __init__(
+        self,
+        server: ReplicatedServer,
+        disk: ReplicatedDisk,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.server, self._disk, self._socket, self.loop = server, disk, sock, loop
+        self.address: tuple[str, int] = sock.getsockname()[:2]
+        self._standby: _StandbyProtocol | None = None
+        self._interval_s = server.leading.settings.timeout_ms / 1000 / TICK_PARTS
+        self.catch_up_rate: int = server.catch_up_rate
+        loop.add_reader(sock.fileno(), self._on_connect)
+        self._timer = loop.call_later(self._interval_s, self._on_tick)
+
+    def _on_connect(self) -> None:
+        try:
+            sock, peer = self._socket.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._standby is not None:
+            logger.warning("a second standby, %s:%d, is refused: there is one", *peer[:2])
+            sock.close()
+            return
+        self._standby = _StandbyProtocol(self, self.server.leading, f"{peer[0]}:{peer[1]}")
+        self._disk.publish = self._publish
+        self.loop.create_task(
+            self.loop.connect_accepted_socket(lambda: cast(Any, self._standby), sock)
+        )
+
+    def _publish(self, operation: Any) -> None:
+        self.server.leading.publish(operation)
+        if self._standby is not None:
+            self._standby.send_soon()
+
+    def on_closed(self, peer: str, reason: str) -> None:
+        """The standby is gone."""
+        leading = self.server.leading
+        self._standby, self._disk.publish = None, None
+        logger.warning(
+            "the standby %s is gone: %s; %s", peer, reason,
+            "answers go out without it" if leading.settings.may_be_alone
+            or not leading.settings.is_sync else "answers wait for one",
+        )  # fmt: skip
+        leading.on_closed()
+
+    def _on_tick(self) -> None:
+        self._timer = self.loop.call_later(self._interval_s, self._on_tick)
+        self.server.leading.on_tick(self.server.now_ms())
+        if self._standby is not None:
+            self._standby.send_soon()
+
+    def close(self) -> None:
+        self._timer.cancel()
+        self.loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        if self._standby is not None:
+            self._standby.finish()
+
+
+class _StandbyProtocol(asyncio.Protocol):
+    """The standby's connection: what asyncio calls."""
+
+    def __init__(self, endpoint: _Endpoint, leading: Leading, peer: str) -> None:
+        self._endpoint, self._leading, self._peer = endpoint, leading, peer
+        self._transport: asyncio.Transport | None = None
+        self._may_write, self._is_scheduled, self._followed = True, False, False
+        self._reason = "it hung up"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._leading.on_connected(secrets.token_bytes(NONCE_BYTES), self._now_ms())
+        logger.info("a standby connects from %s", self._peer)
+
+    def _now_ms(self) -> int:
+        return self._endpoint.server.now_ms()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._leading.on_bytes(data, self._now_ms())
+        except (OSError, WireError) as error:
+            self._end(str(error))
+            return
+        self.send_soon()
+
+    def pause_writing(self) -> None:
+        self._may_write = False
+
+    def resume_writing(self) -> None:
+        self._may_write = True
+        self.send_soon()
+
+    def send_soon(self) -> None:
+        """Send what there is, once for all that is done in this round of the loop."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._endpoint.loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._is_scheduled = False
+        transport, leading = self._transport, self._leading
+        if transport is None or leading.link is None:
+            return
+        if leading.lost is not None:
+            self._end(leading.lost)
+            return
+        if not self._may_write:
+            return
+        try:
+            output = leading.take_output()
+        except OSError as error:
+            self._end(str(error))
+            return
+        if output:
+            transport.write(output)
+        if leading.follows and not self._followed:
+            self._followed = True
+            logger.warning("the standby %s has caught up, and follows", self._peer)
+        if leading.link.is_behind:
+            self._go_on(len(output))
+
+    def _go_on(self, sent_bytes: int) -> None:
+        """Send the next part when others have had their turn, and as the bound has it."""
+        rate = self._endpoint.catch_up_rate
+        if self._followed or not rate or not sent_bytes:
+            self.send_soon()
+        else:
+            self._is_scheduled = True
+            self._endpoint.loop.call_later(sent_bytes / rate, self._send)
+
+    def _end(self, reason: str) -> None:
+        self._reason = reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    def finish(self) -> None:
+        """The broker has stopped: send the rest, and hang up."""
+        transport, leading = self._transport, self._leading
+        self._reason = "the broker stops"
+        if transport is not None and leading.link is not None and leading.lost is None:
+            while leading.follows and (output := leading.take_output()):
+                transport.write(output)
+            transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._endpoint.on_closed(self._peer, self._reason if error is None else str(error))

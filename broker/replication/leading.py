@@ -1,0 +1,272 @@
+"""The leader's side: the order of operations, the one standby that follows, and who waits for it.
+
+Sans-IO: bytes of the standby and operations of the disk go in, bytes to send come out of
+`take_output`, and the clock as `now_ms`.
+
+    state         entered by                     what is sent
+    GREETING      a connection                   a challenge
+    COMPARING     a right proof                  nothing: the standby tells what it has
+    CATCHING_UP   the end of that                what it lacks, and operations (`catch_up`)
+    FOLLOWING     nothing is lacking             each operation
+
+With `sync` an answer to a client waits until the standby has applied all that was done before the
+answer was ready (`position`). While nobody follows, or who follows has said nothing for the
+time-out, answers go out at once if the leader may go on alone; else they wait.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from barnabas.broker.replication.catch_up import CatchUp, Held
+from barnabas.broker.replication.operations import FilePiece, Operation
+from barnabas.broker.replication.wire import (
+    MOST_BYTES,
+    NONCE_BYTES,
+    VERSION,
+    Frames,
+    WireError,
+    frame,
+    pack,
+    proof,
+)
+from barnabas.storage.disk import Disk
+
+MOST_WAITING_BYTES = 64 << 20  # of operations that a standby has not taken
+FRAME_BYTES = 1 << 20
+GREETING_MS = 10_000
+PING_PARTS = 4  # of the time-out, between two pings
+
+
+class ReplicationSettings(NamedTuple):
+    """is_sync: answers wait for the standby. may_be_alone: they go out while there is none.
+
+    timeout_ms: how long a standby may say nothing. secret: what both sides know.
+    """
+
+    is_sync: bool
+    may_be_alone: bool
+    timeout_ms: int
+    secret: str
+
+
+class State(Enum):
+    """How far a standby is; see the module's table."""
+
+    GREETING = auto()
+    COMPARING = auto()
+    CATCHING_UP = auto()
+    FOLLOWING = auto()
+
+
+class StandbyLink:
+    """One connection of a standby."""
+
+    def __init__(self, disk: Disk, data_dir: str, secret: str, nonce: bytes, now_ms: int) -> None:
+        self._disk, self._data_dir = disk, data_dir
+        self._secret, self._nonce = secret, nonce
+        self.state = State.GREETING
+        self.heard_ms = now_ms
+        self.applied = -1
+        self._frames = Frames()
+        self._inventory: dict[str, Held] = {}
+        self._catch_up: CatchUp | None = None
+        self._operations: deque[Operation] = deque()
+        self._waiting_bytes = 0
+        self._control: list[bytes] = []
+
+    def on_bytes(self, data: bytes, now_ms: int) -> None:
+        """Raises: WireError, OSError."""
+        self.heard_ms = now_ms
+        for message in self._frames.feed(data):
+            self._on_message(message)
+
+    def _on_message(self, message: list[Any]) -> None:
+        name, *values = message
+        if self.state is State.GREETING:
+            self._on_greeting(name, values)
+        elif self.state is State.COMPARING and name == "have":
+            self._take_inventory(values)
+        elif self.state is State.COMPARING and name == "end":
+            self._catch_up = CatchUp(self._disk, self._data_dir, self._inventory)
+            self._inventory = {}
+            self.state = State.CATCHING_UP
+        elif name == "applied" and len(values) == 1 and isinstance(values[0], int):
+            self.applied = max(self.applied, values[0])
+        else:
+            raise WireError(f"a standby that is {self.state.name} says {name[:20]!r}")
+
+    def _on_greeting(self, name: str, values: list[Any]) -> None:
+        if name == "hello" and len(values) == 2:
+            version, nonce = values
+            if version != VERSION:
+                raise WireError(f"the standby speaks version {version!r}, and this is {VERSION}")
+            if not isinstance(nonce, bytes) or len(nonce) != NONCE_BYTES:
+                raise WireError("the standby's nonce is of another length")
+            shown = proof(self._secret, "leader", nonce)
+            self._control.append(frame(["challenge", self._nonce, shown]))
+        elif name == "proof" and len(values) == 1:
+            known = proof(self._secret, "standby", self._nonce)
+            if not isinstance(values[0], bytes) or not hmac.compare_digest(values[0], known):
+                raise WireError("the standby does not know barnabas.replication.secret")
+            self._control.append(frame(["welcome"]))
+            self._frames.most_bytes = MOST_BYTES
+            self.state = State.COMPARING
+        else:
+            raise WireError(f"a standby begins with {name[:20]!r}")
+
+    def _take_inventory(self, values: list[Any]) -> None:
+        try:
+            for path, size, checksums in values[0]:
+                self._inventory[str(path)] = Held(int(size), tuple(map(int, checksums)))
+        except (IndexError, TypeError, ValueError) as error:
+            raise WireError(f"what the standby has cannot be read: {error}") from error
+
+    # --- operations ------------------------------------------------------------------------------
+
+    def on_operation(self, operation: Operation) -> None:
+        """Something was done to the directory. Raises: WireError where too much waits."""
+        if self.state is State.FOLLOWING:
+            self._add(operation)
+        elif self._catch_up is not None:
+            for one in self._catch_up.on_operation(operation):
+                self._add(one)
+
+    def _add(self, operation: Operation) -> None:
+        self._operations.append(operation)
+        if not isinstance(operation.data, FilePiece):
+            self._waiting_bytes += len(operation.data)
+            if self._waiting_bytes > MOST_WAITING_BYTES:
+                raise WireError(f"it is more than {MOST_WAITING_BYTES >> 20} MiB behind")
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to be sent now."""
+        return bool(self._operations or self._control) or self._catch_up is not None
+
+    def ping(self) -> None:
+        """Have the standby say that it is there."""
+        if self.state is State.FOLLOWING and not self._operations:
+            self._control.append(frame(["ping"]))
+
+    def take_output(self, position: int) -> bytes:
+        """The next bytes to send, about FRAME_BYTES; none where nothing is to be said.
+
+        Takes: position, of the last operation that was given. Raises: OSError.
+        """
+        if self._control:
+            control, self._control = b"".join(self._control), []
+            return control
+        rows, size = [], 0
+        while size < FRAME_BYTES:
+            if not self._operations and not self._look_further():
+                break
+            if self._operations:
+                operation = self._operations.popleft()
+                row = pack(operation)
+                if not isinstance(operation.data, FilePiece):
+                    self._waiting_bytes -= len(operation.data)
+                size += len(row[3]) + 64
+                rows.append(row)
+            else:
+                size += FRAME_BYTES // 16  # a piece was read and compared
+        if rows:
+            if self.state is State.FOLLOWING and not self._operations:
+                return frame(["do", rows, position])
+            return frame(["do", rows])
+        if self._catch_up is not None and self._catch_up.is_done:
+            self._catch_up = None
+            self.state = State.FOLLOWING
+            return frame(["caught up", position])
+        return b""
+
+    def _look_further(self) -> bool:
+        """Go on with what the standby lacks; False where nothing is lacking."""
+        if self._catch_up is None or self._catch_up.is_done:
+            return False
+        for operation in self._catch_up.next_operations():
+            self._add(operation)
+        return True
+
+
+class Leading:
+    """The operations of a leader's disk, and the standby that follows them.
+
+    position: the operations since a standby came. release: what is called when the standby has
+    applied more, or answers need not wait for it any more.
+    """
+
+    def __init__(
+        self, disk: Disk, data_dir: str, settings: ReplicationSettings, release: Callable[[], None]
+    ) -> None:
+        self._disk, self._data_dir = disk, data_dir
+        self.settings, self._release = settings, release
+        self.position = 0
+        self.link: StandbyLink | None = None
+        self._pinged_ms = 0
+        self.lost: str | None = None  # why the link has to be closed
+
+    @property
+    def follows(self) -> bool:
+        """Whether a standby has all that was done, but what is under way."""
+        return self.link is not None and self.link.state is State.FOLLOWING
+
+    def is_applied(self, position: int) -> bool:
+        """Whether an answer that was ready at this position may go out."""
+        if not self.settings.is_sync:
+            return True
+        if self.link is not None and self.link.state is State.FOLLOWING:
+            return self.link.applied >= position
+        return self.settings.may_be_alone
+
+    def on_connected(self, nonce: bytes, now_ms: int) -> StandbyLink:
+        """A standby connected; there must be none before it."""
+        assert self.link is None, "two standbys"
+        self.link = StandbyLink(self._disk, self._data_dir, self.settings.secret, nonce, now_ms)
+        self.lost = None
+        return self.link
+
+    def on_bytes(self, data: bytes, now_ms: int) -> None:
+        """Raises: WireError, OSError."""
+        assert self.link is not None
+        applied = self.link.applied
+        self.link.on_bytes(data, now_ms)
+        if self.link.applied != applied:
+            self._release()
+
+    def on_closed(self) -> None:
+        """The standby is gone."""
+        self.link = None
+        self._release()
+
+    def publish(self, operation: Operation) -> None:
+        """The disk has done it. What the link makes of it never fails the disk: it is lost then."""
+        self.position += 1
+        if self.link is not None and self.lost is None:
+            try:
+                self.link.on_operation(operation)
+            except (OSError, WireError) as error:
+                self.lost = str(error)
+
+    def take_output(self) -> bytes:
+        """Bytes for the standby. Raises: OSError."""
+        return b"" if self.link is None else self.link.take_output(self.position)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Time passed: a standby that says nothing is lost, and one that has nothing to do is asked
+        whether it is there.
+        """
+        link = self.link
+        if link is None or self.lost is not None:
+            return
+        timeout_ms = self.settings.timeout_ms
+        limit_ms = GREETING_MS if link.state is State.GREETING else timeout_ms
+        if now_ms - link.heard_ms > limit_ms:
+            self.lost = f"it said nothing for {limit_ms} ms"
+        elif now_ms - self._pinged_ms >= timeout_ms // PING_PARTS:
+            self._pinged_ms = now_ms
+            link.ping()

@@ -1,0 +1,166 @@
+"""What a broker does to its data directory, as values in their order, and how a copy follows.
+
+A broker writes files at their end alone, cuts them, and replaces small ones as a whole
+(`storage.disk`). So its directory is what the operations made of it, and a copy that applies them
+in the same order is, after each, what a kill at that moment would have left:
+
+    kind             path       position          data    new_path
+    CREATE           file                                            nothing where it is there
+    APPEND           file       where it begins   bytes
+    TRUNCATE         file       the size
+    REPLACE          file                         bytes              the whole file, or nothing
+    RENAME           any                                  any
+    REMOVE           file                                            nothing where it is gone
+    MAKE_DIRECTORY   directory                                       nothing where it is there
+    REMOVE_TREE      directory                                       nothing where it is gone
+
+Paths are below the data directory. What belongs to one process or machine stays with it (`LOCAL`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from enum import IntEnum
+from typing import NamedTuple
+
+from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, LOCK_NAME, STANDBY_NOTE_NAME
+from barnabas.storage.disk import Disk, File
+from barnabas.storage.last_run import BOOT_ID_NAME
+from barnabas.storage.segment import CLEANED_SUFFIX
+
+LOCAL = frozenset({LOCK_NAME, BOOT_ID_NAME, CLEAN_SHUTDOWN_NAME, STANDBY_NOTE_NAME})
+TEMPORARY_SUFFIX = ".tmp"
+MOST_OPEN_FILES = 256
+
+
+class Kind(IntEnum):
+    """What is done; see the module's table."""
+
+    CREATE = 1
+    APPEND = 2
+    TRUNCATE = 3
+    REPLACE = 4
+    RENAME = 5
+    REMOVE = 6
+    MAKE_DIRECTORY = 7
+    REMOVE_TREE = 8
+
+
+class FilePiece(NamedTuple):
+    """Bytes of a file that changes no more, which are read when they are sent."""
+
+    file: File
+    position: int
+    size: int
+
+    def read(self) -> bytes:
+        return self.file.pread(self.size, self.position)
+
+
+class Operation(NamedTuple):
+    """One step of the history of a data directory."""
+
+    kind: Kind
+    path: str
+    position: int = 0
+    data: bytes | FilePiece = b""
+    new_path: str = ""
+
+    @property
+    def content(self) -> bytes:
+        """The data themselves."""
+        return self.data if isinstance(self.data, bytes) else self.data.read()
+
+
+class DivergedError(Exception):
+    """The copy is not what the operation expects: it has to be compared anew."""
+
+
+def is_local(path: str) -> bool:
+    """Whether the file, below the data directory, belongs to this process or machine alone."""
+    return path in LOCAL or path.endswith(TEMPORARY_SUFFIX)
+
+
+def is_unfinished(path: str) -> bool:
+    """Whether the cleaner's process still writes the file: it is told of when it is renamed."""
+    return path.endswith(CLEANED_SUFFIX)
+
+
+class Replica:
+    """A copy of a data directory, to which operations are applied.
+
+    Holds: the files that were written last, open.
+    """
+
+    def __init__(self, disk: Disk, data_dir: str) -> None:
+        self._disk, self._data_dir = disk, data_dir
+        self._files: OrderedDict[str, File] = OrderedDict()
+
+    def apply(self, operation: Operation) -> None:
+        """Do the same here. Raises: DivergedError, OSError."""
+        kind, name, position, _, new_name = operation
+        disk, path = self._disk, self._path(name)
+        if kind is Kind.APPEND:
+            file = self._open(name)
+            if file.size != position:
+                raise DivergedError(f"{name} has {file.size} bytes, and the next is at {position}")
+            file.append(operation.content)
+        elif kind is Kind.CREATE:
+            self._open(name)
+        elif kind is Kind.TRUNCATE:
+            file = self._open(name)
+            if file.size < position:
+                raise DivergedError(f"{name} has {file.size} bytes, and is cut to {position}")
+            file.truncate(position)
+        elif kind is Kind.REPLACE:
+            disk.write_atomic(path, operation.content, sync=False)
+        elif kind is Kind.RENAME:
+            self._close_below(name)
+            self._close_below(new_name)
+            try:
+                disk.rename(path, self._path(new_name))
+            except FileNotFoundError as error:
+                raise DivergedError(f"{name} is not there to become {new_name}") from error
+        elif kind is Kind.REMOVE:
+            self._close(name)
+            disk.unlink(path)
+        elif kind is Kind.MAKE_DIRECTORY:
+            disk.mkdir(path)
+        else:
+            self._close_below(name)
+            disk.rmtree(path)
+
+    def close(self) -> None:
+        """Close all files."""
+        while self._files:
+            self._files.popitem()[1].close()
+
+    def _path(self, name: str) -> str:
+        parts = name.split("/")
+        if not name or any(part in ("", ".", "..") for part in parts) or "\0" in name:
+            raise DivergedError(f"{name!r} is no path below the data directory")
+        return f"{self._data_dir}/{name}"
+
+    def _open(self, name: str) -> File:
+        file = self._files.get(name)
+        if file is not None:
+            self._files.move_to_end(name)
+            return file
+        path = self._path(name)
+        try:
+            file = self._files[name] = self._disk.open(path, create=True)
+        except FileNotFoundError as error:
+            raise DivergedError(f"the directory of {name} is not there") from error
+        if len(self._files) > MOST_OPEN_FILES:
+            self._files.popitem(last=False)[1].close()
+        return file
+
+    def _close(self, name: str) -> None:
+        file = self._files.pop(name, None)
+        if file is not None:
+            file.close()
+
+    def _close_below(self, name: str) -> None:
+        inside = name + "/"
+        for known in [one for one in self._files if one == name or one.startswith(inside)]:
+            self._close(known)

@@ -1,0 +1,131 @@
+"""A disk that tells a feed of each change of the data directory, once it is made.
+
+What another process writes (the cleaner's new segments) is told when it takes its place: its bytes
+before its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.broker.replication.operations import (
+    FilePiece,
+    Kind,
+    Operation,
+    is_local,
+    is_unfinished,
+)
+from barnabas.storage.disk import Data, Disk, File
+
+PIECE_BYTES = 1 << 20
+Publish = Callable[[Operation], None]
+
+
+class ReplicatedFile:
+    """A file whose changes are told."""
+
+    __slots__ = ("_disk", "_file", "_name", "close", "fileno", "fsync", "path", "pread", "size")
+
+    def __init__(self, disk: ReplicatedDisk, file: File, name: str) -> None:
+        self._disk, self._file, self._name = disk, file, name
+        self.path, self.size = file.path, file.size
+        self.close, self.fileno = file.close, file.fileno
+        self.fsync, self.pread = file.fsync, file.pread
+
+    def append(self, data: Data) -> int:
+        """Write all of it at the end; gives where it begins. Raises: OSError."""
+        file, disk = self._file, self._disk
+        position = file.append(data)
+        self.size = file.size
+        if disk.publish is not None:
+            disk.publish(Operation(Kind.APPEND, self._name, position, bytes(data)))
+        return position
+
+    def truncate(self, size: int) -> None:
+        """Cut it. Raises: OSError."""
+        self._file.truncate(size)
+        self.size = size
+        self._disk.tell(Operation(Kind.TRUNCATE, self._name, size))
+
+
+class ReplicatedDisk:
+    """publish: what takes the operations; None while nobody follows.
+
+    Takes: disk, on which the data directory lies.
+    """
+
+    def __init__(self, disk: Disk, data_dir: str) -> None:
+        self._disk = disk
+        self._inside = data_dir.rstrip("/") + "/"
+        self.publish: Publish | None = None
+        self.exists, self.is_dir, self.list = disk.exists, disk.is_dir, disk.list
+        self.size, self.modified_ms, self.read = disk.size, disk.modified_ms, disk.read
+        self.fsync_dir, self.lock, self.open_files = disk.fsync_dir, disk.lock, disk.open_files
+        self.free_bytes, self.total_bytes = disk.free_bytes, disk.total_bytes
+        self.boot_id, self.mount_id = disk.boot_id, disk.mount_id
+
+    def tell(self, operation: Operation) -> None:
+        """Tell who follows, if there is somebody."""
+        if self.publish is not None:
+            self.publish(operation)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """A file, whose changes are told where it is below the data directory."""
+        name = self._name(path)
+        is_new = create and name is not None and not self._disk.exists(path)
+        file = self._disk.open(path, create=create)
+        if name is None:
+            return file
+        if is_new:
+            self.tell(Operation(Kind.CREATE, name))
+        return ReplicatedFile(self, file, name)
+
+    def mkdir(self, path: str) -> None:
+        """As `Disk` has it."""
+        self._disk.mkdir(path)
+        self._tell_of(Kind.MAKE_DIRECTORY, path)
+
+    def rename(self, old: str, new: str) -> None:
+        """As `Disk` has it; of what the cleaner's process has written the bytes are told first."""
+        name, new_name = self._name(old), self._name(new)
+        if name is not None and is_unfinished(old) and self.publish is not None:
+            self._tell_content(old, name)
+        self._disk.rename(old, new)
+        if name is not None and new_name is not None:
+            self.tell(Operation(Kind.RENAME, name, new_path=new_name))
+
+    def unlink(self, path: str) -> None:
+        """As `Disk` has it."""
+        self._disk.unlink(path)
+        self._tell_of(Kind.REMOVE, path)
+
+    def rmtree(self, path: str) -> None:
+        """As `Disk` has it."""
+        self._disk.rmtree(path)
+        self._tell_of(Kind.REMOVE_TREE, path)
+
+    def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        """As `Disk` has it."""
+        self._disk.write_atomic(path, data, sync=sync)
+        name = self._name(path)
+        if name is not None:
+            self.tell(Operation(Kind.REPLACE, name, data=bytes(data)))
+
+    def _name(self, path: str) -> str | None:
+        """The path below the data directory; None for one that is not there, or stays here."""
+        if not path.startswith(self._inside):
+            return None
+        name = path[len(self._inside) :]
+        return None if is_local(name) else name
+
+    def _tell_of(self, kind: Kind, path: str) -> None:
+        name = self._name(path)
+        if name is not None:
+            self.tell(Operation(kind, name))
+
+    def _tell_content(self, path: str, name: str) -> None:
+        file = self._disk.open(path)  # read when it is sent; it is closed with the last piece
+        self.tell(Operation(Kind.CREATE, name))
+        for position in range(0, file.size, PIECE_BYTES):
+            piece = FilePiece(file, position, min(PIECE_BYTES, file.size - position))
+            self.tell(Operation(Kind.APPEND, name, position, piece))

@@ -1,0 +1,120 @@
+"""The rim of a standby: `barnabas start --standby-of HOST:PORT`.
+
+A loop that connects to the leader, follows it, and begins anew when the connection ends. It serves
+nobody: clients that come by the addresses of this machine are refused until a broker is started
+here without that option.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import time
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.replication.following import Following
+from barnabas.broker.replication.operations import DivergedError
+from barnabas.broker.replication.wire import NONCE_BYTES, WireError
+from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, LOCK_NAME
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.log_directory import LogDirectoryError
+
+logger = logging.getLogger("barnabas.replication")
+
+RECEIVED_BYTES = 1 << 20
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _StopError(Exception):
+    """A signal asked for the end."""
+
+
+class Standby:
+    """The process: holds the data directory's lock for as long as it runs."""
+
+    def __init__(self, config: BrokerConfig, leader: tuple[str, int]) -> None:
+        """Raises: LogDirectoryError where another process has the directory."""
+        self._config, self._leader = config, leader
+        self._disk, self._data_dir = OsDisk(), config.data_dir
+        self._disk.mkdir(self._data_dir)
+        try:
+            self._lock = self._disk.lock(f"{self._data_dir}/{LOCK_NAME}")
+        except BlockingIOError as error:
+            raise LogDirectoryError(
+                f"{self._data_dir} is in use by another broker: stop it, or give another log.dirs"
+            ) from error
+        self._last_reason = ""
+
+    def run(self) -> None:
+        """Follow until a signal comes."""
+        for number in SIGNALS:
+            signal.signal(number, _on_signal)
+        pause_s = FIRST_PAUSE_S
+        try:
+            while True:
+                if self._follow():
+                    pause_s = FIRST_PAUSE_S
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        except _StopError:
+            pass
+        finally:
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+            make_durable()
+            self._lock.release()
+
+    def _follow(self) -> bool:
+        """One connection, from its beginning to its end. Gives whether the copy was whole once."""
+        timeout_s = self._config.barnabas_replication_timeout_ms / 1000
+        following = Following(
+            self._disk,
+            self._data_dir,
+            self._config.barnabas_replication_secret or "",
+            secrets.token_bytes(NONCE_BYTES),
+            self._begin_from_here,
+        )
+        try:
+            with socket.create_connection(self._leader, timeout=timeout_s) as sock:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.sendall(following.greeting())
+                while data := sock.recv(RECEIVED_BYTES):
+                    for answer in following.on_bytes(data):
+                        sock.sendall(answer)
+            reason = "it hung up"
+        except (WireError, DivergedError) as error:
+            reason = str(error)
+        except OSError as error:
+            if error.filename is not None:  # of this disk, not of the connection
+                raise
+            reason = error.strerror or str(error)
+        finally:
+            following.close()
+        self._tell(reason)
+        return following.has_caught_up
+
+    def _begin_from_here(self) -> None:
+        """The copy is whole: bring it to the disk. What a clean stop left behind is untrue now."""
+        make_durable()
+        self._disk.unlink(f"{self._data_dir}/{CLEAN_SHUTDOWN_NAME}")
+        self._last_reason = ""
+        logger.warning("all of %s:%d is here, and followed from now on", *self._leader)
+
+    def _tell(self, reason: str) -> None:
+        """Say once why there is no leader to follow."""
+        if reason != self._last_reason:
+            self._last_reason = reason
+            logger.warning("the leader %s:%d is not followed: %s", *self._leader, reason)
+
+
+def make_durable() -> None:
+    """Bring all that this machine has written to its disks."""
+    os.sync()
+
+
+def _on_signal(number: int, frame: object) -> None:
+    raise _StopError

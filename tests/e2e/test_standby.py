@@ -1,0 +1,94 @@
+"""A leader that is killed, and its standby that a broker goes on from, with a real client."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from helpers.e2e_clients import PATIENCE_S, eventually, values_of
+from helpers.processes import ROOT, environment
+
+from barnabas import LocalBroker
+
+pytestmark = pytest.mark.e2e
+
+SETTINGS = {
+    "barnabas.replication.port": 0,
+    "barnabas.replication.mode": "sync",
+    "barnabas.replication.timeout.ms": 60_000,
+}
+VALUES = [b"a", b"b", b"not answered while the standby stands", b"c"]
+
+
+@contextmanager
+def standby_of(leader: LocalBroker, data_dir: Path) -> Iterator[subprocess.Popen[str]]:
+    """The standby's process, which has caught up."""
+    where = re.compile(r"a standby connects at (\S+)")
+    address = eventually(
+        lambda: where.search("".join(leader.output)), what="the leader's port for a standby"
+    )[1]
+    command = [sys.executable, "-m", "barnabas.broker.main", "start", "--standby-of", address]
+    process = subprocess.Popen(
+        [*command, "--data-dir", str(data_dir)],
+        stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment(),
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "followed from now on" in line:
+                break
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
+        process.stderr.close()
+
+
+def commit(producer: Producer, *values: str) -> None:
+    producer.begin_transaction()
+    for value in values:
+        producer.produce("t", value)
+    producer.commit_transaction(PATIENCE_S)
+
+
+def test_a_standby_goes_on_from_what_was_answered(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    with LocalBroker(first, topics={"t": 1}, settings=SETTINGS) as leader:
+        producer = Producer(
+            {"bootstrap.servers": leader.bootstrap_servers, "transactional.id": "x"}
+        )
+        waiting = Producer({"bootstrap.servers": leader.bootstrap_servers, "linger.ms": 0})
+        with standby_of(leader, second) as standby:
+            producer.init_transactions(PATIENCE_S)
+            commit(producer, "a", "b")
+            producer.begin_transaction()
+            producer.produce("t", "open")
+            producer.flush(PATIENCE_S)
+
+            standby.send_signal(signal.SIGSTOP)
+            waiting.produce("t", "not answered while the standby stands")
+            assert waiting.flush(1) == 1
+            standby.send_signal(signal.SIGCONT)
+            assert waiting.flush(PATIENCE_S) == 0
+            leader.kill()
+    with LocalBroker(second, port=leader.port, settings=SETTINGS) as successor:
+        again = Producer(
+            {"bootstrap.servers": successor.bootstrap_servers, "transactional.id": "x"}
+        )
+        again.init_transactions(PATIENCE_S)  # what was open is aborted
+        with standby_of(successor, first):  # the leader that was comes back
+            commit(again, "c")
+            with pytest.raises(KafkaException) as fenced:
+                producer.commit_transaction(PATIENCE_S)
+            assert fenced.value.args[0].code() == KafkaError._FENCED
+        assert values_of(successor.bootstrap_servers, "t") == VALUES
+    with LocalBroker(first) as back:
+        assert values_of(back.bootstrap_servers, "t") == VALUES

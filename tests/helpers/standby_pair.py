@@ -1,0 +1,126 @@
+"""A leader and its standby on two simulated disks, and the connection between them, byte by byte.
+
+Nothing is sent by itself: `deliver` carries so many bytes each way, cut anywhere.
+"""
+
+from __future__ import annotations
+
+import random
+
+from sim.disk import SimDisk
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.opening import open_broker
+from barnabas.broker.replication.following import Following
+from barnabas.broker.replication.leading import Leading, ReplicationSettings
+from barnabas.broker.replication.operations import LOCAL
+from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+from barnabas.broker.replication.wire import NONCE_BYTES
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from helpers.disk_broker import DATA_DIR, READER, DiskBroker
+
+SECRET = "of both"
+
+
+class LeaderBroker(DiskBroker):
+    """A broker whose disk is followed. leading: of the process that runs."""
+
+    leading: Leading
+
+    def open(self) -> None:
+        """Start it on what the disk has."""
+        self._asked.clear()
+        self._answers.clear()
+        self.replicated = ReplicatedDisk(self.disk, DATA_DIR)
+        settings = ReplicationSettings(True, True, 10_000, SECRET)
+        self.leading = Leading(self.replicated, DATA_DIR, settings, lambda: None)
+        config = BrokerConfig.from_properties(dict(self._properties))
+        self.broker = open_broker(config, self._ids, disk=self.replicated, now_ms=self.now_ms)
+        self.broker.on_connected(READER, "192.0.2.9", "192.0.2.1", 9092)
+        self._carry_out()
+
+    def delete(self, name: str) -> None:
+        """Delete a topic."""
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=1000)
+        assert self.call(request, 4).responses[0].error_code == Code.NONE
+
+
+class Pair:
+    """leader: the broker. standby_disk: what its standby has."""
+
+    def __init__(self, **settings: str) -> None:
+        self.leader = LeaderBroker(**settings)
+        self.standby_disk = SimDisk(random.Random(0), lambda: self.leader.now_ms)
+        self.standby_disk.mkdir(DATA_DIR)
+        self.following: Following | None = None
+        self._to_leader = self._to_standby = b""
+
+    def connect(self) -> None:
+        """The standby connects, if it is not connected."""
+        if self.following is None:
+            leading = self.leader.leading
+            leading.on_connected(bytes(NONCE_BYTES), self.leader.now_ms)
+            self.leader.replicated.publish = leading.publish
+            self.following = Following(
+                self.standby_disk, DATA_DIR, SECRET, b"n" * NONCE_BYTES, lambda: None
+            )
+            self._to_leader, self._to_standby = self.following.greeting(), b""
+
+    def cut(self) -> None:
+        """The connection ends; what is on its way is lost."""
+        if self.following is not None:
+            self.following.close()
+            self.following = None
+            self.leader.replicated.publish = None
+            self.leader.leading.on_closed()
+
+    def deliver(self, most_bytes: int) -> bool:
+        """Carry bytes each way, at most so many of each. Gives whether there were any."""
+        if self.following is None:
+            return False
+        leading = self.leader.leading
+        part, self._to_leader = self._to_leader[:most_bytes], self._to_leader[most_bytes:]
+        if part:
+            leading.on_bytes(part, self.leader.now_ms)
+        if not self._to_standby:
+            self._to_standby = leading.take_output()
+        sent, self._to_standby = self._to_standby[:most_bytes], self._to_standby[most_bytes:]
+        for answer in self.following.on_bytes(sent):
+            self._to_leader += answer
+        return bool(part or sent) or (leading.link is not None and leading.link.is_behind)
+
+    def deliver_all(self) -> None:
+        """Carry all that there is."""
+        while self.deliver(1 << 20):
+            pass
+
+    @property
+    def applied(self) -> int:
+        """How much the leader knows the standby to have applied; -1 while it does not follow."""
+        link = self.leader.leading.link
+        return link.applied if self.leader.leading.follows and link is not None else -1
+
+    def take_over(self) -> DiskBroker:
+        """A broker on a copy of what the standby has now."""
+        successor = DiskBroker(**SETTINGS_OF_SUCCESSOR)
+        successor.load(files_of(self.standby_disk))
+        successor.open()
+        return successor
+
+
+SETTINGS_OF_SUCCESSOR = {"barnabas_flush_journal_logs": "2"}
+
+
+def files_of(disk: SimDisk) -> dict[str, bytes]:
+    """All files of a disk, by path."""
+    return {path: bytes(inode.data) for path, inode in disk.files()}
+
+
+def replicated_files(disk: SimDisk) -> dict[str, bytes]:
+    """Those that leader and standby have in common."""
+    return {
+        path: data
+        for path, data in files_of(disk).items()
+        if path.removeprefix(DATA_DIR + "/") not in LOCAL and not path.endswith(".tmp")
+    }

@@ -1,0 +1,232 @@
+"""Whatever a leader does and wherever the connection is cut: a standby that follows has a prefix of
+what the leader did, and a broker that goes on from there has all that the standby confirmed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers.disk_broker import Producer
+from helpers.standby_pair import Pair, replicated_files
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sim.disk import SimDisk
+
+from barnabas.broker.replication import catch_up as catch_up_module
+from barnabas.broker.replication.catch_up import CatchUp, take_inventory
+from barnabas.broker.replication.operations import Operation, Replica
+from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+from barnabas.protocol.errors import Code
+
+TOPICS = ("a", "b", "c")
+ACTIONS = st.one_of(
+    st.tuples(st.just("transaction"), st.sampled_from(TOPICS), st.booleans()),
+    st.tuples(st.just("write"), st.sampled_from(TOPICS), st.integers(1, 40)),
+    st.tuples(st.just("delete"), st.sampled_from(TOPICS), st.none()),
+    st.tuples(st.just("tick"), st.integers(1, 120_000), st.none()),
+    st.tuples(st.just("deliver"), st.integers(1, 5_000), st.integers(1, 20)),
+    st.tuples(st.just("cut"), st.none(), st.none()),
+    st.tuples(st.just("kill"), st.none(), st.none()),
+    st.tuples(st.just("stop"), st.none(), st.none()),
+)
+
+
+class World:
+    """A pair, and what was answered. committed: by topic the values of transactions that were
+    committed since it was made, each with the position that has to be applied for it.
+    """
+
+    def __init__(self) -> None:
+        self.pair = Pair(barnabas_flush_journal_logs="2")
+        self.committed: dict[str, list[tuple[int, bytes]]] = {}
+        self.count = 0
+        self._producer: Producer | None = None
+
+    def topic(self, name: str) -> None:
+        """See that there is the topic."""
+        if name not in self.committed:
+            self.pair.leader.topic(name, 2, segment_bytes="1048576")
+            self.committed[name] = []
+
+    def transaction(self, name: str, commits: bool) -> None:
+        """Write one in a transaction, and end it."""
+        self.topic(name)
+        producer = self._producer
+        if producer is None:
+            producer = self._producer = Producer(self.pair.leader, "txn")
+        self.count += 1
+        value = b"%d" % self.count
+        producer.send(name, 0, value)
+        assert producer.end(commits) == Code.NONE
+        if commits:
+            self.committed[name].append((self.pair.leader.leading.position, value))
+
+    def write(self, name: str, count: int) -> None:
+        """Write outside of transactions."""
+        self.topic(name)
+        values = tuple(b"plain %d" % at for at in range(count))
+        assert self.pair.leader.produce(name, values, partition=1)[0] == Code.NONE
+
+    def delete(self, name: str, _: None) -> None:
+        """Delete a topic."""
+        if name in self.committed:
+            del self.committed[name]
+            self._producer = None
+            self.pair.leader.delete(name)
+
+    def tick(self, elapsed_ms: int, _: None) -> None:
+        """Let time pass: checkpoints are written, and files of deleted topics go."""
+        self.pair.leader.tick(elapsed_ms)
+
+    def deliver(self, size: int, times: int) -> None:
+        """Let the connection carry some, and open it first where there is none."""
+        self.pair.connect()
+        for _ in range(times):
+            self.pair.deliver(size)
+
+    def cut(self, _: None, __: None) -> None:
+        """End the connection."""
+        self.pair.cut()
+
+    def kill(self, _: None, __: None) -> None:
+        """Kill the leader; it starts again before anybody takes over."""
+        self._restart(self.pair.leader.kill)
+
+    def stop(self, _: None, __: None) -> None:
+        """Stop the leader cleanly, and start it."""
+        self._restart(self.pair.leader.stop)
+
+    def _restart(self, how: Callable[[], None]) -> None:
+        self.pair.cut()
+        self._producer = None
+        how()
+        # positions count anew: what was answered is in the logs, and in every copy from now on
+        self.committed = {
+            name: [(0, value) for _, value in rows] for name, rows in self.committed.items()
+        }
+
+    def check_successor(self) -> None:
+        """A broker on what the standby has shows all that it confirmed."""
+        applied = self.pair.applied
+        if applied < 0:
+            return
+        successor = self.pair.take_over()
+        for name, rows in self.committed.items():
+            confirmed = [value for position, value in rows if position <= applied]
+            if confirmed:
+                values = successor.read(name, committed=True)
+                assert values[: len(confirmed)] == confirmed
+
+
+DIRECTORIES, NAMES = ("d", "e", "d.gone"), ("f", "g", "g.cleaned", "f.old")
+PATHS = ("r", "s", *(f"{directory}/{name}" for directory in DIRECTORIES for name in NAMES))
+CHANGES = st.one_of(
+    st.tuples(st.just("append"), st.sampled_from(PATHS), st.binary(min_size=1, max_size=9)),
+    st.tuples(st.just("truncate"), st.sampled_from(PATHS), st.integers(0, 9)),
+    st.tuples(st.just("replace"), st.sampled_from(PATHS), st.binary(max_size=9)),
+    st.tuples(st.just("remove"), st.sampled_from(PATHS), st.none()),
+    st.tuples(st.just("rename"), st.sampled_from(PATHS[2:]), st.sampled_from(NAMES)),
+    st.tuples(st.just("move"), st.sampled_from(DIRECTORIES), st.sampled_from(DIRECTORIES)),
+    st.tuples(st.just("remove_tree"), st.sampled_from(DIRECTORIES), st.none()),
+    st.tuples(st.just("look"), st.integers(1, 3), st.none()),
+)
+
+
+class Files:
+    """A small directory that changes as a broker's does: only what a broker would do is done."""
+
+    def __init__(self) -> None:
+        self.inner = SimDisk(random.Random(0), lambda: 0)
+        self.inner.mkdir("/x")
+        self.disk = ReplicatedDisk(self.inner, "/x")
+
+    def change(self, kind: str, path: Any, value: Any) -> None:
+        """One change; nothing where it cannot be."""
+        disk: Any = self.disk
+        full = f"/x/{path}"
+        directory = full.rpartition("/")[0]
+        if kind in ("append", "replace") and not disk.is_dir(directory):
+            disk.mkdir(directory)
+        if full.endswith(".cleaned") and kind in ("append", "replace", "truncate"):
+            disk = self.inner  # another process does it
+        if kind == "append":
+            disk.open(full, create=True).append(value)
+        elif kind == "replace":
+            disk.write_atomic(full, value)
+        elif not disk.exists(full):
+            return
+        elif kind == "truncate":
+            file = disk.open(full)
+            file.truncate(min(value, file.size))
+        elif kind == "remove":
+            disk.unlink(full)
+        elif kind == "rename" and not value.endswith(".cleaned"):
+            disk.rename(full, f"{directory}/{value}")
+        elif kind == "move" and not disk.exists(f"/x/{value}"):
+            disk.rename(full, f"/x/{value}")
+        elif kind == "remove_tree":
+            disk.rmtree(full)
+
+    def content(self) -> dict[str, bytes]:
+        """All files but those that the cleaner writes."""
+        names = [name for name, _ in take_inventory(self.disk, "/x")]
+        return {
+            name: self.disk.read(f"/x/{name}")
+            for name in names
+            if not name.endswith(("/", ".cleaned"))
+        }
+
+
+@settings(max_examples=400)
+@given(st.lists(CHANGES), st.lists(CHANGES), st.lists(CHANGES, max_size=60))
+def test_a_copy_of_anything_comes_to_be_the_directory_while_that_changes(
+    before: list[Any], of_the_copy: list[Any], meanwhile: list[Any]
+) -> None:
+    leader, copy = Files(), Files()
+    for change in before:
+        leader.change(*change)
+        copy.change(*change)
+    for change in of_the_copy:
+        copy.change(*change)
+    replica = Replica(copy.disk, "/x")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catch_up_module, "PIECE_BYTES", 4)
+        catch_up = CatchUp(leader.disk, "/x", dict(take_inventory(copy.disk, "/x")))
+
+        def publish(operation: Operation) -> None:
+            operations = [operation] if catch_up.is_done else catch_up.on_operation(operation)
+            for one in operations:
+                replica.apply(one)
+
+        leader.disk.publish = publish
+        for kind, path, value in meanwhile:
+            if kind != "look":
+                leader.change(kind, path, value)
+                continue
+            for _ in range(path):
+                for operation in catch_up.next_operations():
+                    replica.apply(operation)
+        while not catch_up.is_done:
+            for operation in catch_up.next_operations():
+                replica.apply(operation)
+    assert copy.content() == leader.content()
+
+
+@settings(max_examples=60)
+@given(st.lists(ACTIONS, max_size=25), st.data())
+def test_a_standby_has_a_prefix_and_all_that_it_confirmed(
+    actions: list[tuple[str, object, object]], data: st.DataObject
+) -> None:
+    world = World()
+    for name, first, second in actions:
+        getattr(world, name)(first, second)
+        if data.draw(st.integers(0, 5)) == 0:
+            world.check_successor()
+    world.pair.connect()
+    world.pair.deliver_all()
+    assert world.pair.leader.leading.follows
+    assert replicated_files(world.pair.standby_disk) == replicated_files(world.pair.leader.disk)
+    world.check_successor()

@@ -1,0 +1,219 @@
+"""What a leader and its standby refuse, and for what answers wait."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from helpers.standby_pair import SECRET, Pair
+from sim.disk import SimDisk
+
+from barnabas.broker.main import main
+from barnabas.broker.replication import leading as leading_module
+from barnabas.broker.replication.catch_up import CatchUp, take_inventory
+from barnabas.broker.replication.following import Following, StandbyNote
+from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink
+from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
+from barnabas.broker.replication.wire import NONCE_BYTES, Frames, WireError, frame, unpack
+from barnabas.storage.log_directory import LogDirectoryError
+
+NONCE = b"n" * NONCE_BYTES
+
+
+def new_disk() -> SimDisk:
+    disk = SimDisk(random.Random(0), lambda: 0)
+    disk.mkdir("/x")
+    return disk
+
+
+def new_leading(*, is_sync: bool = True, may_be_alone: bool = True) -> tuple[Leading, list[str]]:
+    released: list[str] = []
+    settings = ReplicationSettings(is_sync, may_be_alone, 1000, SECRET)
+    return Leading(new_disk(), "/x", settings, lambda: released.append("now")), released
+
+
+def talk(leading: Leading, following: Following) -> None:
+    """Carry all that both have to say."""
+    to_leader = following.greeting()
+    while to_leader or (leading.link is not None and leading.link.is_behind):
+        leading.on_bytes(to_leader, 0)
+        to_leader = b"".join(following.on_bytes(leading.take_output()))
+
+
+def follow(leading: Leading) -> Following:
+    leading.on_connected(NONCE, 0)
+    following = Following(new_disk(), "/x", SECRET, NONCE, lambda: None)
+    talk(leading, following)
+    assert leading.follows
+    return following
+
+
+def test_an_answer_waits_until_the_standby_has_what_was_done_before_it() -> None:
+    leading, released = new_leading()
+    following = follow(leading)
+    leading.publish(Operation(Kind.CREATE, "f"))
+    assert not leading.is_applied(leading.position)
+    assert leading.is_applied(leading.position - 1)
+    released.clear()
+    for answer in following.on_bytes(leading.take_output()):
+        leading.on_bytes(answer, 0)
+    assert leading.is_applied(leading.position)
+    assert released == ["now"]
+
+
+@pytest.mark.parametrize(
+    ("is_sync", "may_be_alone", "waits"),
+    [(False, False, False), (True, True, False), (True, False, True)],
+)
+def test_without_a_standby(is_sync: bool, may_be_alone: bool, waits: bool) -> None:
+    leading, released = new_leading(is_sync=is_sync, may_be_alone=may_be_alone)
+    assert leading.is_applied(leading.position) is not waits
+    follow(leading)
+    leading.publish(Operation(Kind.CREATE, "f"))
+    assert leading.is_applied(leading.position) is not is_sync
+    released.clear()
+    leading.on_closed()
+    assert released == ["now"]
+    assert leading.is_applied(leading.position) is not waits
+
+
+def test_a_standby_that_says_nothing_is_lost() -> None:
+    leading, _ = new_leading()
+    following = follow(leading)
+    leading.on_tick(900)
+    assert b"".join(following.on_bytes(leading.take_output()))  # it was asked, and answers
+    leading.on_tick(1000)
+    assert leading.lost is None
+    leading.on_tick(1001)
+    assert leading.lost == "it said nothing for 1000 ms"
+
+
+def test_a_standby_that_takes_nothing_is_lost_and_the_disk_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leading_module, "MOST_WAITING_BYTES", 100)
+    leading, _ = new_leading()
+    follow(leading)
+    for at in range(3):
+        leading.publish(Operation(Kind.APPEND, "f", 60 * at, bytes(60)))
+    assert leading.lost is not None
+    assert "behind" in leading.lost
+
+
+@pytest.mark.parametrize("wrong", ["the standby's", "the leader's"])
+def test_who_does_not_know_the_secret_gets_nothing(wrong: str) -> None:
+    leading, _ = new_leading()
+    link = leading.on_connected(NONCE, 0)
+    secret = "another" if wrong == "the standby's" else SECRET
+    following = Following(new_disk(), "/x", secret, NONCE, lambda: None)
+    if wrong == "the leader's":
+        link._secret = "another"
+    with pytest.raises(WireError, match=r"does not know barnabas.replication.secret"):
+        talk(leading, following)
+    assert not leading.follows
+
+
+def test_nothing_is_told_before_the_proof() -> None:
+    link = StandbyLink(new_disk(), "/x", SECRET, NONCE, 0)
+    for message in (["end"], ["have", []], ["applied", 1], ["hello", 9, NONCE], ["hello", 1, b""]):
+        with pytest.raises(WireError):
+            link.on_bytes(frame(message), 0)
+    with pytest.raises(WireError, match="a message of"):
+        link.on_bytes(b"\x7f\xff\xff\xff", 0)
+    assert link.take_output(0) == b""
+
+
+@pytest.mark.parametrize("path", ["", "/etc/x", "../x", "a/../../x", "a//b", "."])
+def test_a_path_leads_nowhere_else(path: str) -> None:
+    replica = Replica(new_disk(), "/x")
+    with pytest.raises(DivergedError, match="no path below"):
+        replica.apply(Operation(Kind.REPLACE, path, data=b"x"))
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Operation(Kind.APPEND, "f", 1, b"x"),
+        Operation(Kind.TRUNCATE, "f", 1),
+        Operation(Kind.RENAME, "g", new_path="h"),
+        Operation(Kind.CREATE, "d/f"),
+    ],
+)
+def test_a_copy_that_is_another_is_noticed(operation: Operation) -> None:
+    with pytest.raises(DivergedError):
+        Replica(new_disk(), "/x").apply(operation)
+
+
+def test_frames_come_in_pieces() -> None:
+    frames, data = Frames(), frame(["one", 1]) + frame(["two"])
+    found = [message for byte in data for message in frames.feed(bytes([byte]))]
+    assert found == [["one", 1], ["two"]]
+    for bad in (b"\xc1", b"\x01", b"\x90", b"\x91\x01"):
+        with pytest.raises(WireError):
+            list(Frames().feed(len(bad).to_bytes(4, "big") + bad))
+
+
+@pytest.mark.parametrize(
+    "row", [None, [1, "f"], [9, "f", 0, b"", ""], [2, "f", -1, b"", ""], [2, "f", 0, "x", ""]]
+)
+def test_an_operation_that_cannot_be_read(row: object) -> None:
+    with pytest.raises(WireError, match="an operation"):
+        unpack(row)
+
+
+def test_what_is_appended_to_a_file_that_is_compared_later_is_sent_once() -> None:
+    leader, copy = new_disk(), new_disk()
+    leader.open("/x/f", create=True).append(b"ab")
+    catch_up = CatchUp(leader, "/x", dict(take_inventory(copy, "/x")))
+    assert list(catch_up.next_operations()) == [Operation(Kind.CREATE, "f")]
+    leader.open("/x/f").append(b"c")
+    assert catch_up.on_operation(Operation(Kind.APPEND, "f", 2, b"c")) == ()
+    assert list(catch_up.next_operations()) == [Operation(Kind.APPEND, "f", 0, b"abc")]
+    assert list(catch_up.next_operations()) == []
+    assert catch_up.is_done
+
+
+def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
+    disk = new_disk()
+    replica = Replica(disk, "/x")
+    for operation in (
+        Operation(Kind.MAKE_DIRECTORY, "d"),
+        Operation(Kind.APPEND, "d/f", 0, b"old"),
+        Operation(Kind.RENAME, "d", new_path="e"),
+        Operation(Kind.MAKE_DIRECTORY, "d"),
+        Operation(Kind.APPEND, "d/f", 0, b"new"),
+    ):
+        replica.apply(operation)
+    assert (disk.read("/x/e/f"), disk.read("/x/d/f")) == (b"old", b"new")
+
+
+def test_a_copy_that_is_not_whole_is_refused() -> None:
+    pair = Pair()
+    note = StandbyNote(pair.standby_disk, "/data")
+    assert note.check() is False
+    pair.connect()
+    while note.read() is None:
+        pair.deliver(1 << 20)
+    with pytest.raises(LogDirectoryError, match="has not caught up"):
+        pair.take_over()
+    pair.deliver_all()
+    successor = pair.take_over()
+    assert not successor.disk.exists("/data/barnabas-standby")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--standby-of", "here"], "must have the form HOST:PORT"),
+        (
+            ["--set", "barnabas.replication.port=0", "--set", "barnabas.replication.host=0.0.0.0"],
+            "set barnabas.replication.secret",
+        ),
+    ],
+)
+def test_what_the_command_refuses(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["start", "--port", "0", "--data-dir", str(tmp_path / "x"), *arguments]) == 1
+    assert said in capsys.readouterr().err
