@@ -204,9 +204,12 @@ class Reader(Client):
         return True
 
     def _knows_last(self, partition: Partition, leader_epoch: int) -> bool:
-        """Whether it has heard where the log parts from what it has read, of the last leader."""
+        """Whether it has heard where the log parts from what it has read, of the last leader. A
+        fetch session is silent about an empty log, of which nothing was read.
+        """
         if self.follows_by_fetch:
-            return self.compared.get(partition) == self.world.node.generation
+            has_read = self.read_epochs.get(partition, -1) >= 0
+            return not has_read or self.compared.get(partition) == self.world.node.generation
         return self.leader_epochs.get(partition) == leader_epoch
 
     def poll(self, max_wait_ms: int) -> Asking:

@@ -132,6 +132,11 @@ DRAWN_LESSONS = (
         "what a static member's former process has is shared out anew from when the next one asks "
         "for its place, before that one has its answer",
     ),
+    (
+        13004217,
+        "a fetch session is silent about an empty log: who has read nothing there need not hear of "
+        "each leader",
+    ),
 )
 
 
