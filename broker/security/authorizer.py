@@ -39,7 +39,7 @@ TOLD_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
 SOME_NAME = "hardcode"  # Kafka's, for a resource that nobody thought of
 
 Question = tuple[int, int, str]
-"""(operation, resource type, name)"""
+"""(operation, resource type, name); a negative operation: on any resource of the type"""
 
 
 class _Forgetful(dict[Question, bool]):
@@ -78,7 +78,14 @@ class Access:
 
     def may_any(self, operation: int, resource_type: int) -> bool:
         """Whether the operation is allowed on some resource of that type, there or not."""
-        return self._authorizer.decide_any(self.principal, self.host, operation, resource_type)
+        question = (-operation, resource_type, "")
+        answer = self._answers.get(question)
+        if answer is None:
+            authorizer = self._authorizer
+            authorizer.make_room()
+            answer = authorizer.decide_any(self.principal, self.host, operation, resource_type)
+            self._answers[question] = answer
+        return answer
 
     def operations(self, bits: int, resource_type: int, name: str) -> int:
         """Those of the operations, as bits by their numbers, that are allowed."""

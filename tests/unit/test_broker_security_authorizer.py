@@ -179,6 +179,16 @@ def test_some_resource_may_be_written(
     assert Rules(tmp_path, *acls).access().may_any(WRITE, TOPIC) is expected
 
 
+def test_leave_for_some_resource_is_seen_to_change(tmp_path: Path) -> None:
+    rules = Rules(tmp_path)
+    access = rules.access()
+    assert not access.may_any(WRITE, TOPIC)
+    ids = rules.add(acl(WRITE, "some"))
+    assert access.may_any(WRITE, TOPIC) and not access.may(WRITE, TOPIC, "")
+    rules.authorizer.remove(ids)
+    assert not access.may_any(WRITE, TOPIC)
+
+
 def test_operations_are_told_as_bits(tmp_path: Path) -> None:
     rules = Rules(tmp_path, acl(READ))
     bits = 1 << READ | 1 << WRITE | 1 << DESCRIBE
