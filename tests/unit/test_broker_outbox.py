@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.outbox import (
+    ANONYMOUS,
     NO_RESPONSE,
     PARKED,
     ConnectionState,
@@ -15,7 +17,7 @@ from barnabas.broker.outbox import (
 def test_one_that_is_new_is_empty() -> None:
     outbox = Outbox()
     assert not (outbox.sends or outbox.closes or outbox.flushes)
-    assert not (outbox.cleanings or outbox.work or outbox.deferred)
+    assert not (outbox.cleanings or outbox.work or outbox.deferred or outbox.audit)
 
 
 def test_there_is_one_of_each_that_says_how_a_request_is_answered_later_or_never() -> None:
@@ -24,5 +26,7 @@ def test_there_is_one_of_each_that_says_how_a_request_is_answered_later_or_never
 
 
 def test_a_connection_begins_with_nothing_under_way() -> None:
-    connection = ConnectionState(3, "/10.0.0.1", "10.0.0.2", 9092)
+    (listener,) = BrokerConfig.from_properties({}).listeners
+    connection = ConnectionState(3, "/10.0.0.1", "10.0.0.2", 9092, 1, listener)
     assert (connection.in_flight, connection.parked_ticket) == (False, -1)
+    assert connection.principal == ANONYMOUS
