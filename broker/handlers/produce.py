@@ -406,12 +406,8 @@ def _prepare(
         unreadable = _upgrade(request)
     elif version >= PRODUCE_TOPIC_IDS:
         _name_topics(broker, request)
-    return unreadable, _refusal_of_all(request)
-
-
-def _refusal_of_all(request: ProduceRequest) -> Code | None:
     if request.acks not in (-1, 0, 1):
-        return Code.INVALID_REQUIRED_ACKS
+        return unreadable, Code.INVALID_REQUIRED_ACKS
     if request.transactional_id is None:
         for topic in request.topic_data:
             for partition in topic.partition_data:
@@ -421,8 +417,8 @@ def _refusal_of_all(request: ProduceRequest) -> Code | None:
                     and len(records) >= HEADER_SIZE
                     and records[FLAGS_AT] & TRANSACTIONAL
                 ):
-                    return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return None
+                    return unreadable, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return unreadable, None
 
 
 def _append(
@@ -459,9 +455,7 @@ def _append(
     ) >= HEADER_SIZE:
         attributes = attributes_of(records)
         if attributes & TRANSACTIONAL:
-            assert transactional_id is not None, (
-                "a transactional batch came further than _refusal_of_all"
-            )
+            assert transactional_id is not None, "a transactional batch came further than _prepare"
             code = _verify(broker, transactional_id, log, records, context.api_version)
             if code:
                 return ProducedPartition(index, code)
