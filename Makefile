@@ -11,7 +11,7 @@ SAMPLE ?= 400
 MINUTES ?= 3
 ROUNDS ?= 20
 
-.PHONY: install run demo test test-quick check protocol clients oracle bench bench-eos sim mutants mutants-sim fuzz torture torture-spark two-phase docs docs-pages dist clean
+.PHONY: install run demo test test-quick check protocol clients oracle bench bench-eos bench-scale sim mutants mutants-sim fuzz torture torture-spark two-phase docs docs-pages dist clean
 
 install: $(VENV)/.installed
 
@@ -64,6 +64,10 @@ bench: install
 # Half an hour; on a quiet machine. Writes the table, the raw figures and the plots of docs/EXACTLY_ONCE_COST.md.
 bench-eos: install
 	$(BIN)/python -m bench.eos --publish docs
+
+# Some minutes. Writes the plots of docs/SCALE.md; the table is printed.
+bench-scale: install
+	$(BIN)/python -m bench.scale --publish docs
 
 sim: install
 	PYTHONPATH=tests:. $(BIN)/python -m sim --seeds $(SEEDS)
