@@ -64,7 +64,7 @@ _VOTERS = "Refused, as by a Kafka whose quorum is `controller.quorum.voters`."
 _TELEMETRY = "Told while a subscription of clients' metrics is set; what clients push is counted, and not read."
 DIFFERENCES = {
     "Produce": "Below version 3 a message set of more than 1 MiB is refused.",
-    "Fetch": "Below version 4 a partition gives 1 MiB of older messages at once, without compression.",
+    "Fetch": "Below version 4 an answer has up to 1 MiB of older messages, without compression.",
     "ListOffsets": "Tiered storage has nothing to answer for.",
     "Metadata": "A topic that the request makes is told of from the next request on, as in Kafka.",
     "OffsetCommit": "An offset beyond a log that a power loss cut is set back at the start. Version 0 is refused, see OffsetFetch.",

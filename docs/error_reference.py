@@ -43,7 +43,7 @@ MEANINGS: dict[str, tuple[bool, str]] = {
     "UNKNOWN_TOPIC_OR_PARTITION": (True, "There is no such topic or partition, or not yet."),
     "LEADER_NOT_AVAILABLE": (True, "The partition has no leader at the moment, or its topic is being made."),
     "NOT_LEADER_OR_FOLLOWER": (True, "Another broker leads the partition."),
-    "REQUEST_TIMED_OUT": (True, "It was not done within the time that the request gave."),
+    "REQUEST_TIMED_OUT": (True, "It would hold up others for too long: of one Produce before version 3, 4 MiB are converted."),
     "MESSAGE_TOO_LARGE": (False, "A batch is larger than the topic's `max.message.bytes`."),
     "OFFSET_METADATA_TOO_LARGE": (False, "The text beside a committed offset is longer than `offset.metadata.max.bytes`."),
     "COORDINATOR_LOAD_IN_PROGRESS": (True, "The coordinator still reads its log."),

@@ -19,15 +19,16 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from barnabas.protocol.compression import decompress
+from barnabas.protocol.compression import MOST_DECOMPRESSED_BYTES, Codec, decompress
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
     MAGIC_AT,
     NO_TIMESTAMP,
     NewRecord,
+    Record,
     batches_in,
     encode_batch,
-    records_of,
+    open_records,
 )
 
 TIMES_IN_FETCH = 2
@@ -41,22 +42,35 @@ _INT32 = struct.Struct(">i")
 _CODEC, _BROKERS_TIME = 0x07, 0x08
 
 
-def upgraded(message_set: bytes | bytearray | memoryview) -> bytearray:
+def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
     """The batch that a set of old messages is, with the codec of its first message.
 
-    Raises: KafkaError CORRUPT_MESSAGE, MESSAGE_TOO_LARGE; INVALID_RECORD for what is no such set.
+    Gives:  the batch, and how many bytes were converted: the set's and what it decompressed to,
+            each `MOST_BYTES` at most.
+    Raises: KafkaError CORRUPT_MESSAGE, MESSAGE_TOO_LARGE; INVALID_RECORD for what is no such set,
+            and for compressed messages in a compressed one; UNSUPPORTED_COMPRESSION_TYPE for zstd,
+            which is younger, and UNKNOWN_SERVER_ERROR for a codec that there is not, and data that
+            are not in their codec's form.
     """
     data = bytes(message_set)
     if len(data) > MOST_BYTES:
         raise KafkaError(Code.MESSAGE_TOO_LARGE, f"a message set of more than {MOST_BYTES} bytes")
-    try:
-        found = list(_messages(data))
-        records = [record for codec, value in found for record in _records(codec, value)]
-    except (struct.error, IndexError) as error:
-        raise KafkaError(Code.CORRUPT_MESSAGE, "a message set is cut off") from error
+    messages = list(_messages(data))
+    records: list[NewRecord] = []
+    left = MOST_BYTES
+    for codec, message in messages:
+        if not codec:
+            records.append(message)
+            continue
+        inner = _decompressed(codec, message, left)
+        left -= len(inner)
+        for inner_codec, inner_message in _messages(inner):
+            if inner_codec:
+                raise KafkaError(Code.INVALID_RECORD, "compressed messages in a compressed one")
+            records.append(inner_message)
     if not records:
         raise KafkaError(Code.INVALID_RECORD, "a message set without a message")
-    return encode_batch(records, codec=found[0][0])
+    return encode_batch(records, codec=messages[0][0]), len(data) + MOST_BYTES - left
 
 
 def is_message_set(data: bytes | bytearray | memoryview) -> bool:
@@ -64,67 +78,92 @@ def is_message_set(data: bytes | bytearray | memoryview) -> bool:
     return len(data) > MAGIC_AT and data[MAGIC_AT] < 2
 
 
-def _records(codec: int, record: NewRecord) -> list[NewRecord]:
-    if not codec:
-        return [record]
-    inner = decompress(codec, record.value or b"", MOST_BYTES)
-    return [message for _, message in _messages(inner)]
+def _decompressed(codec: int, message: NewRecord, limit: int) -> bytes:
+    if codec == Codec.ZSTD:
+        raise KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE, "old messages in zstd")
+    if codec > Codec.ZSTD:
+        raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"there is no compression codec {codec}")
+    return decompress(codec, message.value or b"", limit)
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, NewRecord]]:
-    """The messages of a set, each with its codec."""
+    """The messages of a set, each with its codec. Raises: KafkaError, see `upgraded`."""
     at = 0
     while at < len(data):
+        if at + _ENTRY.size > len(data):
+            raise KafkaError(Code.CORRUPT_MESSAGE, "a message set is cut off")
         _, size = _ENTRY.unpack_from(data, at)
         at += _ENTRY.size
         end = at + size
         if size < _CRC.size + _FORM.size or end > len(data):
             raise KafkaError(Code.CORRUPT_MESSAGE, "a message is longer than its set")
-        if _CRC.unpack_from(data, at)[0] != zlib.crc32(data[at + _CRC.size : end]):
-            raise KafkaError(Code.CORRUPT_MESSAGE, "a message's checksum is wrong")
-        magic, attributes = _FORM.unpack_from(data, at + _CRC.size)
-        if magic not in (0, 1):
-            raise KafkaError(Code.INVALID_RECORD, f"a message of magic {magic} among old ones")
-        at += _CRC.size + _FORM.size
-        timestamp = NO_TIMESTAMP
-        if magic:
-            (timestamp,) = _INT64.unpack_from(data, at)
-            at += _INT64.size
-        key, at = _blob(data, at, end)
-        value, at = _blob(data, at, end)
-        yield attributes & _CODEC, NewRecord(key, value, timestamp)
+        yield _message(data[at:end])
         at = end
 
 
-def _blob(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+def _message(data: bytes) -> tuple[int, NewRecord]:
+    """One message from its checksum on, and its codec."""
+    if _CRC.unpack_from(data)[0] != zlib.crc32(data[_CRC.size :]):
+        raise KafkaError(Code.CORRUPT_MESSAGE, "a message's checksum is wrong")
+    magic, attributes = _FORM.unpack_from(data, _CRC.size)
+    if magic not in (0, 1):
+        raise KafkaError(Code.INVALID_RECORD, f"a message of magic {magic} among old ones")
+    at = _CRC.size + _FORM.size
+    timestamp = NO_TIMESTAMP
+    try:
+        if magic:
+            (timestamp,) = _INT64.unpack_from(data, at)
+            at += _INT64.size
+        key, at = _blob(data, at)
+        value, at = _blob(data, at)
+    except struct.error as error:
+        raise KafkaError(Code.CORRUPT_MESSAGE, "a message is cut off") from error
+    if at != len(data):
+        raise KafkaError(Code.CORRUPT_MESSAGE, "a message's key and value are not as long as it")
+    return attributes & _CODEC, NewRecord(key, value, timestamp)
+
+
+def _blob(data: bytes, at: int) -> tuple[bytes | None, int]:
     (size,) = _INT32.unpack_from(data, at)
     at += _INT32.size
-    if size < 0:
-        return None, at
-    if at + size > end:
-        raise KafkaError(Code.CORRUPT_MESSAGE, "a message's key or value is longer than it")
-    return data[at : at + size], at + size
+    return (None, at) if size < 0 else (data[at : at + size], at + size)
 
 
-def downgraded(batches: bytes, magic: int) -> bytes:
-    """Whole batches as old messages, up to `MOST_BYTES` of them, the first in any case.
+def downgraded(batches: bytes, magic: int, from_offset: int, most_bytes: int) -> tuple[bytes, int]:
+    """Batches as old messages, from an offset on.
 
-    A batch that is cut off at the end is left out, as a reader would have it.
+    Takes:  most_bytes, after which no further message is made; one is in any case, where there is
+            one. A batch that is cut off at the end is left out, as a reader would have it.
+    Gives:  the messages; the offset after the last batch of which all was made, from which to go on
+            where there are no messages: batches may hold none that old clients know.
+    Raises: KafkaError where the first messages cannot be read; see `records_of`.
     """
     out = bytearray()
+    next_offset = from_offset
     for at, header in batches_in(batches):
-        end = at + header.size_bytes
-        if end > len(batches) or (out and end > MOST_BYTES):
-            break
-        if header.is_control:
-            continue
-        attributes = _BROKERS_TIME if header.is_log_append_time and magic else 0
-        for record in records_of(batches[at:end]):
-            body = bytearray(_FORM.pack(magic, attributes))
-            if magic:
-                body += _INT64.pack(record.timestamp)
-            for blob in (record.key, record.value):
-                body += _INT32.pack(-1) if blob is None else _INT32.pack(len(blob)) + blob
-            out += _ENTRY.pack(record.offset, _CRC.size + len(body))
-            out += _CRC.pack(zlib.crc32(body)) + body
-    return bytes(out)
+        if not header.is_control:
+            has_brokers_time = header.is_log_append_time and magic
+            attributes = _BROKERS_TIME if has_brokers_time else 0
+            limit = most_bytes if out else MOST_DECOMPRESSED_BYTES
+            try:
+                for record in open_records(batches[at : at + header.size_bytes], limit):
+                    if record.offset >= from_offset:
+                        if out and len(out) >= most_bytes:
+                            return bytes(out), next_offset
+                        out += _old_message(record, magic, attributes)
+            except KafkaError:
+                if not out:
+                    raise
+                break  # the next fetch begins there
+        next_offset = header.next_offset
+    return bytes(out), next_offset
+
+
+def _old_message(record: Record, magic: int, attributes: int) -> bytes:
+    body = bytearray(_FORM.pack(magic, attributes))
+    if magic:
+        body += _INT64.pack(record.timestamp)
+    for blob in (record.key, record.value):
+        body += _INT32.pack(-1) if blob is None else _INT32.pack(len(blob)) + blob
+    entry = _ENTRY.pack(record.offset, _CRC.size + len(body))
+    return entry + _CRC.pack(zlib.crc32(body)) + body

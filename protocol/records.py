@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from barnabas.protocol.checksum import crc32c
-from barnabas.protocol.compression import compress, decompress
+from barnabas.protocol.compression import MOST_DECOMPRESSED_BYTES, compress, decompress
 from barnabas.protocol.errors import Code, KafkaError
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -299,13 +299,16 @@ def records_of(batch: Buffer) -> list[Record]:
     Raises: KafkaError INVALID_RECORD where the content is not what the header says;
             DecompressionError.
     """
+    return list(open_records(batch))
+
+
+def open_records(batch: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Iterator[Record]:
+    """The same one by one, of at most `limit` bytes that are decompressed: else TooLargeError."""
     header = read_header(batch)
-    body = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size_bytes])
+    body = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size_bytes], limit)
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
-    return list(
-        decode_records(
-            body, header.record_count, header.base_offset, header.base_timestamp, fixed_timestamp
-        )
+    return decode_records(
+        body, header.record_count, header.base_offset, header.base_timestamp, fixed_timestamp
     )
 
 

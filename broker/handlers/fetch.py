@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from barnabas.storage.txn_index import AbortedTxn
 
 READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # ACLs' numbers
-_FRAME = struct.Struct(">ii")
 SESSIONS_SINCE = 7
 DIVERGING_SINCE = 12
 # of an answer in version 11, beside the records: its head, a topic without its name, a partition
@@ -272,30 +270,10 @@ class _Fetch:
     def _older(
         self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int = 0
     ) -> list[Piece]:
-        """The answer before version 4: older messages instead of batches."""
-        from barnabas.protocol.message_sets import TIMES_IN_FETCH, downgraded
-        from barnabas.protocol.messages import fetch
+        """The answer before version 4."""
+        from barnabas.broker.older_fetch import encode_older
 
-        version = self._context.api_version
-        magic = int(version >= TIMES_IN_FETCH)
-        responses = []
-        for name, rows in topics:
-            partitions = []
-            for row in rows:
-                data = row.records
-                read = b"" if data is None else data.file.pread(data.size, data.position)
-                partitions.append(
-                    fetch.PartitionData(
-                        partition_index=row.index,
-                        error_code=row.error_code,
-                        high_watermark=row.high_watermark,
-                        records=downgraded(read, magic),
-                    )
-                )
-            responses.append(fetch.FetchableTopicResponse(topic=name, partitions=partitions))
-        response = fetch.FetchResponse(throttle_time_ms=throttle_ms, responses=responses)
-        body = response.encode(version)
-        return [_FRAME.pack(4 + len(body), self._context.correlation_id) + body]
+        return [encode_older(self._context, topics, self.logs, throttle_ms)]
 
     def _response_bytes(self, fetched: list[Fetched]) -> int:
         """The size of the answer, as far as there are records in it or news of no session."""

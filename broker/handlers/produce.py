@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from barnabas.storage.log import AppendInfo, Log
 
 ZSTD_SINCE = 7
+MOST_OLDER_BYTES = 4 << 20  # that are converted of one request: they hold up the loop
 DISK_FULL = "the broker's disk is full: free some space, or let retention do it"
 
 NO_ID = uuid.UUID(int=0)
@@ -176,16 +177,21 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
 def _upgrade(request: ProduceRequest) -> Unreadable:
     """Make batches of the older messages that come before version 3.
 
-    Gives: what could not be read, with its code.
+    Gives: what could not be read, with its code; REQUEST_TIMED_OUT, at which clients send again,
+           for what is beyond `MOST_OLDER_BYTES` of one request.
     """
     from barnabas.protocol.message_sets import is_message_set, upgraded
 
     unreadable = {}
+    left = MOST_OLDER_BYTES
     for topic in request.topic_data:
         for partition in topic.partition_data:
             if partition.records is not None and is_message_set(partition.records):
                 try:
-                    partition.records = upgraded(partition.records)
+                    if left <= 0:
+                        raise KafkaError(Code.REQUEST_TIMED_OUT, "older messages hold up others")
+                    partition.records, converted_bytes = upgraded(partition.records)
+                    left -= converted_bytes
                 except KafkaError as error:
                     unreadable[topic.name, partition.index] = error.code
                     partition.records = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.message_sets import MOST_BYTES, downgraded, is_message_set, upgraded
+from barnabas.protocol.messages.produce import PartitionProduceData
 from barnabas.protocol.records import (
     NewRecord,
     encode_batch,
@@ -31,6 +35,18 @@ def old(magic: int, codec: int = 0) -> bytes:
     return bytes(builder.buffer())
 
 
+def with_checksum(body: bytes) -> bytes:
+    return struct.pack(">qiI", 0, 4 + len(body), zlib.crc32(body)) + body
+
+
+def message(value: bytes | None, codec: int = 0) -> bytes:
+    blob = struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
+    return with_checksum(struct.pack(">bbqi", 1, codec, TIME_MS, -1) + blob)
+
+
+HALF_A_BOMB = message(gzip.compress(message(bytes(MOST_BYTES // 2 - 100))), 1)
+
+
 def read_by_kafka_python(data: bytes) -> list[tuple[int, int | None, Any, Any]]:
     records, found = MemoryRecords(data), []
     while records.has_next():
@@ -44,7 +60,8 @@ def read_by_kafka_python(data: bytes) -> list[tuple[int, int | None, Any, Any]]:
 def test_old_messages_become_a_batch(magic: int, codec: int) -> None:
     data = old(magic, codec)
     assert is_message_set(data)
-    batch = upgraded(data)
+    batch, converted_bytes = upgraded(data)
+    assert converted_bytes >= len(data)
     assert not is_message_set(batch)
     assert read_header(batch).codec == codec
     times = [TIME_MS + number if magic else -1 for number in range(3)]
@@ -65,20 +82,32 @@ def test_batches_become_old_messages(magic: int) -> None:
         + marker
         + encode_batch(records[:1], base_offset=9)
     )
-    found = read_by_kafka_python(downgraded(bytes(batches), magic))
+    found = read_by_kafka_python(downgraded(bytes(batches), magic, 0, MOST_BYTES)[0])
     time = TIME_MS if magic else None
     expected = [(5 + number, time, *pair) for number, pair in enumerate(PAIRS)]
     assert found == [*expected, (9, time, *PAIRS[0])]
 
 
+def down(batches: bytes, from_offset: int = 0, most_bytes: int = MOST_BYTES) -> list[Any]:
+    return read_by_kafka_python(downgraded(batches, 1, from_offset, most_bytes)[0])
+
+
 def test_what_is_cut_off_at_the_end_is_left_out() -> None:
     batch = bytes(encode_batch([NewRecord(None, b"a", TIME_MS)]))
-    assert downgraded(batch + batch[:-1], 1) == downgraded(batch, 1)
+    assert down(batch + batch[:-1]) == down(batch) != []
 
 
-def test_no_more_is_converted_at_once_than_the_bound_but_the_first_batch() -> None:
-    large = bytes(encode_batch([NewRecord(None, bytes(MOST_BYTES), TIME_MS)]))
-    assert len(read_by_kafka_python(downgraded(large + large, 1))) == 1
+def test_no_more_is_converted_at_once_than_the_bound_but_one_message() -> None:
+    values = [bytes(1000), b"1", b"2", b"3"]
+    batch = bytes(encode_batch([NewRecord(None, value, TIME_MS) for value in values], codec=1))
+    assert [one[0] for one in down(batch, 0, 1)] == [0]
+    assert [one[0] for one in down(batch, 1, 36)] == [1, 2]  # a message of one byte has 35
+    assert [one[0] for one in down(batch, 1)] == [1, 2, 3]
+    bomb = bytes(
+        encode_batch([NewRecord(None, bytes(MOST_BYTES), TIME_MS)], base_offset=4, codec=1)
+    )
+    assert [one[0] for one in down(batch + bomb)] == [0, 1, 2, 3]
+    assert [one[0] for one in down(bomb)] == [4]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +118,16 @@ def test_no_more_is_converted_at_once_than_the_bound_but_the_first_batch() -> No
         (old(1)[:9], Code.CORRUPT_MESSAGE),
         (bytes(MOST_BYTES + 1), Code.MESSAGE_TOO_LARGE),
         (b"", Code.INVALID_RECORD),
+        (message(gzip.compress(message(gzip.compress(message(b"a")), 1)), 1), Code.INVALID_RECORD),
+        (message(b"a", 4), Code.UNSUPPORTED_COMPRESSION_TYPE),
+        (message(b"a", 5), Code.UNKNOWN_SERVER_ERROR),
+        (message(b"a", 7), Code.UNKNOWN_SERVER_ERROR),
+        (message(None, 1), Code.UNKNOWN_SERVER_ERROR),
+        (message(gzip.compress(message(bytes(MOST_BYTES))), 1), Code.MESSAGE_TOO_LARGE),
+        (HALF_A_BOMB * 3, Code.MESSAGE_TOO_LARGE),
+        (with_checksum(bytes(2)) + b"\xff" * 8, Code.CORRUPT_MESSAGE),
+        (with_checksum(bytes(2)), Code.CORRUPT_MESSAGE),
+        (with_checksum(b"\0\0" + b"\xff" * 8 + b"more"), Code.CORRUPT_MESSAGE),
     ],
 )
 def test_what_is_no_set_of_old_messages(data: bytes, code: Code) -> None:
@@ -131,3 +170,38 @@ def test_a_fetch_of_old_messages_waits_as_others_do(tmp_path: Path) -> None:
     host.call(host.connect(2), produce("t", b"new"), 9)
     (row,) = host.answers[1][0].responses[0].partitions
     assert [one[3] for one in read_by_kafka_python(bytes(row.records))] == [b"new"]
+
+
+def test_an_old_reader_goes_on_behind_what_makes_no_messages(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    host.create("t")
+    log = host.broker.topics.partition("t", 0)
+    for epoch in range(3):
+        log.append_marker(
+            producer_id=1, producer_epoch=epoch, commit=False, coordinator_epoch=0, now_ms=0
+        )
+    connection = host.connect(1)
+    host.call(connection, produce("t", b"data"), 9)
+    request = fetch({"t": {0: 0}})
+    request.topics[0].partitions[0].partition_max_bytes = 80  # one marker
+    (row,) = host.call(connection, request, 2).responses[0].partitions
+    assert [one[3] for one in read_by_kafka_python(bytes(row.records))] == [b"data"]
+
+
+def test_one_request_holds_up_others_for_a_bounded_time(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    host.create("t", 8)
+    connection, data = host.connect(1), HALF_A_BOMB * 2
+    request = produce("t")
+    request.topic_data[0].partition_data = [
+        PartitionProduceData(index=index, records=data) for index in range(8)
+    ]
+    written = host.call(connection, request, 2).responses[0].partition_responses
+    assert [one.error_code for one in written] == [Code.NONE] * 4 + [Code.REQUEST_TIMED_OUT] * 4
+    begun_with = set()
+    for _ in range(4):
+        (topic,) = host.call(connection, fetch({"t": dict.fromkeys(range(4), 0)}), 2).responses
+        sizes = [len(row.records) for row in topic.partitions]
+        assert MOST_BYTES // 2 < sum(sizes) <= 2 * MOST_BYTES
+        begun_with.add(sizes.index(max(sizes)))
+    assert begun_with == {0, 1, 2, 3}  # each has its turn, though none moves on
