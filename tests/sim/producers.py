@@ -607,7 +607,7 @@ class TransactionalProducer(Producer):
         went_on = answer.producer_id != self.producer_id or answer.producer_epoch > self.epoch
         if not went_on or self.transactional_id is None:
             text = f"{self.name}: EndTxn left it at {answer.producer_id}/{answer.producer_epoch}"
-            self.world.history.incident("epochs", text)
+            self.world.history.incident("epoch", text)
             return
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         self.sequences.clear()
