@@ -22,6 +22,7 @@ from barnabas.protocol.checksum import crc32c
 from barnabas.storage.disk import Disk
 
 PIECE_BYTES = 1 << 20
+PIECES_AT_ONCE = 16  # of a file, between two signs of life
 
 
 class Held(NamedTuple):
@@ -37,16 +38,28 @@ Inventory = Mapping[str, Held]
 
 
 def take_inventory(disk: Disk, data_dir: str) -> Iterator[tuple[str, Held]]:
-    """The files of a copy, by their paths below it, and its directories, with a slash behind."""
+    """The files of a copy, by their paths below it, and its directories, with a slash behind.
+
+    A large file comes in parts, PIECES_AT_ONCE of its checksums in each: `add_to_inventory`.
+    """
     for name in disk.list(data_dir):
         if disk.is_dir(f"{data_dir}/{name}"):
             yield f"{name}/", Held(0, ())
     for name in _files_below(disk, data_dir, ""):
         file = disk.open(f"{data_dir}/{name}")
-        pieces = range(0, file.size, PIECE_BYTES)
-        checksums = tuple(crc32c(file.pread(PIECE_BYTES, position)) for position in pieces)
-        yield name, Held(file.size, checksums)
+        part_bytes = PIECES_AT_ONCE * PIECE_BYTES
+        for start in range(0, max(file.size, 1), part_bytes):
+            pieces = range(start, min(start + part_bytes, file.size), PIECE_BYTES)
+            checksums = tuple(crc32c(file.pread(PIECE_BYTES, position)) for position in pieces)
+            yield name, Held(file.size, checksums)
         file.close()
+
+
+def add_to_inventory(inventory: dict[str, Held], path: str, part: Held) -> None:
+    """Add what `take_inventory` gave: a file's next part is joined to those before it."""
+    earlier = inventory.get(path)
+    checksums = part.checksums if earlier is None else earlier.checksums + part.checksums
+    inventory[path] = Held(part.size, checksums)
 
 
 def _files_below(disk: Disk, data_dir: str, entry: str) -> Iterator[str]:

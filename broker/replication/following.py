@@ -2,7 +2,8 @@
 
 The directory's note `barnabas-standby` says in one line what the copy is worth: `catching up`,
 which no broker starts on, or `following`: all that the leader had done up to some moment, from
-which a broker goes on as after a kill.
+which a broker goes on as after a kill. A standby that connects and compares changes nothing yet:
+what its copy was worth it is worth until the first operation comes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hmac
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from barnabas.broker.replication.catch_up import take_inventory
+from barnabas.broker.replication.catch_up import PIECES_AT_ONCE, take_inventory
 from barnabas.broker.replication.operations import Replica
 from barnabas.broker.replication.wire import (
     MOST_BYTES,
@@ -28,7 +29,7 @@ from barnabas.storage.disk import Disk
 from barnabas.storage.last_run import RunNote
 from barnabas.storage.log_directory import LogDirectoryError
 
-FILES_IN_A_FRAME = 64
+PARTS_IN_A_FRAME = 64
 CATCHING_UP, FOLLOWING = "catching up", "following"
 
 
@@ -87,7 +88,7 @@ class Following:
         self._frames = Frames()
         self._note = StandbyNote(disk, data_dir)
         self._replica = Replica(disk, data_dir)
-        self._is_welcome = False
+        self._is_welcome = self._is_noted = False
         self._applied = 0
         self.has_caught_up = False
 
@@ -112,6 +113,9 @@ class Following:
         if not self._is_welcome:
             yield from self._on_greeting(name, values)
         elif name == "do":
+            if not self._is_noted:
+                self._note.write(CATCHING_UP)
+                self._is_noted = True
             for row in values[0]:
                 self._replica.apply(unpack(row))
             if len(values) > 1:
@@ -137,18 +141,19 @@ class Following:
             yield frame(["proof", proof(self._secret, "standby", nonce)])
         elif name == "welcome" and self._frames.most_bytes == MOST_BYTES:
             self._is_welcome = True
-            self._note.write(CATCHING_UP)
             yield from self._inventory()
         else:
             raise WireError(f"a leader begins with {name[:20]!r}")
 
     def _inventory(self) -> Iterator[bytes]:
         rows: list[Any] = []
-        for path, held in take_inventory(self._disk, self._data_dir):
-            rows.append([path, held.size, list(held.checksums)])
-            if len(rows) >= FILES_IN_A_FRAME:
-                yield frame(["have", rows])
-                rows = []
+        piece_count = 0
+        for path, part in take_inventory(self._disk, self._data_dir):
+            rows.append([path, part.size, list(part.checksums)])
+            piece_count += len(part.checksums)
+            if len(rows) >= PARTS_IN_A_FRAME or piece_count >= PIECES_AT_ONCE:
+                yield frame(["have", rows])  # soon: the leader takes who says nothing for gone
+                rows, piece_count = [], 0
         yield frame(["have", rows])
         yield frame(["end"])
 
@@ -157,4 +162,5 @@ class Following:
         self._make_durable()
         RunNote(self._disk, self._data_dir).write()
         self._note.write(FOLLOWING)
+        self._is_noted = True
         self.has_caught_up = True

@@ -106,7 +106,8 @@ class _Endpoint:
         self.server, self._disk, self._socket, self.loop = server, disk, sock, loop
         self.address: tuple[str, int] = sock.getsockname()[:2]
         self._standby: _StandbyProtocol | None = None
-        self._interval_s = server.leading.settings.timeout_ms / 1000 / TICK_PARTS
+        self.timeout_s = server.leading.settings.timeout_ms / 1000
+        self._interval_s = self.timeout_s / TICK_PARTS
         self.catch_up_rate: int = server.catch_up_rate
         loop.add_reader(sock.fileno(), self._on_connect)
         self._timer = loop.call_later(self._interval_s, self._on_tick)
@@ -226,7 +227,9 @@ class _StandbyProtocol(asyncio.Protocol):
             self.send_soon()
         else:
             self._is_scheduled = True
-            self._endpoint.loop.call_later(sent_bytes / rate, self._send)
+            # later, and the standby would take the leader for gone
+            longest_s = self._endpoint.timeout_s / 2
+            self._endpoint.loop.call_later(min(sent_bytes / rate, longest_s), self._send)
 
     def _end(self, reason: str) -> None:
         self._reason = reason

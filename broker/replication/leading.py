@@ -22,7 +22,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from barnabas.broker.replication.catch_up import CatchUp, Held
+from barnabas.broker.replication.catch_up import CatchUp, Held, add_to_inventory
 from barnabas.broker.replication.operations import FilePiece, Operation
 from barnabas.broker.replication.wire import (
     MOST_BYTES,
@@ -69,7 +69,7 @@ class StandbyLink:
     def __init__(self, disk: Disk, data_dir: str, secret: str, nonce: bytes, now_ms: int) -> None:
         self._disk, self._data_dir = disk, data_dir
         self._secret, self._nonce = secret, nonce
-        self.state = State.GREETING
+        self.state, self._has_greeted = State.GREETING, False
         self.heard_ms = now_ms
         self.applied = -1
         self._frames = Frames()
@@ -81,14 +81,15 @@ class StandbyLink:
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
         """Raises: WireError, OSError."""
-        self.heard_ms = now_ms
+        if self.state is not State.GREETING:  # else who proves nothing could stay by talking
+            self.heard_ms = now_ms
         for message in self._frames.feed(data):
-            self._on_message(message)
+            self._on_message(message, now_ms)
 
-    def _on_message(self, message: list[Any]) -> None:
+    def _on_message(self, message: list[Any], now_ms: int) -> None:
         name, *values = message
         if self.state is State.GREETING:
-            self._on_greeting(name, values)
+            self._on_greeting(name, values, now_ms)
         elif self.state is State.COMPARING and name == "have":
             self._take_inventory(values)
         elif self.state is State.COMPARING and name == "end":
@@ -100,14 +101,15 @@ class StandbyLink:
         else:
             raise WireError(f"a standby that is {self.state.name} says {name[:20]!r}")
 
-    def _on_greeting(self, name: str, values: list[Any]) -> None:
-        if name == "hello" and len(values) == 2:
+    def _on_greeting(self, name: str, values: list[Any], now_ms: int) -> None:
+        if name == "hello" and len(values) == 2 and not self._has_greeted:
             version, nonce = values
             if version != VERSION:
                 raise WireError(f"the standby speaks version {version!r}, and this is {VERSION}")
             if not isinstance(nonce, bytes) or len(nonce) != NONCE_BYTES:
                 raise WireError("the standby's nonce is of another length")
             shown = proof(self._secret, "leader", nonce)
+            self._has_greeted = True
             self._control.append(frame(["challenge", self._nonce, shown]))
         elif name == "proof" and len(values) == 1:
             known = proof(self._secret, "standby", self._nonce)
@@ -115,14 +117,15 @@ class StandbyLink:
                 raise WireError("the standby does not know barnabas.replication.secret")
             self._control.append(frame(["welcome"]))
             self._frames.most_bytes = MOST_BYTES
-            self.state = State.COMPARING
+            self.state, self.heard_ms = State.COMPARING, now_ms
         else:
             raise WireError(f"a standby begins with {name[:20]!r}")
 
     def _take_inventory(self, values: list[Any]) -> None:
         try:
             for path, size, checksums in values[0]:
-                self._inventory[str(path)] = Held(int(size), tuple(map(int, checksums)))
+                part = Held(int(size), tuple(map(int, checksums)))
+                add_to_inventory(self._inventory, str(path), part)
         except (IndexError, TypeError, ValueError) as error:
             raise WireError(f"what the standby has cannot be read: {error}") from error
 
@@ -149,8 +152,11 @@ class StandbyLink:
         return bool(self._operations or self._control) or self._catch_up is not None
 
     def ping(self) -> None:
-        """Have the standby say that it is there."""
-        if self.state is State.FOLLOWING and not self._operations:
+        """Have the standby say that it is there, and hear that the leader is.
+
+        Also while it catches up: what both have alike is compared and nothing of it is sent.
+        """
+        if self.state in (State.CATCHING_UP, State.FOLLOWING) and not self._operations:
             self._control.append(frame(["ping"]))
 
     def take_output(self, position: int) -> bytes:
@@ -173,7 +179,7 @@ class StandbyLink:
                 size += len(row[3]) + 64
                 rows.append(row)
             else:
-                size += FRAME_BYTES // 16  # a piece was read and compared
+                size += FRAME_BYTES // 4  # a piece was read and compared, while clients wait
         if rows:
             if self.state is State.FOLLOWING and not self._operations:
                 return frame(["do", rows, position])

@@ -115,7 +115,7 @@ class ReplicatedDisk:
         """The path below the data directory; None for one that is not there, or stays here."""
         if not path.startswith(self._inside):
             return None
-        name = path[len(self._inside) :]
+        name = path[len(self._inside) :].lstrip("/")  # where data_dir ends with a slash
         return None if is_local(name) else name
 
     def _tell_of(self, kind: Kind, path: str) -> None:

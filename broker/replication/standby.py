@@ -18,8 +18,13 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.replication.following import Following
 from barnabas.broker.replication.operations import DivergedError
 from barnabas.broker.replication.wire import NONCE_BYTES, WireError
-from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, LOCK_NAME
-from barnabas.storage.disk import OsDisk
+from barnabas.storage.checkpoints import (
+    CLEAN_SHUTDOWN_NAME,
+    LOCK_NAME,
+    META_PROPERTIES_NAME,
+    STANDBY_NOTE_NAME,
+)
+from barnabas.storage.disk import Disk, OsDisk
 from barnabas.storage.log_directory import LogDirectoryError
 
 logger = logging.getLogger("barnabas.replication")
@@ -37,10 +42,13 @@ class Standby:
     """The process: holds the data directory's lock for as long as it runs."""
 
     def __init__(self, config: BrokerConfig, leader: tuple[str, int]) -> None:
-        """Raises: LogDirectoryError where another process has the directory."""
+        """Raises: LogDirectoryError where another process has the directory, or it has something
+        else in it: all that the leader does not have is removed.
+        """
         self._config, self._leader = config, leader
         self._disk, self._data_dir = OsDisk(), config.data_dir
         self._disk.mkdir(self._data_dir)
+        _check_is_a_brokers(self._disk, self._data_dir)
         try:
             self._lock = self._disk.lock(f"{self._data_dir}/{LOCK_NAME}")
         except BlockingIOError as error:
@@ -109,6 +117,15 @@ class Standby:
         if reason != self._last_reason:
             self._last_reason = reason
             logger.warning("the leader %s:%d is not followed: %s", *self._leader, reason)
+
+
+def _check_is_a_brokers(disk: Disk, data_dir: str) -> None:
+    names = set(disk.list(data_dir)) - {LOCK_NAME}
+    if names and names.isdisjoint((META_PROPERTIES_NAME, STANDBY_NOTE_NAME)):
+        raise LogDirectoryError(
+            f"{data_dir} has files and is no broker's data directory: a standby would remove "
+            "them, since its leader does not have them; give an empty directory"
+        )
 
 
 def make_durable() -> None:

@@ -9,6 +9,7 @@
                                              ["do", [...], position]
     ["applied", position]                    ["ping"]
 
+A large file is told of in several rows: the same path and size, with the checksums that follow.
 A proof is HMAC-SHA256 of `role + nonce` under the secret that both have: each side shows that it
 knows it before the other sends a byte of a record. A position counts the leader's operations since
 its start. Source: none, this is Barnabas's own.

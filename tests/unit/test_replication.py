@@ -10,11 +10,13 @@ from helpers.standby_pair import SECRET, Pair
 from sim.disk import SimDisk
 
 from barnabas.broker.main import main
+from barnabas.broker.replication import catch_up as catch_up_module
 from barnabas.broker.replication import leading as leading_module
 from barnabas.broker.replication.catch_up import CatchUp, take_inventory
 from barnabas.broker.replication.following import Following, StandbyNote
-from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink
+from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
 from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
+from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.wire import NONCE_BYTES, Frames, WireError, frame, unpack
 from barnabas.storage.log_directory import LogDirectoryError
 
@@ -87,6 +89,47 @@ def test_a_standby_that_says_nothing_is_lost() -> None:
     assert leading.lost is None
     leading.on_tick(1001)
     assert leading.lost == "it said nothing for 1000 ms"
+
+
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_both_sides_speak_while_they_compare_what_is_large(
+    is_alike: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each takes the other for gone, and a large standby never comes back."""
+    monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
+    leading, _ = new_leading()
+    copy = new_disk()
+    content = bytes(range(200)) * 5
+    leading._disk.open("/x/f", create=True).append(content)
+    copy.open("/x/f", create=True).append(content if is_alike else content[::-1])
+    link = leading.on_connected(NONCE, 0)
+    following = Following(copy, "/x", SECRET, NONCE, lambda: None)
+    to_leader, now_ms, longest_of_standby, silent = [following.greeting()], 0, 0, 0
+    while not leading.follows:
+        for data in to_leader:
+            longest_of_standby = max(longest_of_standby, len(data))
+            leading.on_bytes(data, now_ms)
+        now_ms += 100  # of a time-out of 1000
+        leading.on_tick(now_ms)
+        assert leading.lost is None
+        output = leading.take_output()
+        silent = 0 if output else silent + 1
+        assert silent < 5 or link.state is State.COMPARING
+        to_leader = list(following.on_bytes(output))
+    assert longest_of_standby < 200  # of the checksums of 250 pieces
+    assert copy.read("/x/f") == content
+
+
+def test_who_only_talks_does_not_stay() -> None:
+    """There is one place, and it is the standby's."""
+    leading, _ = new_leading()
+    link = leading.on_connected(NONCE, 0)
+    link.on_bytes(frame(["hello", 1, NONCE]), 9000)
+    with pytest.raises(WireError, match="begins with"):
+        link.on_bytes(frame(["hello", 1, NONCE]), 9000)
+    link.on_bytes(b"\0", 9999)
+    leading.on_tick(10_001)
+    assert leading.lost == "it said nothing for 10000 ms"
 
 
 def test_a_standby_that_takes_nothing_is_lost_and_the_disk_goes_on(
@@ -200,6 +243,41 @@ def test_a_copy_that_is_not_whole_is_refused() -> None:
     pair.deliver_all()
     successor = pair.take_over()
     assert not successor.disk.exists("/data/barnabas-standby")
+
+
+def test_comparing_alone_spoils_no_copy() -> None:
+    leading, _ = new_leading()
+    following = follow(leading)
+    disk = following._disk
+    leading.on_closed()
+    leading._disk.open("/x/f", create=True).append(b"new")
+    leading.on_connected(NONCE, 0)
+    following = Following(disk, "/x", SECRET, NONCE, lambda: None)
+    note, to_leader, states = StandbyNote(disk, "/x"), following.greeting(), []
+    while not following.has_caught_up:
+        leading.on_bytes(to_leader, 0)
+        to_leader = b"".join(following.on_bytes(leading.take_output()))
+        states.append((disk.exists("/x/f"), note.read()))
+    assert (False, "following") in states
+    assert (True, "catching up") in states
+    assert states[-1] == (True, "following")
+
+
+def test_a_standby_takes_no_directory_with_something_else_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.txt").write_text("of three years")
+    assert main(["start", "--standby-of", "127.0.0.1:9", "--data-dir", str(tmp_path)]) == 1
+    assert "is no broker's data directory" in capsys.readouterr().err
+
+
+def test_a_data_directory_may_be_given_with_a_slash_at_its_end() -> None:
+    operations: list[Operation] = []
+    disk = ReplicatedDisk(new_disk(), "/x/")
+    disk.publish = operations.append
+    disk.write_atomic("/x//f", b"1")
+    disk.write_atomic("/x//barnabas-boot-id", b"of this machine")
+    assert operations == [Operation(Kind.REPLACE, "f", data=b"1")]
 
 
 @pytest.mark.parametrize(
