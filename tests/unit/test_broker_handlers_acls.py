@@ -91,6 +91,17 @@ def test_an_unknown_number_in_a_filter_removes_nothing(host: CoreHost) -> None:
     assert found(host) == ["t"]
 
 
+def test_version_0_knows_literal_names_alone(host: CoreHost) -> None:
+    """It cannot name a kind of pattern, and finds and removes what its clients can know of."""
+    create(host, creation("u"), creation("t", resource_pattern_type=PREFIXED))
+    request = DescribeAclsRequest(ANY, None, LITERAL, None, None, ANY, ANY)
+    assert [row.resource_name for row in host.call(1, request, 0).resources] == ["u"]
+    every = DeleteAclsRequest([DeleteAclsFilter(ANY, None, LITERAL, None, None, ANY, ANY)])
+    (result,) = host.call(1, every, 0).filter_results
+    assert [acl.resource_name for acl in result.matching_acls] == ["u"]
+    assert found(host) == ["t"]
+
+
 def test_without_an_authorizer_there_are_none(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     host.connect(1)
