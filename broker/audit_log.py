@@ -39,21 +39,26 @@ class AuditLog:
     def __init__(self, path: str) -> None:
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._is_failing = False
+        self._is_failing = self._is_torn = False  # torn: a part of a line was written
 
     def write(self, records: Sequence[AuditRecord], wall_ms: int) -> None:
         """Append a line for each. What cannot be written is lost: the first time this is logged as
-        an error.
+        an error. A line of which a part was written stays alone.
         """
         time = datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
         lines = "".join(_line(time.replace("+00:00", "Z"), record) for record in records)
+        data = (("\n" if self._is_torn else "") + lines).encode()
+        written = 0
         try:
-            os.write(self._file, lines.encode())
-            self._is_failing = False
+            while written < len(data):  # a disk that gets full takes a part, and fails at the rest
+                written += os.write(self._file, data[written:])
+            self._is_failing = self._is_torn = False
         except OSError as error:
             if not self._is_failing:
                 logger.error("the audit log %s cannot be written: %s", self.path, error)
             self._is_failing = True
+            if written:
+                self._is_torn = data[written - 1] != ord("\n")
 
     def close(self) -> None:
         os.close(self._file)

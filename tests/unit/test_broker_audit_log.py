@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -50,3 +51,30 @@ def test_what_cannot_be_written_is_said_once(
             log.write([RECORD], 0)
     log.close()
     assert len(caplog.records) == 1 and "No space left" in caplog.text
+
+
+def test_a_line_that_a_full_disk_has_torn_stays_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.log"
+    log, room = AuditLog(str(path)), 10
+    write = os.write
+
+    def write_while_there_is_room(file: int, data: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        count = write(file, data[: min(room, 100)])
+        room -= count
+        return count
+
+    monkeypatch.setattr("barnabas.broker.audit_log.os.write", write_while_there_is_room)
+    log.write([RECORD], 0)
+    log.write([RECORD], 0)
+    room = 1 << 20
+    log.write([RECORD] * 3, 0)
+    monkeypatch.undo()
+    log.close()
+    torn, *whole = path.read_text().splitlines()
+    assert len(torn) == 10
+    assert [json.loads(line)["resource_name"] for line in whole] == ["orders"] * 3
