@@ -123,6 +123,7 @@ class Verdict(NamedTuple):
 
 
 SERVE = Verdict()
+OTHER_MECHANISM = Verdict(close="a session is renewed with its own mechanism only")
 
 
 class AuthenticationSettings(NamedTuple):
@@ -234,7 +235,7 @@ class Authenticator:
         self, state: Authentication, frame: memoryview, header: RequestHeader, now_ms: int
     ) -> Verdict:
         if not state.mechanism:
-            return Verdict(close="a session is renewed with its own mechanism only")
+            return OTHER_MECHANISM
         request = SaslAuthenticateRequest.read(frame, header.body_start, header.api_version)[0]
         try:
             answer = self._evaluate(state, bytes(request.auth_bytes))
@@ -252,6 +253,8 @@ class Authenticator:
         return Verdict(response, is_admitted=state.stage is Stage.AUTHENTICATED)
 
     def _on_bare_token(self, state: Authentication, token: bytes, now_ms: int) -> Verdict:
+        if not state.mechanism:
+            return OTHER_MECHANISM
         try:
             answer = self._evaluate(state, token)
         except AuthenticationError as error:

@@ -167,6 +167,14 @@ def test_a_session_is_renewed_only_by_its_own_mechanism(host: CoreHost) -> None:
     assert "its own mechanism" in host.closed[1]
 
 
+def test_a_token_without_a_header_renews_no_session_of_another_mechanism(host: CoreHost) -> None:
+    scram_log_in(host, 1)
+    host.call(1, SaslHandshakeRequest("PLAIN"), 0)
+    host.broker.on_frame(1, memoryview(bytearray(RIGHT)), host.event_ms())
+    host.tick(100)
+    assert "its own mechanism" in host.closed[1]
+
+
 def test_a_session_is_renewed_only_by_its_own_user(host: CoreHost) -> None:
     scram_log_in(host, 1)
     scram_log_in(host, 1, user="bob", expects_answer=False)
