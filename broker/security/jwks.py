@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from http.client import HTTPException
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -68,7 +69,7 @@ class JwksReader:
             if len(data) > LONGEST_SET_BYTES:
                 raise KeySetError(f"it has more than {LONGEST_SET_BYTES} bytes")
             keys = parse_keys(json.loads(data))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException, RecursionError) as error:
             reason = error.reason if isinstance(error, URLError) else error
             logger.error(
                 "the keys of %s cannot be read, and the %d former ones hold: %s",

@@ -134,7 +134,7 @@ class TokenValidator:
         """Raises: AuthenticationError."""
         try:
             claims = self._claims(token)
-        except (jwt.PyJWTError, ValueError, TypeError) as error:
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
             raise AuthenticationError(
                 f"a token that is not believed: {shown(str(error))}"
             ) from error
@@ -157,7 +157,8 @@ class TokenValidator:
     def _claims(self, token: str) -> dict[str, Any]:
         """The claims, once the signature, the issuer and the audience are right.
 
-        Raises: jwt.PyJWTError, ValueError, TypeError; AuthenticationError.
+        Raises: jwt.PyJWTError, ValueError, TypeError, RecursionError (JSON that is nested deeply);
+                AuthenticationError.
         """
         header = jwt.get_unverified_header(token)
         algorithm, key_id = header.get("alg"), header.get("kid")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -37,13 +38,13 @@ def test_a_file_is_read_and_what_is_wrong_leaves_the_former_keys(
     assert reader.read()
     former = keys.keys
     assert former.keys() == {"rsa", "ec"}
-    for wrong in ("{", "{}", "x" * (2 << 20)):
+    for wrong in ("{", "{}", "x" * (2 << 20), "[" * 100_000):
         path.write_text(wrong)
         assert not reader.read()
     path.unlink()
     assert not reader.read()
     assert keys.keys is former
-    assert caplog.text.count("the 2 former ones hold") == 4
+    assert caplog.text.count("the 2 former ones hold") == 5
 
 
 class Answering(HTTPServer):
@@ -103,6 +104,21 @@ def test_a_url_is_tried_until_it_answers_and_again_for_an_unknown_key() -> None:
         assert keys.has_changed.wait(60)
         assert keys.keys is not first
         reader.close()
+
+
+def test_an_answer_that_is_not_http_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with listening.accept()[0] as peer:
+                peer.recv(1 << 16)
+                peer.sendall(b"220 mail.example ESMTP\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert not reader_of(f"http://127.0.0.1:{listening.getsockname()[1]}/keys", KeySet()).read()
+        thread.join()
+    assert "the 0 former ones hold: 220 mail.example" in caplog.text
 
 
 def test_a_url_of_another_kind() -> None:
