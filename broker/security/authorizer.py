@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata import Acl, ClusterMetadata
     from barnabas.protocol.request_context import RequestContext
 
-MOST_REMEMBERED = 200_000  # decisions, of all principals; some 30 MB
+MOST_REMEMBERED = 200_000  # decisions, of all principals; some 30 MB, 100 MB of the longest names
+LONGEST_REMEMBERED = 255  # of a name; ids of clients may have 32,767 characters
 TOLD_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
 SOME_NAME = "hardcode"  # Kafka's, for a resource that nobody thought of
 
@@ -63,14 +64,15 @@ class Access:
         answer = self._answers.get(question)
         if answer is None:
             authorizer = self._authorizer
-            authorizer.make_room()
             answer = authorizer.decide(self.principal, self.host, *question)
-            self._answers[question] = answer
+            if len(name) <= LONGEST_REMEMBERED:
+                authorizer.make_room()
+                self._answers[question] = answer
         return answer
 
     def sees(self, operation: int, resource_type: int, name: str) -> bool:
         """The same, for what is left out of an answer: nobody was refused it."""
-        return Access.may(self, operation, resource_type, name)
+        return self.may(operation, resource_type, name)
 
     def may_on_cluster(self, operation: int) -> bool:
         """Whether the operation on the cluster is allowed."""
@@ -105,13 +107,14 @@ class Access:
         changes. A parked request may have it still.
         """
         self._answers = _Forgetful()
+        self.told.clear()
 
 
 class AuditedAccess(Access):
     """The access of one request, each question of which is told.
 
-    READ, WRITE and DESCRIBE are told once a connection, until an ACL changes: a line for each
-    Produce and Fetch would be the most of what the broker writes.
+    READ, WRITE and DESCRIBE are told once a connection, until an ACL changes or too much is
+    remembered: a line for each Produce and Fetch would be the most of what the broker writes.
     """
 
     __slots__ = ("_context", "_shared", "_tell")
@@ -120,16 +123,18 @@ class AuditedAccess(Access):
         self, shared: Access, context: RequestContext, tell: Callable[[AuditRecord], None]
     ) -> None:
         super().__init__(shared._authorizer, shared.principal, shared.host)
-        self._answers = shared._answers
         self._shared, self._context, self._tell = shared, context, tell
 
+    def sees(self, operation: int, resource_type: int, name: str) -> bool:
+        return self._shared.may(operation, resource_type, name)
+
     def may(self, operation: int, resource_type: int, name: str) -> bool:
-        is_allowed = super().may(operation, resource_type, name)
+        is_allowed = self._shared.may(operation, resource_type, name)
         self._note(operation, resource_type, name, is_allowed)
         return is_allowed
 
     def may_any(self, operation: int, resource_type: int) -> bool:
-        is_allowed = super().may_any(operation, resource_type)
+        is_allowed = self._shared.may_any(operation, resource_type)
         self._note(operation, resource_type, WILDCARD, is_allowed)
         return is_allowed
 
@@ -139,9 +144,9 @@ class AuditedAccess(Access):
             once = (self._context.connection_id, (operation, resource_type, name))
             if once in told:
                 return
-            if len(told) >= MOST_REMEMBERED:
-                told.clear()
-            told.add(once)
+            if len(name) <= LONGEST_REMEMBERED:
+                self._authorizer.make_room()
+                told.add(once)
         self._tell(
             AuditRecord(
                 self.principal, self.host, self._context.client_id or "", self._context.api_key,
@@ -252,7 +257,9 @@ class Authorizer:
                     yield by_principal
 
     def make_room(self) -> None:
-        """One more answer is to be remembered; where they are too many, all are forgotten."""
+        """One more answer, or that it was told, is to be remembered; where they are too many, all
+        are forgotten.
+        """
         self._remembered += 1
         if self._remembered > MOST_REMEMBERED:
             for access in self._accesses.values():

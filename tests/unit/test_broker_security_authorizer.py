@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 import uuid
 from pathlib import Path
 
@@ -145,6 +146,31 @@ def test_what_is_forgotten_for_lack_of_room_is_not_remembered_wrongly(
     assert all(access.may(READ, TOPIC, f"t{number}") for number in range(20))
     rules.authorizer.remove(list(rules.metadata.acls))
     assert not any(access.may(READ, TOPIC, f"t{number}") for number in range(20))
+
+
+def test_who_is_told_of_forgets_likewise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_REMEMBERED", 5)
+    metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
+    authorizer = Authorizer(metadata, tell=lambda record: None)
+    authorizer.add({uuid.uuid4(): acl(READ)})
+    parked = authorizer.access("User:ann", HERE, CONTEXT)
+    assert parked.may(READ, TOPIC, "t")
+    for number in range(20):
+        authorizer.access("User:bob", HERE, CONTEXT).may(READ, TOPIC, f"t{number}")
+    authorizer.remove(list(metadata.acls))
+    assert not parked.may(READ, TOPIC, "t")
+
+
+def test_names_that_are_longer_than_any_topic_fill_no_memory(tmp_path: Path) -> None:
+    metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
+    authorizer = Authorizer(metadata, tell=lambda record: None)
+    access = authorizer.access("User:ann", HERE, CONTEXT)
+    tracemalloc.start()
+    for number in range(100):
+        assert not access.may(DESCRIBE, GROUP, f"{number}".ljust(32_000))
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held_bytes < 100_000
 
 
 def test_a_restart_knows_them(tmp_path: Path) -> None:
