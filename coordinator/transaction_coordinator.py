@@ -165,8 +165,8 @@ class TransactionCoordinator:
     the hard state, so replay sets them too. Beside it, as soft state, the latest connection over
     which each producer added to its transaction. is_loaded: set when a start has fed it the log;
     from then on each step is said at debug level. two_phase: the ids in a session of two-phase
-    commit. kept_from: the producers whose open transactions are kept for another; both are empty
-    where nobody uses two-phase commit.
+    commit. kept_from: the producers whose transactions are kept for another and not complete; both
+    are empty where nobody uses two-phase commit.
     """
 
     def __init__(
@@ -262,10 +262,10 @@ class TransactionCoordinator:
     def _note_two_phase(
         self, before: TransactionMetadata | None, metadata: TransactionMetadata
     ) -> None:
-        if before is not None and before.is_kept:
-            self.kept_from.discard(before.producer)
-        if metadata.is_kept:
-            self.kept_from.add(metadata.producer)
+        if before is not None and before.kept_from is not None:
+            self.kept_from.discard(before.kept_from)
+        if metadata.kept_from is not None:
+            self.kept_from.add(metadata.kept_from)
         if metadata.is_two_phase:
             self.two_phase.add(metadata.transactional_id)
         else:

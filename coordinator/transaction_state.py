@@ -188,6 +188,20 @@ class TransactionMetadata(NamedTuple):
         return self.next_producer_epoch >= 0 and self.state is TransactionState.ONGOING
 
     @property
+    def kept_from(self) -> ProducerIdAndEpoch | None:
+        """Who wrote a transaction that was kept for another, and is to write no more of it.
+
+        That is so until the end is complete: only then have all partitions the markers. None where
+        the transaction was not kept.
+        """
+        if self.next_producer_epoch < 0:
+            return None
+        is_raised = self.state in PREPARED and (
+            self.epoch_is_a_fence or self.client_transaction_version >= VERSION_2
+        )
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch - is_raised)
+
+    @property
     def current_producer(self) -> ProducerIdAndEpoch:
         """Whose requests are taken: of a transaction that was kept, the producer that kept it."""
         return self.next_producer if self.is_kept else self.producer

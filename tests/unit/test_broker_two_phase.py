@@ -364,6 +364,31 @@ def test_the_producer_of_before_is_fenced(b: DiskBroker, version: int) -> None:
     assert b.read("t", committed=True) == [b"a"] and b.read("t", 1) == []
 
 
+@each_flush
+def test_the_producer_of_before_is_fenced_until_the_markers_are_there(
+    b: DiskBroker, version: int
+) -> None:
+    """The decision is on its way to the disk: what comes now would be committed with it."""
+    p = TwoPhase(b, version)
+    assert p.write("t", 0, b"a") == 0
+    p.send_offset("group", "t", 7)
+    q = keep(b, version)
+    b.hold_flushes()
+    b.send(q.connection, q.end_request(True), 5 if version == 2 else 4)
+    late = {p.produce("t", 0, b"late"), p.commit_offset("group", "t", 8)}
+    while b.flush_one():
+        late |= {p.produce("t", 0, b"late"), p.commit_offset("group", "t", 8)}
+    assert late <= {
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.NOT_ENOUGH_REPLICAS,
+        Code.CONCURRENT_TRANSACTIONS,
+    }
+    b.release_flushes()
+    assert b.answer(q.connection).error_code == Code.NONE
+    assert b.read("t", committed=True) == [b"a"]
+    assert b.group_offset("group", "t") == (0, 7)
+
+
 def test_offsets_of_the_producer_of_before_are_fenced(b: DiskBroker) -> None:
     p = TwoPhase(b, 1)
     p.send_offset("group", "t", 7)
