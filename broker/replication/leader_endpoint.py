@@ -21,9 +21,20 @@ TICK_PARTS = 10  # of the time-out
 
 
 class ReplicatedConnection(Connection):
-    """A connection whose answers may wait for the standby."""
+    """A connection whose answers may wait for the standby. waits: one does; the next request is
+    taken after it.
+    """
 
-    __slots__ = ()
+    __slots__ = ("waits",)
+
+    def __init__(self, *arguments: Any) -> None:
+        self.waits = False
+        super().__init__(*arguments)
+
+    def unmute(self) -> None:
+        """The client's quota lets it go on: so it does, unless an answer waits."""
+        if not self.waits:
+            super().unmute()
 
     def send(self, pieces: Any) -> None:
         """Send an answer once the standby has what was done before it."""
@@ -74,7 +85,7 @@ class ReplicatedServer(Server):
         if not self._waiting and self.leading.is_applied(position):
             connection.send_now(pieces)
             return
-        connection.in_flight = True
+        connection.in_flight = connection.waits = True
         self._waiting.append((position, connection, pieces))
 
     def _release(self) -> None:
@@ -83,7 +94,8 @@ class ReplicatedServer(Server):
         while waiting and self.leading.is_applied(waiting[0][0]):
             _, connection, pieces = waiting.popleft()
             if not connection.closed:
-                connection.in_flight = False
+                connection.waits = False
+                connection.in_flight = self.is_muted(connection.connection_id)
                 connection.send_now(pieces)
                 connection.wake()
 

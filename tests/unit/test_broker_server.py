@@ -20,6 +20,8 @@ import pytest
 from barnabas.broker import server as server_module
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.outbox import FlushJob, Outbox, Work
+from barnabas.broker.replication.leader_endpoint import ReplicatedServer
+from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.server import Connection, Server, _descriptors_for_connections
 from barnabas.broker.tls import TlsListener
 from barnabas.protocol.errors import ProtocolViolation
@@ -56,6 +58,7 @@ class ScriptedBroker:
         self.cluster = SimpleNamespace(nodes={1: None})
         self.times: list[tuple[int, int]] = []
         self.deadline_ms: int | None = None
+        self.logs: Any = None
         self.answer: Answer = self.echo
 
     @property
@@ -111,7 +114,7 @@ class Rim:
         self.broker = ScriptedBroker()
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
-        self.server = Server(cast(Any, self.broker), listener, self.loop)
+        self.server: Server = Server(cast(Any, self.broker), listener, self.loop)
         self._clients: list[socket.socket] = []
 
     def client(self, connection: int = 1, *, buffer_bytes: int = 0) -> socket.socket:
@@ -121,7 +124,7 @@ class Rim:
             if buffer_bytes:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
-        self.server._connections[connection] = Connection(
+        self.server._connections[connection] = self.server.connection_class(
             self.server, connection, ours, f"client {connection}"
         )
         self._clients.append(theirs)
@@ -137,6 +140,22 @@ class Rim:
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
         self.server = Server(cast(Any, self.broker), listener, self.loop)
+
+    def restart_with_standby_missing(self) -> ReplicatedServer:
+        """A server whose answers wait for a standby."""
+        self.broker.settings |= {
+            "barnabas.replication.mode": "sync",
+            "barnabas.replication.alone": "false",
+        }
+        disk = ReplicatedDisk(OsDisk(), self.broker.config.data_dir)
+        self.broker.logs = SimpleNamespace(disk=disk)
+        self.server.close()
+        listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        for listener in listeners:
+            listener.setblocking(False)
+        server = ReplicatedServer(cast(Any, self.broker), listeners[0], self.loop, listeners[1])
+        self.server = server
+        return server
 
     def pass_time(self, ms: int, *, step_ms: int = IDLE_MS // 100) -> None:
         for _ in range(ms // step_ms):
@@ -1073,3 +1092,43 @@ def test_who_has_shown_who_he_is_stays(rim: Rim, connect: Callable[[], socket.so
     assert rim.receive(client, 7) == b"<token>"
     rim.pass_time(3_000, step_ms=500)
     assert not rim.is_hung_up(client)
+
+
+def test_no_request_is_taken_before_the_answer_that_waits_for_the_standby(rim: Rim) -> None:
+    """Also where a quota holds the client up meanwhile: each of both may end first."""
+    server = rim.restart_with_standby_missing()
+
+    def answer(connection: int, frame: bytes) -> None:
+        if frame != b"parked":
+            rim.broker.echo(connection, frame)
+        if frame == b"throttled":
+            rim.broker.outbox.mutes.append((connection, 1))
+
+    rim.broker.answer = answer
+    client = rim.client()
+    client.sendall(framed(b"throttled") + framed(b"parked") + framed(b"next"))
+    rim.run_until(lambda: rim.broker.frames and not server.is_muted(1))
+    assert [frame for _, frame in rim.broker.frames] == [b"throttled"]
+    server.leading.settings = server.leading.settings._replace(may_be_alone=True)
+    server._release()
+    assert rim.receive(client, 11) == b"<throttled>"
+    rim.run()
+    assert [frame for _, frame in rim.broker.frames] == [b"throttled", b"parked"]
+
+
+def test_a_client_that_a_quota_holds_up_is_not_let_on_by_the_standby(rim: Rim) -> None:
+    server = rim.restart_with_standby_missing()
+
+    def answer(connection: int, frame: bytes) -> None:
+        rim.broker.echo(connection, frame)
+        rim.broker.outbox.mutes.append((connection, 600_000))
+
+    rim.broker.answer = answer
+    client = rim.client()
+    client.sendall(framed(b"throttled") + framed(b"next"))
+    rim.run()
+    server.leading.settings = server.leading.settings._replace(may_be_alone=True)
+    server._release()
+    assert rim.receive(client, 11) == b"<throttled>"
+    rim.run()
+    assert [frame for _, frame in rim.broker.frames] == [b"throttled"]
