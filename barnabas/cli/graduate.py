@@ -132,6 +132,8 @@ def graduate(
             given, config = _settings(data_dir, config_file, broker_settings)
         with _locked(data_dir):
             survey = _survey(data_dir)
+            if not abort_transactions:
+                _check_decided(survey)
             if not no_verify:
                 _verify(data_dir, survey)
             plan = _plan(survey, version, config, topic_configs)
@@ -249,6 +251,12 @@ def _survey(data_dir: str) -> Survey:
     from barnabas.broker.graduation.survey import take_survey
 
     return take_survey(OsDisk(), data_dir)
+
+
+def _check_decided(survey: Survey) -> None:
+    from barnabas.broker.graduation.survey import check_decided
+
+    check_decided(survey)
 
 
 def _verify(data_dir: str, survey: Survey) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from barnabas.broker.metadata import ClusterMetadata, Topic
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.coordinator.transaction_records import decode_key, decode_value
-from barnabas.coordinator.transaction_state import AT_REST, TransactionMetadata
+from barnabas.coordinator.transaction_state import AT_REST, TransactionMetadata, TransactionState
 from barnabas.protocol.records import Record, batches_in, records_of
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.checkpoints import (
@@ -47,7 +47,10 @@ class UncleanError(GraduationError):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that Kafka will find open, or decided and not complete."""
+    """A transaction that Kafka will find open, or decided and not complete.
+
+    waits_for_decision: whether another system decides on it, or a later producer (KIP-939).
+    """
 
     transactional_id: str
     producer_id: int
@@ -56,6 +59,7 @@ class OpenTransaction(NamedTuple):
     start_ms: int
     timeout_ms: int
     partitions: tuple[TopicPartition, ...]
+    waits_for_decision: bool = False
 
 
 @dataclass
@@ -122,7 +126,26 @@ def _as_open(transaction: TransactionMetadata) -> OpenTransaction:
         transaction.start_ms,
         transaction.timeout_ms,
         tuple(sorted(transaction.partitions)),
+        transaction.is_kept
+        or (transaction.is_two_phase and transaction.state is TransactionState.ONGOING),
     )
+
+
+def check_decided(survey: Survey) -> None:
+    """Refuse to hand over transactions of two-phase commit that are open.
+
+    Kafka gives such a one back to nobody, so that what was decided could not be carried out.
+    Raises: GraduationError.
+    """
+    names = [one.transactional_id for one in survey.open_transactions if one.waits_for_decision]
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise GraduationError(
+            f"open for two-phase commit: {', '.join(names[:_SHOWN])}{more}. No Kafka can end them "
+            "as was decided: start the broker and let them be completed, or look up what was "
+            "decided and pass it to `barnabas txn commit` or `abort`; --abort-transactions aborts "
+            "all that is open, whatever was decided"
+        )
 
 
 def _check_state(disk: Disk, data_dir: str) -> None:

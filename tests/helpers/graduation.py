@@ -92,8 +92,8 @@ def fill(disk: SimDisk) -> None:
     broker.close_logs(NOW_MS)
 
 
-def begin_transaction(broker: Broker, transactional_id: str) -> None:
-    """An open transaction over orders-0, as its last record tells of it."""
+def begin_transaction(broker: Broker, transactional_id: str, **changes: int) -> None:
+    """An open transaction over orders-0, as its last record tells of it; changes: other fields."""
     ongoing = TransactionMetadata(
         transactional_id,
         PRODUCER_ID,
@@ -103,7 +103,7 @@ def begin_transaction(broker: Broker, transactional_id: str) -> None:
         {TopicPartition("orders", 0): None},
         NOW_MS,
         NOW_MS,
-    )
+    )._replace(**changes)  # type: ignore[arg-type]
     record = CoordinatorRecord(encode_key(transactional_id), encode_value(ongoing))
     broker.topics.append_to_internal_topic(TRANSACTIONS_TOPIC, 0, [record], NOW_MS)
 

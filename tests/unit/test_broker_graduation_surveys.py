@@ -18,7 +18,13 @@ from helpers.graduation import (
 from sim.disk import SimDisk
 
 from barnabas.broker.graduation.preparation import start_and_stop
-from barnabas.broker.graduation.survey import GraduationError, UncleanError, take_survey
+from barnabas.broker.graduation.survey import (
+    GraduationError,
+    UncleanError,
+    check_decided,
+    take_survey,
+)
+from barnabas.coordinator.transaction_state import NO_TIMEOUT_MS
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.checkpoints import PARTITION_METADATA_NAME
 
@@ -59,6 +65,21 @@ def test_open_transactions_are_aborted_where_that_is_wished(disk: SimDisk) -> No
     broker.close_logs(NOW_MS)
     assert prepare(disk, aborts=True) == 2
     assert take_survey(disk, DATA).open_transactions == []
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_what_another_system_decides_on_is_not_handed_over(disk: SimDisk, is_kept: bool) -> None:
+    check_decided(take_survey(disk, DATA))  # what is open there has a timeout
+    broker = opened(disk)
+    if is_kept:
+        begin_transaction(broker, "prepared", next_producer_id=PRODUCER_ID, next_producer_epoch=6)
+    else:
+        begin_transaction(broker, "prepared", timeout_ms=NO_TIMEOUT_MS)
+    broker.close_logs(NOW_MS)
+    with pytest.raises(GraduationError, match=r"two-phase commit: prepared\."):
+        check_decided(take_survey(disk, DATA))
+    assert prepare(disk, aborts=True) == 2
+    check_decided(take_survey(disk, DATA))
 
 
 def prepare(disk: SimDisk, *, aborts: bool) -> int:
