@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.broker.metadata import ClusterMetadata, Topic
+from barnabas.broker.replication.following import StandbyNote
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.coordinator.transaction_records import decode_key, decode_value
 from barnabas.coordinator.transaction_state import AT_REST, TransactionMetadata, TransactionState
@@ -160,6 +161,7 @@ def _check_state(disk: Disk, data_dir: str) -> None:
                 f"{data_dir} has no {name}: name the directory of --data-dir (log.dirs) that a "
                 "barnabas broker has run in"
             )
+    StandbyNote(disk, data_dir).check()
     is_clean = disk.exists(f"{data_dir}/{CLEAN_SHUTDOWN_NAME}")
     left = [
         name

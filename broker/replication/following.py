@@ -24,7 +24,7 @@ from barnabas.broker.replication.wire import (
     proof,
     unpack,
 )
-from barnabas.storage.checkpoints import STANDBY_NOTE_NAME
+from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, STANDBY_NOTE_NAME
 from barnabas.storage.disk import Disk
 from barnabas.storage.last_run import RunNote
 from barnabas.storage.log_directory import LogDirectoryError
@@ -114,8 +114,7 @@ class Following:
             yield from self._on_greeting(name, values)
         elif name == "do":
             if not self._is_noted:
-                self._note.write(CATCHING_UP)
-                self._is_noted = True
+                self._begin_to_change()
             for row in values[0]:
                 self._replica.apply(unpack(row))
             if len(values) > 1:
@@ -157,9 +156,16 @@ class Following:
         yield frame(["have", rows])
         yield frame(["end"])
 
+    def _begin_to_change(self) -> None:
+        """The copy is nothing whole from now on; no clean stop is believed that it had before."""
+        self._note.write(CATCHING_UP)
+        self._disk.unlink(f"{self._data_dir}/{CLEAN_SHUTDOWN_NAME}")
+        self._is_noted = True
+
     def _take_over_from_here(self) -> None:
         """The copy is whole: note that a broker may go on with it, as after a kill."""
         self._make_durable()
+        self._disk.unlink(f"{self._data_dir}/{CLEAN_SHUTDOWN_NAME}")
         RunNote(self._disk, self._data_dir).write()
         self._note.write(FOLLOWING)
         self._is_noted = True

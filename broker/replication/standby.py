@@ -19,7 +19,6 @@ from barnabas.broker.replication.following import Following
 from barnabas.broker.replication.operations import DivergedError
 from barnabas.broker.replication.wire import NONCE_BYTES, WireError
 from barnabas.storage.checkpoints import (
-    CLEAN_SHUTDOWN_NAME,
     LOCK_NAME,
     META_PROPERTIES_NAME,
     STANDBY_NOTE_NAME,
@@ -106,9 +105,8 @@ class Standby:
         return following.has_caught_up
 
     def _begin_from_here(self) -> None:
-        """The copy is whole: bring it to the disk. What a clean stop left behind is untrue now."""
+        """The copy is whole: bring it to the disk."""
         make_durable()
-        self._disk.unlink(f"{self._data_dir}/{CLEAN_SHUTDOWN_NAME}")
         self._last_reason = ""
         logger.warning("all of %s:%d is here, and followed from now on", *self._leader)
 

@@ -27,6 +27,7 @@ from barnabas.broker.graduation.survey import (
 from barnabas.coordinator.transaction_state import NO_TIMEOUT_MS
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.checkpoints import PARTITION_METADATA_NAME
+from barnabas.storage.log_directory import LogDirectoryError
 
 
 @pytest.fixture
@@ -97,6 +98,12 @@ def test_what_is_no_directory_of_ours_is_refused(disk: SimDisk) -> None:
 def test_a_directory_that_was_handed_over_is_refused(disk: SimDisk) -> None:
     graduate(disk)
     with pytest.raises(GraduationError, match="handed over already"):
+        take_survey(disk, DATA)
+
+
+def test_a_standby_that_has_not_caught_up_is_refused(disk: SimDisk) -> None:
+    disk.write_atomic(f"{DATA}/barnabas-standby", b"catching up\n")
+    with pytest.raises(LogDirectoryError, match="has not caught up"):
         take_survey(disk, DATA)
 
 

@@ -251,16 +251,18 @@ def test_comparing_alone_spoils_no_copy() -> None:
     disk = following._disk
     leading.on_closed()
     leading._disk.open("/x/f", create=True).append(b"new")
+    disk.write_atomic("/x/.kafka_cleanshutdown", b"")  # a broker ran here meanwhile
     leading.on_connected(NONCE, 0)
     following = Following(disk, "/x", SECRET, NONCE, lambda: None)
     note, to_leader, states = StandbyNote(disk, "/x"), following.greeting(), []
     while not following.has_caught_up:
         leading.on_bytes(to_leader, 0)
         to_leader = b"".join(following.on_bytes(leading.take_output()))
-        states.append((disk.exists("/x/f"), note.read()))
-    assert (False, "following") in states
-    assert (True, "catching up") in states
-    assert states[-1] == (True, "following")
+        is_clean = disk.exists("/x/.kafka_cleanshutdown")
+        states.append((disk.exists("/x/f"), note.read(), is_clean))
+    assert (False, "following", True) in states
+    assert (True, "catching up", False) in states
+    assert states[-1] == (True, "following", False)
 
 
 def test_a_standby_takes_no_directory_with_something_else_in_it(
