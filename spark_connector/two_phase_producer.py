@@ -226,6 +226,8 @@ class TwoPhaseProducer:
         Raises: ClientError.
         """
         self._forget()
+        if self._stage is _Stage.FAILED:
+            self._session.forget_connections()  # answers may be under way that nobody waits for
         self._stage = _Stage.NEW
         ongoing = self._insist(lambda: self._session.init(keep=True))
         self._is_epoch_used = False
@@ -408,6 +410,10 @@ class TwoPhaseProducer:
                         f"{error}; or the broker does not take part in two-phase commit: "
                         "transaction.two.phase.commit.enable=true lets it"
                     ) from error
+                raise
+            except BaseException:
+                # KeyboardInterrupt, for one: the answer would be taken for that to the next request
+                self._session.forget_connections()
                 raise
 
     def _final(self, error: ClientError) -> ClientError:

@@ -120,6 +120,34 @@ def test_an_end_whose_answer_is_lost_is_asked_for_again(proxy: KafkaProxy, topic
     assert committed(proxy, topic) == [b"a", b"b"]
 
 
+def test_who_is_interrupted_may_ask_again(
+    proxy: KafkaProxy, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not read of an answer must not be taken for the next one."""
+    read = Connection._read
+
+    def interrupt(self: Connection, size: int) -> memoryview:
+        monkeypatch.setattr(Connection, "_read", read)
+        raise KeyboardInterrupt
+
+    with new(proxy, unique("txn")) as producer:
+        producer.recover()
+        producer.begin()
+        producer.send(topic, b"a")
+        state = producer.prepare()
+        monkeypatch.setattr(Connection, "_read", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.complete(state)
+        assert producer.complete(state) is True
+        producer.begin()
+        producer.send(topic, b"b")
+        monkeypatch.setattr(Connection, "_read", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.prepare()
+        producer.complete(producer.recover())  # the Produce may have come in time, or not
+    assert committed(proxy, topic) in ([b"a"], [b"a", b"b"])
+
+
 def test_what_was_not_prepared_can_only_be_aborted(proxy: KafkaProxy, topic: str) -> None:
     with new(proxy, unique("txn")) as producer:
         with pytest.raises(TwoPhaseError, match="recover"):
