@@ -885,7 +885,15 @@ def _unescape(text: str) -> str:
             character = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}.get(character, character)
         out.append(character)
         position += 1
-    return "".join(out)
+    return _with_whole_letters("".join(out))
+
+
+def _with_whole_letters(text: str) -> str:
+    """Two \\u that are one letter in UTF-16, as one letter. Raises: ConfigError for half of one."""
+    try:
+        return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+    except UnicodeDecodeError:
+        raise ConfigError("a \\u is half of a letter, and the other half is missing") from None
 
 
 # --- topics -------------------------------------------------------------------------------------

@@ -412,13 +412,17 @@ def _tell(output: Output, plan: HandOver, where: str, entry: _Entry, *, dry_run:
     if dry_run:
         output.line("Nothing was changed. server.properties would be:")
         output.line(_without_secrets(plan.properties))
+    _tell_what_is_next(output, survey.cluster_id, where, entry)
+
+
+def _tell_what_is_next(output: Output, cluster_id: str, where: str, entry: _Entry) -> None:
     start, look = _commands(where, entry)
     output.line("Next, in the directory of Apache Kafka:")
     output.line(f"  {start}")
     output.line(f"  {look}      (prints nothing where all is well)")
     output.line(
         "More brokers: format each with this cluster's id "
-        f"({survey.cluster_id}) and process.roles=broker, start it, and move partitions there with "
+        f"({cluster_id}) and process.roles=broker, start it, and move partitions there with "
         "bin/kafka-reassign-partitions.sh; docs/GROWING.md has the steps."
     )
     output.line(f"Back: stop Kafka, then barnabas take-over {where}")

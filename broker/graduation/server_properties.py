@@ -111,7 +111,16 @@ _HEAD = """\
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n\\\n")
+    """A value as java.util.Properties reads it, from bytes of Latin-1: in ASCII, on one line."""
+    text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    if text.startswith((" ", "\t", "\f")):
+        text = "\\" + text
+    return "".join(one if one.isascii() else _as_utf_16(one) for one in text)
+
+
+def _as_utf_16(letter: str) -> str:
+    units = letter.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _listeners(plan: HandOver, config: BrokerConfig) -> list[ListenerConfig]:

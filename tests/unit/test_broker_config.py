@@ -559,7 +559,7 @@ def test_typed_settings_have_the_types_of_the_table() -> None:
     """`config.node_id` is what `config["node.id"]` is, of the kind that its row says."""
     kinds = {
         bool: {Kind.BOOLEAN},
-        str: {Kind.STRING},
+        str: {Kind.STRING, Kind.PASSWORD},
         int: {Kind.INT, Kind.SHORT, Kind.LONG},
         float: {Kind.DOUBLE},
         tuple[str, ...]: {Kind.LIST},

@@ -113,6 +113,19 @@ def test_names_and_passwords_of_any_kind_are_in_the_logins(
     assert parse_jaas(text.replace(' "user_c@d e"="x"', "")).passwords == {"alice": 'pa"ss\\w'}
 
 
+def test_values_are_on_one_line_each_and_in_ascii(disk: SimDisk) -> None:
+    """As java.util.Properties was seen to read them back; it takes a file's bytes for Latin-1."""
+    key = "-----BEGIN PRIVATE KEY-----\r\n  MIIE==\n-----END PRIVATE KEY-----\n"
+    texts = {"ssl_keystore_key": key, "ssl_key_password": " \\p\u00e4ss\U0001f511"}
+    plan = planned(disk, "3.9", **texts)
+    assert plan.properties.isascii()
+    assert "MIIE" in next(
+        line for line in plan.properties.split("\n") if line.startswith("ssl.keystore.key=")
+    )
+    told = lines(plan)
+    assert (told["ssl.keystore.key"], told["ssl.key.password"]) == tuple(texts.values())
+
+
 def test_with_an_authorizer_kafka_says_who_it_is_to_itself(disk: SimDisk) -> None:
     """Else nobody may end a transaction's markers: WriteTxnMarkers needs the cluster (KIP-98)."""
     told = lines(

@@ -47,6 +47,16 @@ def test_a_dry_run_tells_all_and_changes_nothing(barnabas: CommandLine, data_dir
     assert names(data_dir) == before
 
 
+def test_a_dry_run_shows_no_private_key(
+    barnabas: CommandLine, data_dir: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("ssl.keystore.key=-----BEGIN PRIVATE KEY-----\\nMIIEsecret==\\n-----END\n")
+    text = barnabas.ok("graduate", str(data_dir), "--dry-run", "--config", str(config)).out
+    assert "ssl.keystore.key=(hidden)" in text
+    assert "MIIEsecret" not in text
+
+
 def test_there_and_back(barnabas: CommandLine, data_dir: Path, tmp_path: Path) -> None:
     text = barnabas.ok("graduate", str(data_dir), "--set", "max.message.bytes=5").out
     assert "is handed over to Apache Kafka 4.3" in text
