@@ -7,6 +7,7 @@ here without that option.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import secrets
@@ -30,6 +31,7 @@ logger = logging.getLogger("barnabas.replication")
 
 RECEIVED_BYTES = 1 << 20
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -99,6 +101,8 @@ class Standby:
             if error.filename is not None:  # of this disk, not of the connection
                 raise
             reason = error.strerror or str(error)
+            if error.errno in OF_THE_DISK:  # tried again: there may be room later
+                reason = f"{self._data_dir} cannot be written to: {reason}"
         finally:
             following.close()
         self._tell(reason)

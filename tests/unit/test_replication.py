@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import socket
 from pathlib import Path
 
 import pytest
 from helpers.standby_pair import SECRET, Pair
 from sim.disk import SimDisk
 
+from barnabas.broker.config import BrokerConfig
 from barnabas.broker.main import main
 from barnabas.broker.replication import catch_up as catch_up_module
 from barnabas.broker.replication import leading as leading_module
@@ -17,6 +21,7 @@ from barnabas.broker.replication.following import Following, StandbyNote
 from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
 from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+from barnabas.broker.replication.standby import Standby
 from barnabas.broker.replication.wire import NONCE_BYTES, Frames, WireError, frame, unpack
 from barnabas.storage.log_directory import LogDirectoryError
 
@@ -271,6 +276,20 @@ def test_a_standby_takes_no_directory_with_something_else_in_it(
     (tmp_path / "thesis.txt").write_text("of three years")
     assert main(["start", "--standby-of", "127.0.0.1:9", "--data-dir", str(tmp_path)]) == 1
     assert "is no broker's data directory" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_not_told_as_the_leaders_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    config = BrokerConfig.from_properties({"log.dirs": str(tmp_path / "copy")})
+    standby = Standby(config, ("127.0.0.1", 9))
+    monkeypatch.setattr(socket, "create_connection", full)
+    assert not standby._follow()
+    standby._lock.release()
+    assert "copy cannot be written to: No space left on device" in caplog.text
 
 
 def test_a_data_directory_may_be_given_with_a_slash_at_its_end() -> None:
