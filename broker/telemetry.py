@@ -29,7 +29,7 @@ ALL_METRICS = "*"
 NO_ID = uuid.UUID(int=0)
 
 
-class Wanted(NamedTuple):
+class MetricsSubscription(NamedTuple):
     """What is wanted of one client. metrics: prefixes of their names; none: nothing."""
 
     subscription_id: int
@@ -43,7 +43,7 @@ class _Instance:
     since it last pushed; may_ask: whether it was told to ask anew.
     """
 
-    wanted: Wanted
+    wanted: MetricsSubscription
     last_ms: int
     may_push: bool = True
     may_ask: bool = False
@@ -62,7 +62,9 @@ class Telemetry:
         self._instances: dict[uuid.UUID, _Instance] = {}
         self.push_count = self.pushed_bytes = self.refused_count = 0
 
-    def on_asked(self, client_id: uuid.UUID, properties: Mapping[str, str], now_ms: int) -> Wanted:
+    def on_get_subscriptions(
+        self, client_id: uuid.UUID, properties: Mapping[str, str], now_ms: int
+    ) -> MetricsSubscription:
         """What is wanted of the client.
 
         Takes:  properties, by the names that `match` has for them.
@@ -79,7 +81,7 @@ class Telemetry:
             del self._instances[next(iter(self._instances))]
         return wanted
 
-    def on_pushed(
+    def on_push(
         self,
         client_id: uuid.UUID,
         subscription_id: int,
@@ -121,7 +123,7 @@ class Telemetry:
         self.push_count += 1
         self.pushed_bytes += size_bytes
 
-    def _wanted(self, client_id: uuid.UUID, properties: Mapping[str, str]) -> Wanted:
+    def _wanted(self, client_id: uuid.UUID, properties: Mapping[str, str]) -> MetricsSubscription:
         """Of all subscriptions that match: every metric, in the shortest interval."""
         metrics: dict[str, None] = {}
         interval_ms = None
@@ -138,7 +140,9 @@ class Telemetry:
         interval_ms = DEFAULT_INTERVAL_MS if interval_ms is None else interval_ms
         text = f"{interval_ms} {','.join(names)}".encode()
         number = zlib.crc32(client_id.bytes, zlib.crc32(text))
-        return Wanted(number - (1 << 32) if number >> 31 else number, interval_ms, names)
+        return MetricsSubscription(
+            number - (1 << 32) if number >> 31 else number, interval_ms, names
+        )
 
 
 def _matches(patterns: str, properties: Mapping[str, str]) -> bool:

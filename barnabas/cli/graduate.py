@@ -30,9 +30,9 @@ from barnabas.texts import count_text, time_text
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
-    from barnabas.broker.graduation.bring_back import BroughtBack
+    from barnabas.broker.graduation.bring_back import BringBackReport
     from barnabas.broker.graduation.hand_over import HandOver
-    from barnabas.broker.graduation.server_properties import Given
+    from barnabas.broker.graduation.server_properties import StartSettings
     from barnabas.broker.graduation.survey import Survey
 
 VERSIONS = ("3.9", "4.0", "4.3")
@@ -188,11 +188,11 @@ def _private_files() -> Iterator[None]:
 
 def _settings(
     data_dir: str, config_file: str | None, broker_settings: Sequence[tuple[str, str]]
-) -> tuple[Given, BrokerConfig]:
+) -> tuple[StartSettings, BrokerConfig]:
     """All that the broker was started with, and what it makes of it."""
     from barnabas.broker.config import BrokerConfig, read_properties
     from barnabas.broker.config_providers import resolve
-    from barnabas.broker.graduation.server_properties import Given
+    from barnabas.broker.graduation.server_properties import StartSettings
     from barnabas.broker.security.users import UsersFileError, parse_users
 
     texts: dict[str, str] = {}
@@ -203,7 +203,7 @@ def _settings(
     texts.pop("log.dir", None)
     texts["log.dirs"] = data_dir
     texts["node.id"] = _node_id(data_dir) or texts.get("node.id", texts.get("broker.id", "1"))
-    given = Given(texts, resolve(texts, os.environ))
+    given = StartSettings(texts, resolve(texts, os.environ))
     config = BrokerConfig.from_properties(given.values)
     path = config.barnabas_users_file
     if path is not None:
@@ -299,7 +299,7 @@ def _plan(
 
 
 def _write_properties(
-    plan: HandOver, config: BrokerConfig, given: Given, where: str, controller: str
+    plan: HandOver, config: BrokerConfig, given: StartSettings, where: str, controller: str
 ) -> None:
     from barnabas.broker.graduation.server_properties import write_properties
 
@@ -493,7 +493,7 @@ def take_over(output: Output, data_dir: str, dry_run: bool) -> None:
 
 
 def _tell_brought_back(
-    output: Output, report: BroughtBack, data_dir: str, *, dry_run: bool
+    output: Output, report: BringBackReport, data_dir: str, *, dry_run: bool
 ) -> None:
     rows = {
         "topics_made": report.made,

@@ -75,7 +75,7 @@ _SHOWN = 10
 
 
 @dataclass
-class BroughtBack:
+class BringBackReport:
     """What became of it, by topics' names and in numbers. refused: settings that are not known
     here. was_clean: whether Kafka was stopped cleanly; else the next start recovers.
     """
@@ -94,7 +94,7 @@ class BroughtBack:
 
 def bring_back(
     disk: Disk, data_dir: str, sync: Callable[[str], None], *, is_dry_run: bool = False
-) -> BroughtBack:
+) -> BringBackReport:
     """Bring a directory back; from its return on it is ours. The caller has locked it.
 
     Takes:  sync, which makes all files of a directory durable, with their names.
@@ -202,10 +202,10 @@ class _Merge:
         self, draft: ClusterMetadata, now: ClusterImage, given: ClusterImage | None, node_id: int
     ) -> None:
         self.draft, self.now, self.given, self.node_id = draft, now, given, node_id
-        self.report = BroughtBack()
+        self.report = BringBackReport()
         self._refused: dict[str, None] = {}
 
-    def run(self) -> BroughtBack:
+    def run(self) -> BringBackReport:
         """Take all of it. Gives what was done."""
         self._take_topics()
         self._take_settings()

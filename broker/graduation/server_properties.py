@@ -54,7 +54,7 @@ _ASSIGNORS = {
 }
 
 
-class Given(NamedTuple):
+class StartSettings(NamedTuple):
     """What the broker was started with, by name. texts: as it was written; values: the same with
     what stands in files and in the environment (config.providers).
     """
@@ -66,7 +66,7 @@ class Given(NamedTuple):
 def write_properties(
     plan: HandOver,
     config: BrokerConfig,
-    given: Given,
+    given: StartSettings,
     *,
     data_dir: str,
     controller: str,
@@ -133,7 +133,9 @@ def _listeners(plan: HandOver, config: BrokerConfig) -> list[ListenerConfig]:
     return listeners
 
 
-def _of_listeners(listeners: list[ListenerConfig], given: Given, controller: str) -> dict[str, str]:
+def _of_listeners(
+    listeners: list[ListenerConfig], given: StartSettings, controller: str
+) -> dict[str, str]:
     """Where Kafka listens, and by which listener it speaks to itself.
 
     With an authorizer by one that asks who it is, else by one that does not, where there is such.
@@ -188,7 +190,7 @@ def _of_topics(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
     }
 
 
-def _carried(plan: HandOver, given: Given) -> dict[str, str]:
+def _carried(plan: HandOver, given: StartSettings) -> dict[str, str]:
     """What the broker was started with, and Kafka heeds as well; as it was written, so that what
     stands in files stays there.
     """

@@ -39,7 +39,7 @@ Fetched = tuple[
 ]  # a log: there is nothing to read in it, and how it stands is told if it is asked
 
 
-class _Reads:
+class _ReadAccess:
     """What the client of a request may read: READ on a topic, or of all with CLUSTER_ACTION where
     it comes as a replica.
     """
@@ -80,7 +80,7 @@ class _Fetch:
         self, broker: Broker, request: FetchRequest, context: RequestContext, plan: Planned
     ) -> None:
         self._broker, self._context, self._plan = broker, context, plan
-        self._access = None if broker.authorizer is None else _Reads(broker, request, context)
+        self._access = None if broker.authorizer is None else _ReadAccess(broker, request, context)
         self._isolation = (
             Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
         )

@@ -43,19 +43,19 @@ def on_metadata(broker: Broker, request: MetadataRequest, context: RequestContex
     TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST for all where ids stand in a version that cannot ask
     by id.
     """
-    sight = None if broker.authorizer is None else _Sight(broker, context)
+    access = None if broker.authorizer is None else _TopicAccess(broker, context)
     missing = _missing_names(broker, request, context)
     codes: dict[str, Code] = {}
-    if missing and sight is not None:
-        missing = sight.creatable(missing, codes)
+    if missing and access is not None:
+        missing = access.creatable(missing, codes)
     if missing:
         return broker.answer_in_slices(
-            context, _make_missing(broker, request, context, missing, codes, sight)
+            context, _make_missing(broker, request, context, missing, codes, access)
         )
-    return _encoded(broker, request, context, codes, sight)
+    return _encoded(broker, request, context, codes, access)
 
 
-class _Sight:
+class _TopicAccess:
     """What the client of a request may see and make."""
 
     def __init__(self, broker: Broker, context: RequestContext) -> None:
@@ -121,7 +121,7 @@ def _make_missing(
     context: RequestContext,
     names: list[str],
     codes: dict[str, Code],
-    sight: _Sight | None,
+    access: _TopicAccess | None,
 ) -> Slices:
     """Make the topics that may be made, then answer. codes: of those that may not."""
     now_ms = yield
@@ -167,7 +167,7 @@ def _make_missing(
         mutations.record(len(wanted) * partition_count)
     if wanted:
         yield from broker.topics.create_topics(wanted, now_ms)
-    return _encoded(broker, request, context, codes, sight)
+    return _encoded(broker, request, context, codes, access)
 
 
 def _encoded(
@@ -175,17 +175,17 @@ def _encoded(
     request: MetadataRequest,
     context: RequestContext,
     codes: Mapping[str, Code],
-    sight: _Sight | None,
+    access: _TopicAccess | None,
 ) -> Encoded:
-    """Takes: codes, of the topics that were missing when they were asked for. sight: None, where
+    """Takes: codes, of the topics that were missing when they were asked for. access: None, where
     everything may be seen.
     """
-    topics = _topics(broker, request, context, codes, sight)
+    topics = _topics(broker, request, context, codes, access)
     cluster_operations = CLUSTER_OPERATIONS
-    if sight is not None and request.include_cluster_authorized_operations:
-        cluster_operations = sight.cluster_operations()
-    if sight is not None and request.include_topic_authorized_operations:
-        topics = [topic._replace(operations=sight.topic_operations(topic)) for topic in topics]
+    if access is not None and request.include_cluster_authorized_operations:
+        cluster_operations = access.cluster_operations()
+    if access is not None and request.include_topic_authorized_operations:
+        topics = [topic._replace(operations=access.topic_operations(topic)) for topic in topics]
     if broker.errors is not None:
         broker.errors.count_rows(context.api_key, topics)
     frame = encode_metadata(
@@ -216,14 +216,14 @@ def _topics(
     request: MetadataRequest,
     context: RequestContext,
     codes: Mapping[str, Code],
-    sight: _Sight | None,
+    access: _TopicAccess | None,
 ) -> list[MetadataTopic]:
     requested = request.topics
     if requested is None or (not requested and context.api_version < NONE_MEANS_NONE_SINCE):
         return [
             _found(broker, topic)
             for topic in broker.metadata.topics.values()
-            if sight is None or sight.sees(topic.name, is_named=False)
+            if access is None or access.sees(topic.name, is_named=False)
         ]
     if _names_ids_too_soon(request, context):
         return [
@@ -233,9 +233,9 @@ def _topics(
     rows = []
     for name, topic_id in _once(requested):
         if topic_id is not None:
-            rows.append(_found_by_id(broker, topic_id, sight))
+            rows.append(_found_by_id(broker, topic_id, access))
             continue
-        if sight is not None and not sight.sees(name):
+        if access is not None and not access.sees(name):
             rows.append(
                 MetadataTopic(Code.TOPIC_AUTHORIZATION_FAILED, name, NO_ID, name in INTERNAL_TOPICS)
             )
@@ -252,11 +252,11 @@ def _topics(
     return rows
 
 
-def _found_by_id(broker: Broker, topic_id: uuid.UUID, sight: _Sight | None) -> MetadataTopic:
+def _found_by_id(broker: Broker, topic_id: uuid.UUID, access: _TopicAccess | None) -> MetadataTopic:
     topic = broker.metadata.topic_by_id(topic_id)
     if topic is None:
         return MetadataTopic(Code.UNKNOWN_TOPIC_ID, None, topic_id)
-    if sight is not None and not sight.sees(topic.name):
+    if access is not None and not access.sees(topic.name):
         return MetadataTopic(Code.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
     return _found(broker, topic)
 

@@ -29,7 +29,7 @@ def on_get_telemetry_subscriptions(
     client_id = request.client_instance_id or broker.ids.uuid()
     properties = _properties(broker, context, client_id)
     try:
-        wanted = _telemetry(broker).on_asked(client_id, properties, context.now_ms)
+        wanted = _telemetry(broker).on_get_subscriptions(client_id, properties, context.now_ms)
     except KafkaError as error:
         return GetTelemetrySubscriptionsResponse(error_code=error.code)
     return GetTelemetrySubscriptionsResponse(
@@ -46,9 +46,9 @@ def on_get_telemetry_subscriptions(
 def on_push_telemetry(
     broker: Broker, request: PushTelemetryRequest, context: RequestContext
 ) -> PushTelemetryResponse:
-    """Count what the client pushes. Errors: see `Telemetry.on_pushed`."""
+    """Count what the client pushes. Errors: see `Telemetry.on_push`."""
     try:
-        _telemetry(broker).on_pushed(
+        _telemetry(broker).on_push(
             request.client_instance_id or NO_ID,
             request.subscription_id,
             _properties(broker, context, request.client_instance_id),

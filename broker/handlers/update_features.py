@@ -16,9 +16,7 @@ from barnabas.protocol.request_context import RequestContext
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
 
-UPGRADE_TYPES_SINCE, ALL_OR_NONE_SINCE = 1, 2
-
-
+UPGRADE_TYPES_SINCE, ALL_OR_NONE_SINCE = 1, 2  # versions of the request
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # an unsafe one may lose metadata
 
 

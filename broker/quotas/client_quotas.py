@@ -83,7 +83,7 @@ class Mutations:
             self.throttle_ms = self._bucket.throttle_ms(self._limit, self._now_ms)
 
 
-class _Used:
+class _Usage:
     """What those have used who share a quota. rate: None until they have used anything."""
 
     __slots__ = ("limit", "rate", "windows")
@@ -107,9 +107,9 @@ class _Used:
 class _Client(NamedTuple):
     """The quotas that are for a client; None: none is."""
 
-    produced: _Used | None = None
-    fetched: _Used | None = None
-    worked: _Used | None = None
+    produced: _Usage | None = None
+    fetched: _Usage | None = None
+    worked: _Usage | None = None
     mutated: Limit | None = None
 
 
@@ -131,7 +131,7 @@ class ClientQuotas:
             config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
         )
         self._clients: dict[tuple[str, str], _Client] = {}
-        self._used: dict[Place, _Used] = {}
+        self._usages: dict[Place, _Usage] = {}
         self._buckets: dict[Place, TokenBucket] = {}
         self._most_kept = FEWEST_KEPT
         self._ticket, self._since_ns = NOT_UNDER_WAY, 0  # the request that the core works on
@@ -280,9 +280,9 @@ class ClientQuotas:
         user, client_id = connection.principal.removeprefix("User:"), context.client_id
         quotas = self._broker.metadata.client_quotas
         client = _Client(
-            self._used_of(PRODUCER_BYTE_RATE, user, client_id),
-            self._used_of(CONSUMER_BYTE_RATE, user, client_id),
-            self._used_of(REQUEST_PERCENTAGE, user, client_id),
+            self._usage_of(PRODUCER_BYTE_RATE, user, client_id),
+            self._usage_of(CONSUMER_BYTE_RATE, user, client_id),
+            self._usage_of(REQUEST_PERCENTAGE, user, client_id),
             limit_of_client(quotas, CONTROLLER_MUTATION_RATE, user, client_id),
         )
         if client == _FREE:
@@ -290,18 +290,18 @@ class ClientQuotas:
         self._clients[connection.principal, client_id] = client
         return client
 
-    def _used_of(self, key: str, user: str, client_id: str) -> _Used | None:
+    def _usage_of(self, key: str, user: str, client_id: str) -> _Usage | None:
         limit = limit_of_client(self._broker.metadata.client_quotas, key, user, client_id)
         if limit is None:
             return None
         place = (key, limit.user, limit.client_id)
-        used = self._used.get(place)
+        used = self._usages.get(place)
         if used is None:
-            used = self._used[place] = _Used(limit.value, self._windows)
+            used = self._usages[place] = _Usage(limit.value, self._windows)
         used.limit = limit.value
         return used
 
-    def _count_work(self, worked: _Used, context: RequestContext) -> None:
+    def _count_work(self, worked: _Usage, context: RequestContext) -> None:
         """Record the time that the core has worked on the request since this was last done."""
         if context.ticket == self._ticket:
             now_ns = self._broker.busy_ns()
@@ -327,10 +327,10 @@ class ClientQuotas:
         """Forget those who have used nothing for long, each time when twice as many are kept."""
         if len(self._clients) >= self._most_kept:
             self._clients.clear()
-        if len(self._used) + len(self._buckets) < self._most_kept:
+        if len(self._usages) + len(self._buckets) < self._most_kept:
             return
         self._clients.clear()  # they refer to what goes
-        for kept in (self._used, self._buckets):
+        for kept in (self._usages, self._buckets):
             for place in [place for place, used in kept.items() if used.is_obsolete(now_ms)]:
                 del kept[place]
-        self._most_kept = max(FEWEST_KEPT, 2 * (len(self._used) + len(self._buckets)))
+        self._most_kept = max(FEWEST_KEPT, 2 * (len(self._usages) + len(self._buckets)))

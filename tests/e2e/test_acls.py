@@ -34,7 +34,7 @@ from barnabas.spark_connector.reading import read_range
 pytestmark = pytest.mark.e2e
 PASSWORD = "a-secret"
 SETTINGS = {"authorizer.class.name": "StandardAuthorizer", "super.users": "User:admin"}
-Given = tuple[str, str, str, str]
+Rule = tuple[str, str, str, str]
 """(resource type, name, pattern type, operation), as librdkafka names them."""
 
 
@@ -65,20 +65,20 @@ class Acls:
         self._admin = AdminClient(settings_of(broker, "admin"))
         self._principal = f"User:{user}"
 
-    def allow(self, *given: Given) -> None:
+    def allow(self, *given: Rule) -> None:
         made = self._admin.create_acls(
             [AclBinding(*self._fields(one), AclPermissionType.ALLOW) for one in given]
         )
         for future in made.values():
             future.result(20)
 
-    def take_away(self, *given: Given) -> None:
+    def take_away(self, *given: Rule) -> None:
         removed = self._admin.delete_acls(
             [AclBindingFilter(*self._fields(one), AclPermissionType.ANY) for one in given]
         )
         assert all(len(future.result(20)) == 1 for future in removed.values())
 
-    def _fields(self, given: Given) -> tuple[Any, ...]:
+    def _fields(self, given: Rule) -> tuple[Any, ...]:
         kind, name, pattern, operation = given
         return (
             ResourceType[kind], name, ResourcePatternType[pattern], self._principal, "*",
@@ -215,8 +215,8 @@ def test_what_sparks_source_and_sink_need_is_enough_and_needed(broker: LocalBrok
     topic = unique("spark")
     create(broker, topic)
     acls = Acls(broker, "spark")
-    read: Given = ("TOPIC", topic, "LITERAL", "READ")
-    sink: list[Given] = [
+    read: Rule = ("TOPIC", topic, "LITERAL", "READ")
+    sink: list[Rule] = [
         ("TOPIC", topic, "LITERAL", "WRITE"),
         read,
         ("TRANSACTIONAL_ID", "barnabas-spark-", "PREFIXED", "WRITE"),

@@ -16,7 +16,7 @@ from barnabas.broker.core import Broker
 from barnabas.broker.graduation.bootstrap import encode_bootstrap
 from barnabas.broker.graduation.hand_over import HandOver, plan_hand_over
 from barnabas.broker.graduation.kafka_versions import KAFKA_VERSIONS
-from barnabas.broker.graduation.server_properties import Given, write_properties
+from barnabas.broker.graduation.server_properties import StartSettings, write_properties
 from barnabas.broker.graduation.steps import hand_over
 from barnabas.broker.graduation.survey import take_survey
 from barnabas.broker.kafka_metadata import values_of_file
@@ -123,7 +123,7 @@ def planned(
     write_properties(
         plan,
         config,
-        Given(properties_of(**settings), properties_of(**settings)),
+        StartSettings(properties_of(**settings), properties_of(**settings)),
         data_dir=DATA,
         controller="127.0.0.1:9093",
         password="drawn",

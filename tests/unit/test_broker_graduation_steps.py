@@ -24,7 +24,7 @@ from helpers.graduation import (
 from sim.disk import Crash, SimDisk
 
 from barnabas.broker.graduation.bootstrap import read_bootstrap
-from barnabas.broker.graduation.bring_back import BroughtBack, bring_back, merged
+from barnabas.broker.graduation.bring_back import BringBackReport, bring_back, merged
 from barnabas.broker.graduation.survey import GraduationError
 from barnabas.broker.kafka_records import (
     CONFIG,
@@ -120,7 +120,7 @@ def crashes(disk: SimDisk, what: object, *, lose_power: bool) -> object:
             return
 
 
-def brought_back(disk: SimDisk) -> BroughtBack:
+def brought_back(disk: SimDisk) -> BringBackReport:
     return bring_back(disk, DATA, lambda path: flush(disk, path))
 
 

@@ -271,7 +271,7 @@ def test_other_clients_are_not_counted(host: CoreHost) -> None:
     quotas = put(host, OTHER_CLIENT, producer_byte_rate=1.0)
     assert quotas is not None
     assert host.call(1, produce("t", VALUE), 9).throttle_time_ms == 0
-    assert quotas._used == {}
+    assert quotas._usages == {}
 
 
 def test_what_is_kept_of_clients_is_bounded(host: CoreHost) -> None:
@@ -284,7 +284,7 @@ def test_what_is_kept_of_clients_is_bounded(host: CoreHost) -> None:
         produced = quotas._client(context).produced
         assert produced is not None
         produced.record(1, context.now_ms)
-    assert len(quotas._used) <= 2100
+    assert len(quotas._usages) <= 2100
     assert len(quotas._clients) <= quotas._most_kept <= 4200
 
 

@@ -27,7 +27,7 @@ def code_of_push(telemetry: Telemetry, client: uuid.UUID = ID, **given: int) -> 
     values = {"subscription_id": 0, "codec": 0, "size_bytes": 10, "is_last": False, "now_ms": 0}
     values |= given
     try:
-        telemetry.on_pushed(client, values.pop("subscription_id"), SHOP, **values)  # type: ignore[arg-type]
+        telemetry.on_push(client, values.pop("subscription_id"), SHOP, **values)  # type: ignore[arg-type]
     except KafkaError as error:
         return error.code
     return Code.NONE
@@ -35,34 +35,34 @@ def code_of_push(telemetry: Telemetry, client: uuid.UUID = ID, **given: int) -> 
 
 def test_a_client_is_asked_for_what_all_subscriptions_that_match_want() -> None:
     telemetry = Telemetry(SUBSCRIPTIONS)
-    shop = telemetry.on_asked(ID, SHOP, 0)
+    shop = telemetry.on_get_subscriptions(ID, SHOP, 0)
     assert (shop.metrics, shop.interval_ms) == (("a.", "b.", "c."), 1000)
-    other = telemetry.on_asked(uuid.UUID(int=8), {"client_id": "bank"}, 0)
+    other = telemetry.on_get_subscriptions(uuid.UUID(int=8), {"client_id": "bank"}, 0)
     assert (other.metrics, other.interval_ms) == (("a.", "b."), 2000)
     assert other.subscription_id != shop.subscription_id
 
 
 def test_nobody_is_asked_without_a_subscription() -> None:
-    wanted = Telemetry({}).on_asked(ID, SHOP, 0)
+    wanted = Telemetry({}).on_get_subscriptions(ID, SHOP, 0)
     assert (wanted.metrics, wanted.interval_ms) == ((), 300_000)
 
 
 def test_pushes_are_counted_and_those_that_come_too_early_are_not() -> None:
     telemetry = Telemetry(SUBSCRIPTIONS)
-    number = telemetry.on_asked(ID, SHOP, 0).subscription_id
+    number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
     assert code_of_push(telemetry, subscription_id=number) == Code.NONE
     early = code_of_push(telemetry, subscription_id=number, now_ms=999)
     assert early == Code.THROTTLING_QUOTA_EXCEEDED
     assert code_of_push(telemetry, subscription_id=number, now_ms=1000) == Code.NONE
     with pytest.raises(KafkaError, match="THROTTLING_QUOTA_EXCEEDED"):
-        telemetry.on_asked(ID, SHOP, 1500)
+        telemetry.on_get_subscriptions(ID, SHOP, 1500)
     counts = telemetry.push_count, telemetry.pushed_bytes, telemetry.refused_count
     assert counts == (2, 20, 1)
 
 
 def test_what_is_refused() -> None:
     telemetry = Telemetry(SUBSCRIPTIONS)
-    number = telemetry.on_asked(ID, SHOP, 0).subscription_id
+    number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
     assert code_of_push(telemetry, NO_ID, subscription_id=number) == Code.INVALID_REQUEST
     stranger = uuid.UUID(int=9)
     assert code_of_push(telemetry, stranger) == Code.UNKNOWN_SUBSCRIPTION_ID
@@ -73,12 +73,12 @@ def test_what_is_refused() -> None:
     )
     for at, (given, code) in enumerate(refused, 1):
         assert code_of_push(telemetry, now_ms=1000 * at, **given) == code
-    telemetry.on_asked(ID, SHOP, 3001)  # who was refused may ask at once
+    telemetry.on_get_subscriptions(ID, SHOP, 3001)  # who was refused may ask at once
 
 
 def test_the_last_push_may_come_early_and_is_the_last() -> None:
     telemetry = Telemetry(SUBSCRIPTIONS)
-    number = telemetry.on_asked(ID, SHOP, 0).subscription_id
+    number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
     assert code_of_push(telemetry, subscription_id=number) == Code.NONE
     assert code_of_push(telemetry, subscription_id=number, is_last=True, now_ms=1) == Code.NONE
     after = code_of_push(telemetry, subscription_id=number, now_ms=5000)
@@ -88,19 +88,19 @@ def test_the_last_push_may_come_early_and_is_the_last() -> None:
 def test_a_changed_subscription_is_asked_for_anew() -> None:
     subscriptions = dict(SUBSCRIPTIONS)
     telemetry = Telemetry(subscriptions)
-    number = telemetry.on_asked(ID, SHOP, 0).subscription_id
+    number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
     subscriptions["all"] = {"metrics": "*"}
     assert code_of_push(telemetry, subscription_id=number) == Code.UNKNOWN_SUBSCRIPTION_ID
-    assert telemetry.on_asked(ID, SHOP, 1).metrics == ("*",)
+    assert telemetry.on_get_subscriptions(ID, SHOP, 1).metrics == ("*",)
 
 
 def test_clients_are_remembered_to_a_bound() -> None:
     telemetry = Telemetry(SUBSCRIPTIONS)
     for number in range(1, MOST_INSTANCES + 2):
-        telemetry.on_asked(uuid.UUID(int=number), {}, 0)
-    telemetry.on_asked(uuid.UUID(int=1), {}, 0)  # forgotten: it does not ask again
+        telemetry.on_get_subscriptions(uuid.UUID(int=number), {}, 0)
+    telemetry.on_get_subscriptions(uuid.UUID(int=1), {}, 0)  # forgotten: it does not ask again
     with pytest.raises(KafkaError):
-        telemetry.on_asked(uuid.UUID(int=MOST_INSTANCES + 1), {}, 0)
+        telemetry.on_get_subscriptions(uuid.UUID(int=MOST_INSTANCES + 1), {}, 0)
 
 
 def test_clients_are_told_of_the_requests_while_somebody_wants_metrics(tmp_path: Path) -> None:
