@@ -10,7 +10,9 @@ One message; a set of them has nothing around it, and a compressed one has a set
     int8 magic, int8 attributes (bits 0-2 codec, bit 3 the time is the broker's),
     magic 1: int64 timestamp, nullable bytes key, nullable bytes value (int32 length, -1: null)
 
-Source: the protocol guide of Apache Kafka 0.10, "Message sets"; KIP-31, KIP-32.
+Clients of magic 0 began the checksum in the header of an lz4 frame too early (KAFKA-3160): there it
+is made anew. Source: the protocol guide of Apache Kafka 0.10, "Message sets"; KIP-31, KIP-32; the
+descriptions of the LZ4 frame format and of xxHash.
 """
 
 from __future__ import annotations
@@ -40,6 +42,10 @@ _FORM = struct.Struct(">bb")
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _CODEC, _BROKERS_TIME = 0x07, 0x08
+_LZ4_DESCRIPTOR_AT = 4
+_LZ4_CONTENT_SIZE, _LZ4_DICTIONARY_ID = 0x08, 0x01
+_PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)  # xxHash's
+_UINT32 = 0xFFFFFFFF
 
 
 def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
@@ -56,13 +62,14 @@ def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, in
     if len(data) > MOST_BYTES:
         raise KafkaError(Code.MESSAGE_TOO_LARGE, f"a message set of more than {MOST_BYTES} bytes")
     messages = list(_messages(data))
+    magic = data[MAGIC_AT] if messages else 0
     records: list[NewRecord] = []
     left = MOST_BYTES
     for codec, message in messages:
         if not codec:
             records.append(message)
             continue
-        inner = _decompressed(codec, message, left)
+        inner = _decompressed(codec, message, magic, left)
         left -= len(inner)
         for inner_codec, inner_message in _messages(inner):
             if inner_codec:
@@ -78,12 +85,48 @@ def is_message_set(data: bytes | bytearray | memoryview) -> bool:
     return len(data) > MAGIC_AT and data[MAGIC_AT] < 2
 
 
-def _decompressed(codec: int, message: NewRecord, limit: int) -> bytes:
+def _decompressed(codec: int, message: NewRecord, magic: int, limit: int) -> bytes:
     if codec == Codec.ZSTD:
         raise KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE, "old messages in zstd")
     if codec > Codec.ZSTD:
         raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"there is no compression codec {codec}")
-    return decompress(codec, message.value or b"", limit)
+    value = message.value or b""
+    if codec == Codec.LZ4 and not magic:
+        value = _with_header_checksum(value)
+    return decompress(codec, value, limit)
+
+
+def _with_header_checksum(frame: bytes) -> bytes:
+    """An lz4 frame with the checksum of its descriptor (flags, block size and what they announce):
+    the second byte of its xxHash of 32 bits.
+    """
+    flags = frame[_LZ4_DESCRIPTOR_AT] if len(frame) > _LZ4_DESCRIPTOR_AT else 0
+    end = _LZ4_DESCRIPTOR_AT + 2
+    end += 8 if flags & _LZ4_CONTENT_SIZE else 0
+    end += 4 if flags & _LZ4_DICTIONARY_ID else 0
+    checksum = _xxh32(frame[_LZ4_DESCRIPTOR_AT:end]) >> 8 & 0xFF
+    return frame[:end] + bytes([checksum]) + frame[end + 1 :]
+
+
+def _xxh32(data: bytes) -> int:
+    """xxHash of less than 16 bytes, with the seed 0."""
+    assert len(data) < 16
+    first, second, third, fourth, fifth = _PRIMES
+    whole = len(data) & ~3
+    value = fifth + len(data)
+    for (word,) in struct.iter_unpack("<I", data[:whole]):
+        value = _rotated(value + word * third, 17) * fourth
+    for byte in data[whole:]:
+        value = _rotated(value + byte * fifth, 11) * first
+    value &= _UINT32
+    value = (value ^ value >> 15) * second & _UINT32
+    value = (value ^ value >> 13) * third & _UINT32
+    return value ^ value >> 16
+
+
+def _rotated(value: int, bits: int) -> int:
+    value &= _UINT32
+    return value << bits | value >> (32 - bits)
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, NewRecord]]:

@@ -8,12 +8,20 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
 from helpers.core_host import CoreHost, fetch, produce
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.message_sets import MOST_BYTES, downgraded, is_message_set, upgraded
+from barnabas.protocol.message_sets import (
+    MOST_BYTES,
+    _with_header_checksum,
+    _xxh32,
+    downgraded,
+    is_message_set,
+    upgraded,
+)
 from barnabas.protocol.messages.produce import PartitionProduceData
 from barnabas.protocol.records import (
     NewRecord,
@@ -39,9 +47,10 @@ def with_checksum(body: bytes) -> bytes:
     return struct.pack(">qiI", 0, 4 + len(body), zlib.crc32(body)) + body
 
 
-def message(value: bytes | None, codec: int = 0) -> bytes:
+def message(value: bytes | None, codec: int = 0, magic: int = 1) -> bytes:
     blob = struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
-    return with_checksum(struct.pack(">bbqi", 1, codec, TIME_MS, -1) + blob)
+    time = struct.pack(">q", TIME_MS) if magic else b""
+    return with_checksum(bytes([magic, codec]) + time + struct.pack(">i", -1) + blob)
 
 
 HALF_A_BOMB = message(gzip.compress(message(bytes(MOST_BYTES // 2 - 100))), 1)
@@ -69,6 +78,34 @@ def test_old_messages_become_a_batch(magic: int, codec: int) -> None:
     assert [(one.offset, one.timestamp, one.key, one.value) for one in read] == [
         (number, times[number], *pair) for number, pair in enumerate(PAIRS)
     ]
+
+
+@pytest.mark.parametrize("size", [None, 3, 70_000])
+def test_frames_of_lz4_have_a_wrong_checksum_in_magic_0(size: int | None) -> None:
+    """KAFKA-3160. What the library writes is right: it is to be the same again."""
+    compressor = cramjam.lz4.Compressor(content_checksum=True, block_linked=False)
+    compressor.compress(message(b"a", magic=0))
+    frame = bytes(compressor.finish())
+    if size is not None:
+        frame = bytes(cramjam.lz4.compress(message(bytes(size), magic=0)))
+    end = 6 + 8 * bool(frame[4] & 0x08)
+    wrong = frame[:end] + bytes([frame[end] ^ 0x55]) + frame[end + 1 :]
+    assert _with_header_checksum(wrong) == frame
+    if not frame[4] & 0x20:
+        return  # its blocks depend on each other, which is refused
+    (read,) = records_of(bytes(upgraded(message(wrong, 3, magic=0))[0]))
+    assert read.value == (b"a" if size is None else bytes(size))
+    with pytest.raises(KafkaError):
+        upgraded(message(wrong, 3, magic=1))
+    with pytest.raises(KafkaError):
+        upgraded(message(b"\x04", 3, magic=0))
+
+
+@pytest.mark.parametrize(
+    ("data", "checksum"), [(b"", 0x02CC5D05), (b"abc", 0x32D153FF), (b"abcd", 0xA3643705)]
+)
+def test_xxhash_has_the_published_values(data: bytes, checksum: int) -> None:
+    assert _xxh32(data) == checksum
 
 
 @pytest.mark.parametrize("magic", [0, 1])
