@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any, cast
 
 from barnabas.broker.core import Broker
-from barnabas.broker.replication.leading import Leading, ReplicationSettings
+from barnabas.broker.replication.leading import Leading, ReplicationSettings, State
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.wire import NONCE_BYTES, WireError
 from barnabas.broker.server import Connection, Server
@@ -134,6 +134,7 @@ class _Endpoint:
         if self._standby is not None:
             logger.warning("a second standby, %s:%d, is refused: there is one", *peer[:2])
             sock.close()
+            self._standby.make_way()
             return
         self._standby = _StandbyProtocol(self, self.server.leading, f"{peer[0]}:{peer[1]}")
         self._disk.publish = self._publish
@@ -247,6 +248,12 @@ class _StandbyProtocol(asyncio.Protocol):
         self._reason = reason
         if self._transport is not None:
             self._transport.abort()
+
+    def make_way(self) -> None:
+        """Another came, and connects again soon: hang up, unless this one is the standby."""
+        link = self._leading.link
+        if link is not None and link.state is State.GREETING:
+            self._end("it had not shown that it knows the secret when another came")
 
     def finish(self) -> None:
         """The broker has stopped: send the rest, and hang up."""

@@ -11,6 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +21,7 @@ import pytest
 from barnabas.broker import server as server_module
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.outbox import FlushJob, Outbox, Work
+from barnabas.broker.replication import wire
 from barnabas.broker.replication.leader_endpoint import ReplicatedServer
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.server import Connection, Server, _descriptors_for_connections
@@ -1132,3 +1134,24 @@ def test_a_client_that_a_quota_holds_up_is_not_let_on_by_the_standby(rim: Rim) -
     assert rim.receive(client, 11) == b"<throttled>"
     rim.run()
     assert [frame for _, frame in rim.broker.frames] == [b"throttled"]
+
+
+def test_who_proves_nothing_does_not_keep_the_standby_out(rim: Rim) -> None:
+    server = rim.restart_with_standby_missing()
+    with ExitStack() as sockets:
+
+        def connect() -> socket.socket:
+            sock = sockets.enter_context(socket.create_connection(server.replication_address))
+            sock.setblocking(False)
+            return sock
+
+        idle = connect()
+        rim.run_until(lambda: server.leading.link)
+        second = connect()
+        rim.run_until(lambda: rim.is_hung_up(idle))
+        rim.run_until(lambda: rim.is_hung_up(second))
+        standby = connect()
+        standby.sendall(wire.frame(["hello", wire.VERSION, bytes(wire.NONCE_BYTES)]))
+        (size,) = struct.unpack(">I", rim.receive(standby, 4))
+        assert b"challenge" in rim.receive(standby, size)
+    rim.run_until(lambda: server.leading.link is None)
