@@ -457,10 +457,12 @@ def _pairs(configs: dict[str, str]) -> str:
 
 
 def _without_secrets(properties: str) -> str:
+    from barnabas.broker.exposure import SECRET_WORDS
+
     lines = []
     for line in properties.splitlines():
         name, equals, _ = line.partition("=")
-        is_secret = equals and ("password" in name or "jaas" in name or name.endswith(".key"))
+        is_secret = equals and any(word in name for word in SECRET_WORDS)
         lines.append(f"  {name}=(hidden)" if is_secret else f"  {line}")
     return "\n".join(lines)
 
