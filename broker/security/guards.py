@@ -260,22 +260,28 @@ def offset_for_leader_epoch(case: Case) -> Answer:
 
 
 def describe_topic_partitions_guard(case: Case) -> Answer:
-    """DESCRIBE on each topic; where none is named, those that may be described are asked for."""
-    request, access = case.request, case.access
-    if not request.topics:
+    """DESCRIBE on each topic; where none is named, those that may be described are asked for. The
+    topic at the cursor may be gone, or hidden by now: where to go on is said by its name alone.
+    """
+    request, access, cursor = case.request, case.access, case.request.cursor
+    names = {topic.name for topic in request.topics}
+    if not names:
         request.topics = [
             describe_topic_partitions.TopicRequest(name)
             for name in case.broker.metadata.topics
             if access.sees(Operation.DESCRIBE, TOPIC, name)
         ]
-        cursor = request.cursor
-        if cursor is not None:
-            # the topic at the cursor may be gone: where to go on is said by its name alone
-            request.topics = [one for one in request.topics if one.name >= cursor.topic_name]
-            if all(one.name != cursor.topic_name for one in request.topics):
-                request.cursor = None
-        if not request.topics:
-            return describe_topic_partitions.DescribeTopicPartitionsResponse()
+    if (
+        cursor is not None
+        and cursor.partition_index >= 0
+        and (not names or cursor.topic_name in names)
+    ):
+        request.topics = [one for one in request.topics if one.name >= cursor.topic_name]
+        is_there = any(one.name == cursor.topic_name for one in request.topics)
+        if not (is_there and access.sees(Operation.DESCRIBE, TOPIC, cursor.topic_name)):
+            request.cursor = None
+    if not request.topics:
+        return describe_topic_partitions.DescribeTopicPartitionsResponse()
     case.amend(
         lambda answer: case.mask(answer.topics, TOPIC, "name", "topic_authorized_operations")
     )

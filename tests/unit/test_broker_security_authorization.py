@@ -40,7 +40,11 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from barnabas.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from barnabas.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_commit import (
@@ -283,6 +287,23 @@ def test_topics_and_operations_are_told_as_far_as_they_may_be_seen(host: Guarded
     host.allow(Operation.DESCRIBE, TOPIC, "new")
     assert [row.error_code for row in host.call(ANN, asked, 9).topics] == [DENIED_TOPIC]
     assert host.broker.metadata.topic("new") is None
+
+
+def test_a_list_of_topics_goes_on_where_the_topic_at_its_cursor_is_hidden_by_now(
+    host: Guarded,
+) -> None:
+    host.allow(Operation.DESCRIBE, TOPIC, "u")
+
+    def told(names: str, cursor: Cursor) -> list[tuple[str, int]]:
+        topics = [TopicRequest(name) for name in names]
+        answer = host.call(ANN, DescribeTopicPartitionsRequest(topics, 9, cursor), 0)
+        return [(row.name, row.error_code) for row in answer.topics]
+
+    assert told("", Cursor("t", 0)) == [("u", 0)]
+    assert told("tu", Cursor("t", 0)) == [("u", 0), ("t", DENIED_TOPIC)]
+    assert told("tu", Cursor("u", 0)) == [("u", 0)], "the other one was told before"
+    assert told("u", Cursor("t", 0)) == [("u", Code.INVALID_REQUEST)], "it is none of the list"
+    assert told("", Cursor("z", 0)) == []
 
 
 def test_a_pattern_finds_no_topic_for_a_member_that_may_not_see_it(host: Guarded) -> None:
