@@ -607,6 +607,7 @@ class Server:
                 return
             # a socket in the file system has an address at neither end
             client_host, client_port = peer[:2] if peer else (listener.address[0], 0)
+            client_host = unmapped(client_host)
             if limits is not None and not self._has_room_for(sock, client_host, limits):
                 continue
             self._take_up(listener, sock, client_host, client_port)
@@ -1052,7 +1053,14 @@ def address_of(sock: socket.socket) -> tuple[str, int]:
     if sock.family == socket.AF_UNIX:
         return f"{UNIX_SCHEME}{sock.getsockname()}", 0
     host, port = sock.getsockname()[:2]
-    return host, port
+    return unmapped(host), port
+
+
+def unmapped(host: str) -> str:
+    """An address; of IPv4, by itself, where it came to a socket of IPv6 (RFC 4291, 2.5.5.2): ACLs,
+    quotas and limits are for the address that people know.
+    """
+    return host.removeprefix("::ffff:") if "." in host else host
 
 
 def _set_options(sock: socket.socket) -> None:

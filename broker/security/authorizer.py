@@ -9,8 +9,9 @@
 | else | denied |
 
 An ACL matches the resource by its name, by the beginning of it, or as `*`; the principal as itself
-or as `User:*`; the host as itself or as `*`. What was decided is remembered by principal and host
-until an ACL changes. Source: KIP-11, KIP-290, KIP-679 (`may_any`), KIP-801.
+or as `User:*`; the host as itself or as `*`, an address of IPv6 also as Java writes it
+(`2001:db8:0:0:0:0:0:a`), as ACLs of Apache Kafka have it. What was decided is remembered by
+principal and host until an ACL changes. Source: KIP-11, KIP-290, KIP-679 (`may_any`), KIP-801.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from barnabas.broker.listeners import UNIX_SCHEME
 from barnabas.broker.outbox import AuditRecord
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
@@ -205,9 +207,10 @@ class Authorizer:
         if principal in self._super_users or not self.is_on:
             return True
         is_allowed, has_acl = False, False
+        hosts = _spellings(host)
         for by_principal in self._matching(resource_type, name):
             has_acl = True
-            for acl in _of(by_principal, principal, host):
+            for acl in _of(by_principal, principal, hosts):
                 is_it = acl.operation in (Operation.ALL, operation)
                 if acl.permission_type == Permission.DENY:
                     if is_it:
@@ -224,10 +227,11 @@ class Authorizer:
             return True
         allowed: list[tuple[int, str]] = []
         denied: set[tuple[int, str]] = set()
+        hosts = _spellings(host)
         for (acl_type, pattern, name), by_principal in self._index.items():
             if acl_type != resource_type:
                 continue
-            for acl in _of(by_principal, principal, host):
+            for acl in _of(by_principal, principal, hosts):
                 if acl.operation not in (Operation.ALL, operation):
                     continue
                 if acl.permission_type == Permission.DENY:
@@ -318,12 +322,25 @@ class Authorizer:
                     del lengths[length]
 
 
-def _of(by_principal: Mapping[str, list[Acl]], principal: str, host: str) -> Iterator[Acl]:
+def _spellings(host: str) -> tuple[str, ...]:
+    """What ACLs may call a host."""
+    if ":" not in host or host.startswith(UNIX_SCHEME):
+        return (WILDCARD, host)
+    import ipaddress
+
+    address, percent, scope = host.partition("%")
+    groups = ipaddress.IPv6Address(address).exploded.split(":")
+    return (WILDCARD, host, ":".join(f"{int(group, 16):x}" for group in groups) + percent + scope)
+
+
+def _of(
+    by_principal: Mapping[str, list[Acl]], principal: str, hosts: tuple[str, ...]
+) -> Iterator[Acl]:
     """Those of a principal, and of everybody of its type, at a host."""
     everybody = f"{principal.partition(':')[0]}:{WILDCARD}"
     for who in (principal, everybody) if principal != everybody else (principal,):
         for acl in by_principal.get(who, ()):
-            if acl.host in (WILDCARD, host):
+            if acl.host in hosts:
                 yield acl
 
 

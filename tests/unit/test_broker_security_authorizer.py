@@ -121,6 +121,15 @@ def test_hosts_and_everybody(tmp_path: Path) -> None:
     assert not rules.may(READ, principal="Group:ben"), "everybody of another type"
 
 
+def test_an_address_of_ipv6_is_denied_also_as_apache_kafka_writes_it(tmp_path: Path) -> None:
+    everywhere, denied = acl(READ), acl(READ, host="2001:db8:0:0:0:0:0:a", permission=DENY)
+    rules = Rules(tmp_path, everywhere, denied)
+    assert not rules.may(READ, host="2001:db8::a")
+    assert rules.may(READ, host="2001:db8::b")
+    assert rules.may(READ, host="unix:///run/broker.sock")
+    assert not Rules(tmp_path, denied._replace(permission_type=ALLOW)).may(READ, host="fe80::1%lo")
+
+
 def test_a_resource_without_acls_may_be_everybodys(tmp_path: Path) -> None:
     rules = Rules(tmp_path, acl(READ, "t", principal="User:ben"), everyone=True)
     assert rules.may(WRITE, "u")

@@ -24,7 +24,12 @@ from barnabas.broker.outbox import FlushJob, Outbox, Work
 from barnabas.broker.replication import wire
 from barnabas.broker.replication.leader_endpoint import ReplicatedServer
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.server import Connection, Server, _descriptors_for_connections
+from barnabas.broker.server import (
+    Connection,
+    Server,
+    _descriptors_for_connections,
+    listener_at,
+)
 from barnabas.broker.tls import TlsListener
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.wall_clock import WallClock
@@ -132,16 +137,14 @@ class Rim:
         self._clients.append(theirs)
         return theirs
 
-    def restart(self, **config: int) -> None:
-        """A server with other settings (_ for .), on a clock that goes on only when `pass_time`
-        says so.
+    def restart(self, host: str = "127.0.0.1", **config: int) -> None:
+        """A server there with other settings (_ for .), on a clock that goes on only when
+        `pass_time` says so.
         """
         self.broker.settings |= {name.replace("_", "."): value for name, value in config.items()}
         self.server.close()
         self.loop.time = lambda: self.now_s  # type: ignore[method-assign]
-        listener = socket.create_server(("127.0.0.1", 0))
-        listener.setblocking(False)
-        self.server = Server(cast(Any, self.broker), listener, self.loop)
+        self.server = Server(cast(Any, self.broker), listener_at(host, 0), self.loop)
 
     def restart_with_standby_missing(self) -> ReplicatedServer:
         """A server whose answers wait for a standby."""
@@ -1023,6 +1026,17 @@ def test_beyond_the_number_of_an_address_connections_are_closed(
     rim.run()
     connect().sendall(framed(b"next"))
     rim.run_until(lambda: (4, b"next") in rim.broker.frames or (2, b"next") in rim.broker.frames)
+
+
+def test_an_address_of_ipv4_is_itself_at_a_listener_of_ipv6_too(rim: Rim) -> None:
+    rim.broker.settings["max.connections.per.ip.overrides"] = "127.0.0.1:0"
+    try:
+        rim.restart("::")
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with socket.create_connection(("127.0.0.1", rim.server.address[1])) as client:
+        client.setblocking(False)
+        assert rim.is_hung_up(client)
 
 
 def test_a_bound_that_is_set_later_counts_those_who_are_there(
