@@ -63,7 +63,7 @@ _TOKENS = "Refused, as by a Kafka without `delegation.token.secret.key`."
 _VOTERS = "Refused, as by a Kafka whose quorum is `controller.quorum.voters`."
 _TELEMETRY = "Told while a subscription of clients' metrics is set; what clients push is counted, and not read."
 DIFFERENCES = {
-    "Produce": "Below version 3 a message set of more than 1 MiB is refused.",
+    "Produce": "Below version 3 a message set of more than 1 MiB, also when it is decompressed, is refused; of one request 4 MiB are converted, and the rest is to be sent again.",
     "Fetch": "Below version 4 an answer has up to 1 MiB of older messages, without compression.",
     "ListOffsets": "Tiered storage has nothing to answer for.",
     "Metadata": "A topic that the request makes is told of from the next request on, as in Kafka.",
