@@ -108,7 +108,13 @@ def _in_environment(environment: Mapping[str, str], prefix: str, pattern_text: s
 def _in_files(allowed: list[Path]) -> Find:
     def find(path: str, key: str) -> str | None:
         _check_allowed(Path(path), allowed)
-        return read_properties(Path(path).read_text(encoding="utf-8")).get(key)
+        try:
+            return read_properties(Path(path).read_text(encoding="utf-8")).get(key)
+        except ConfigError:  # it shows four characters, perhaps of a password
+            raise ConfigError(
+                "a \\u in the file is not followed by four hexadecimal digits; write \\\\ for a "
+                "backslash"
+            ) from None
 
     return find
 

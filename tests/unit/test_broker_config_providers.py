@@ -69,6 +69,13 @@ def test_what_cannot_be_found_is_told_without_a_value(
     assert "of-a" not in str(error.value)
 
 
+def test_a_bad_escape_in_a_file_shows_nothing_of_what_is_there(directory: Path) -> None:
+    (directory / "bad").write_text("key=pass\\user\n")
+    with pytest.raises(ConfigError, match="four hexadecimal digits") as error:
+        value(f"${{file:{directory}/bad:key}}")
+    assert "user" not in str(error.value)
+
+
 def test_a_reference_without_its_provider_is_told_of() -> None:
     with pytest.raises(ConfigError, match=r"needs config\.providers=env"):
         value("${env:SECRET}", **{"": "file"})
