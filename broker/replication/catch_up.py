@@ -90,7 +90,10 @@ class _Pending:
         held, position = self.held, self.position
         if held is None or position >= self.size or position % PIECE_BYTES:
             return None
-        return min(PIECE_BYTES, self.size - position), held.checksums[position // PIECE_BYTES]
+        index = position // PIECE_BYTES
+        if index >= len(held.checksums):  # the copy does not say what it has there
+            return None
+        return min(PIECE_BYTES, self.size - position), held.checksums[index]
 
     def cut(self, size: int) -> None:
         """The copy was cut; what is left and was not compared is compared no more, but sent."""

@@ -112,7 +112,7 @@ class Following:
         name, *values = message
         if not self._is_welcome:
             yield from self._on_greeting(name, values)
-        elif name == "do":
+        elif name == "do" and values and isinstance(values[0], list):
             if not self._is_noted:
                 self._begin_to_change()
             for row in values[0]:
@@ -120,7 +120,7 @@ class Following:
             if len(values) > 1:
                 self._applied = values[1]
             yield frame(["applied", self._applied])
-        elif name == "caught up":
+        elif name == "caught up" and len(values) == 1:
             self._applied = values[0]
             self._take_over_from_here()
             yield frame(["applied", self._applied])

@@ -16,7 +16,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.main import main
 from barnabas.broker.replication import catch_up as catch_up_module
 from barnabas.broker.replication import leading as leading_module
-from barnabas.broker.replication.catch_up import CatchUp, take_inventory
+from barnabas.broker.replication.catch_up import CatchUp, Held, take_inventory
 from barnabas.broker.replication.following import Following, StandbyNote
 from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
 from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
@@ -290,6 +290,23 @@ def test_a_full_disk_is_not_told_as_the_leaders_fault(
     assert not standby._follow()
     standby._lock.release()
     assert "copy cannot be written to: No space left on device" in caplog.text
+
+
+@pytest.mark.parametrize("message", [["do"], ["do", 1], ["caught up"], ["what"]])
+def test_a_leader_that_says_what_cannot_be_understood(message: list[object]) -> None:
+    leading, _ = new_leading()
+    following = follow(leading)
+    with pytest.raises(WireError, match="the leader says"):
+        list(following.on_bytes(frame(message)))
+
+
+def test_a_copy_that_does_not_tell_all_its_checksums_is_sent_the_file() -> None:
+    leader = new_disk()
+    leader.open("/x/f", create=True).append(b"ab")
+    catch_up = CatchUp(leader, "/x", {"f": Held(2, ())})
+    operations = [one for _ in range(3) for one in catch_up.next_operations()]
+    assert operations == [Operation(Kind.TRUNCATE, "f"), Operation(Kind.APPEND, "f", 0, b"ab")]
+    assert catch_up.is_done
 
 
 def test_a_data_directory_may_be_given_with_a_slash_at_its_end() -> None:
