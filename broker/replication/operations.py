@@ -113,6 +113,7 @@ class Replica:
                 raise DivergedError(f"{name} has {file.size} bytes, and is cut to {position}")
             file.truncate(position)
         elif kind is Kind.REPLACE:
+            self._close(name)  # what is open is the file that goes
             disk.write_atomic(path, operation.content, sync=False)
         elif kind is Kind.RENAME:
             self._close_below(name)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sim.disk import SimDisk
 
 from barnabas.broker.replication import catch_up as catch_up_module
-from barnabas.broker.replication.catch_up import CatchUp, take_inventory
+from barnabas.broker.replication.catch_up import CatchUp, Held, add_to_inventory, take_inventory
 from barnabas.broker.replication.operations import Operation, Replica
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.protocol.errors import Code
@@ -180,6 +180,14 @@ class Files:
         }
 
 
+def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
+    """What a leader knows of a copy when all of it was told."""
+    inventory: dict[str, Held] = {}
+    for path, part in take_inventory(disk, "/x"):
+        add_to_inventory(inventory, path, part)
+    return inventory
+
+
 @settings(max_examples=400)
 @given(st.lists(CHANGES), st.lists(CHANGES), st.lists(CHANGES, max_size=60))
 def test_a_copy_of_anything_comes_to_be_the_directory_while_that_changes(
@@ -194,7 +202,7 @@ def test_a_copy_of_anything_comes_to_be_the_directory_while_that_changes(
     replica = Replica(copy.disk, "/x")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(catch_up_module, "PIECE_BYTES", 4)
-        catch_up = CatchUp(leader.disk, "/x", dict(take_inventory(copy.disk, "/x")))
+        catch_up = CatchUp(leader.disk, "/x", inventory_of(copy.disk))
 
         def publish(operation: Operation) -> None:
             operations = [operation] if catch_up.is_done else catch_up.on_operation(operation)

@@ -236,6 +236,19 @@ def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
     assert (disk.read("/x/e/f"), disk.read("/x/d/f")) == (b"old", b"new")
 
 
+def test_a_copy_appends_to_the_file_that_took_the_name() -> None:
+    """As the journal of metadata is written anew and goes on."""
+    disk = new_disk()
+    replica = Replica(disk, "/x")
+    for operation in (
+        Operation(Kind.APPEND, "f", 0, b"a"),
+        Operation(Kind.REPLACE, "f", data=b"b"),
+        Operation(Kind.APPEND, "f", 1, b"c"),
+    ):
+        replica.apply(operation)
+    assert disk.read("/x/f") == b"bc"
+
+
 def test_a_copy_that_is_not_whole_is_refused() -> None:
     pair = Pair()
     note = StandbyNote(pair.standby_disk, "/data")
