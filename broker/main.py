@@ -641,9 +641,12 @@ def _start(options: argparse.Namespace) -> int:
     from barnabas.broker.clocks import steady_ms, wall_ms
     from barnabas.broker.flusher import sync_together
     from barnabas.broker.opening import open_broker
+    from barnabas.storage.checkpoints import STANDBY_NOTE_NAME
     from barnabas.storage.log_directory import LogDirectoryError
 
     gc.collect()
+    if os.path.exists(f"{config.data_dir}/{STANDBY_NOTE_NAME}"):
+        os.sync()  # a standby that was killed has not done it
     try:
         with _no_garbage_collection():
             broker = open_broker(

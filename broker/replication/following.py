@@ -57,12 +57,22 @@ class StandbyNote:
         self._disk.fsync_dir(self._data_dir)
 
     def check(self) -> bool:
-        """Whether a standby had it. Raises: LogDirectoryError where its copy is not whole."""
+        """Whether a standby had it.
+
+        Raises: LogDirectoryError where its copy is not whole, or may not be any more: while it
+                follows, a standby leaves to the system when the disk gets what it writes.
+        """
         state = self.read()
         if state == CATCHING_UP:
             raise LogDirectoryError(
                 f"{self._data_dir} is a standby's that has not caught up with its leader, and "
                 "lacks what that had: start it with --standby-of again, or start the leader"
+            )
+        if state == FOLLOWING and not RunNote(self._disk, self._data_dir).is_same_run():
+            raise LogDirectoryError(
+                f"{self._data_dir} is a standby's, and its machine was down since, or the file "
+                "system was mounted anew: the disk may lack what it had. Start it with "
+                f"--standby-of again; or, to go on with what is there, remove {self._path}"
             )
         return state is not None
 

@@ -331,6 +331,17 @@ def test_a_data_directory_may_be_given_with_a_slash_at_its_end() -> None:
     assert operations == [Operation(Kind.REPLACE, "f", data=b"1")]
 
 
+def test_a_copy_that_the_power_may_have_cut_is_refused() -> None:
+    pair = Pair()
+    pair.connect()
+    pair.deliver_all()
+    note = StandbyNote(pair.standby_disk, "/data")
+    assert note.check() is True
+    pair.standby_disk.lose_power()
+    with pytest.raises(LogDirectoryError, match="remove /data/barnabas-standby"):
+        note.check()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
