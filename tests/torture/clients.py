@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -192,7 +192,6 @@ class Worker:
         self.diary("committed", transaction=name)
 
     def abort(self, client: Any, name: str) -> None:
-        self.diary("abort?", transaction=name)
         while not self._tried(lambda: client.abort_transaction(10)):
             pass
         self.diary("aborted", transaction=name)
@@ -751,7 +750,6 @@ class Round:
         session = path.name
         writes: dict[str, Any] = {}
         transactions: dict[str, Any] = {}
-        aborting = ""
         for row in _rows(path):
             what, at_ms, name = row["is"], row["ms"], row.get("transaction")
             if what == "begin":
@@ -778,8 +776,6 @@ class Round:
                 self.report.errors[f"delivery: {row['code']}"] += 1
             elif what == "commit?":
                 transactions[name].commit_asked_ms = at_ms
-            elif what == "abort?":
-                aborting = name
             elif what in ("committed", "aborted"):
                 transactions[name].end(
                     Ending.COMMITTED if what == "committed" else Ending.ABORTED, at_ms
@@ -790,10 +786,7 @@ class Round:
                     row["fatal"]
                     and row["code"] not in FENCED
                     and not (
-                        row["code"] == "INVALID_TXN_STATE"
-                        and may_not_have_begun(
-                            next(reversed(transactions.values())), writes.values(), aborting
-                        )
+                        row["code"] == "INVALID_TXN_STATE" and self._was_aborting(transactions)
                     )
                 ):
                     history.incident("refused", f"{session} was refused for good: {row['code']}")
@@ -804,6 +797,13 @@ class Round:
         for transaction in transactions.values():
             if transaction.ending is Ending.OPEN and transaction.commit_asked_ms is not None:
                 transaction.ending = Ending.UNKNOWN
+
+    @staticmethod
+    def _was_aborting(transactions: dict[str, Any]) -> bool:
+        """An abort may be refused where a kill took the request that began the transaction, as the
+        one before is complete: Apache Kafka does.
+        """
+        return next(reversed(transactions.values())).commit_asked_ms is None
 
     def _read_final(self, history: Any) -> None:
         import checkers
@@ -825,23 +825,6 @@ class Round:
                 )
         for partition, offset in self._group_offsets().items():
             history.final_offsets[f"{self.topic}-group", (self.topic, partition)] = offset
-
-
-def may_not_have_begun(transaction: Any, writes: Iterable[Any], aborting: str) -> bool:
-    """Whether the broker may know nothing of a transaction whose abort it refuses: as the one
-    before is complete, Apache Kafka does, since an EndTxn may be a late one of that.
-
-    So it is where a kill took the request that began it, before the commit was asked for; or after,
-    where librdkafka found out while it flushed, asked for an abort, and nothing had been taken.
-    """
-    from checkers import Outcome
-
-    return transaction.commit_asked_ms is None or (
-        aborting == transaction.name
-        and all(
-            write.outcome is not Outcome.OK for write in writes if write.transaction is transaction
-        )
-    )
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
