@@ -1,0 +1,79 @@
+"""The one record that the nodes of a pair share, in an engine outside: who leads, who is in sync.
+
+    field        is
+    cluster_id   of the data; empty until the first leader has opened its directory
+    leader       the node id of who leads; null: the last one has given it up
+    session      of the leader's process; a node that starts again is another
+    leader_epoch of who leads: each claim raises it, and all partitions are led by it
+    in_sync      the node ids that have all that was acknowledged: no other may claim
+    nodes        by node id, where each listens: for the other node, and for clients by listener
+    write_id     of this write; no two writes have the same
+
+The engine keeps it as JSON. Source: none, this is Barnabas's own; the idea is that of client-go's
+`leaderelection` with a set beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+NOBODY = None
+
+
+class LeaseRecordError(Exception):
+    """The record in the engine cannot be read: it is not of such a pair, or of another version."""
+
+
+class NodeAddresses(NamedTuple):
+    """Where a node is. replication: HOST:PORT for the other node; listeners: HOST:PORT for clients
+    by the listener's name.
+    """
+
+    replication: str
+    listeners: Mapping[str, str]
+
+
+class LeaseRecord(NamedTuple):
+    """See the module's table."""
+
+    cluster_id: str
+    leader: int | None
+    session: str
+    leader_epoch: int
+    in_sync: frozenset[int]
+    nodes: Mapping[int, NodeAddresses]
+    write_id: str
+
+    def encode(self) -> bytes:
+        """As the engine keeps it."""
+        nodes = {
+            str(node_id): {"replication": node.replication, "listeners": dict(node.listeners)}
+            for node_id, node in sorted(self.nodes.items())
+        }
+        fields = self._asdict() | {"in_sync": sorted(self.in_sync), "nodes": nodes}
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_lease_record(value: bytes) -> LeaseRecord:
+    """Raises: LeaseRecordError."""
+    try:
+        fields = json.loads(value)
+        leader = fields["leader"]
+        return LeaseRecord(
+            str(fields["cluster_id"]),
+            None if leader is None else int(leader),
+            str(fields["session"]),
+            int(fields["leader_epoch"]),
+            frozenset(map(int, fields["in_sync"])),
+            {int(node_id): _addresses(node) for node_id, node in fields["nodes"].items()},
+            str(fields["write_id"]),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise LeaseRecordError(f"the lease's record cannot be read: {error!r}") from error
+
+
+def _addresses(node: Any) -> NodeAddresses:
+    listeners = {str(name): str(address) for name, address in node["listeners"].items()}
+    return NodeAddresses(str(node["replication"]), listeners)

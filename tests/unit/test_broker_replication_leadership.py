@@ -1,0 +1,327 @@
+"""Who of two nodes leads, by one record with compare-and-swap."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from barnabas.broker.replication.leadership import (
+    ABSENT,
+    Answer,
+    Conflict,
+    Found,
+    Holding,
+    Leadership,
+    LeaseSettings,
+    Node,
+    Read,
+    Request,
+    Role,
+    Unknown,
+    Write,
+    Written,
+)
+from barnabas.broker.replication.lease_record import (
+    LeaseRecordError,
+    NodeAddresses,
+    decode_lease_record,
+)
+
+TTL_MS, MARGIN_MS = 3000, 500
+BOTH = frozenset({1, 2})
+
+
+class Register:
+    """The engine: one record, and its version."""
+
+    def __init__(self) -> None:
+        self.version, self.value = ABSENT, b""
+
+    def apply(self, request: Request) -> Answer:
+        if isinstance(request, Read):
+            return Found(self.version, self.value)
+        if request.version != self.version:
+            return Conflict()
+        self.version = str(int(self.version or "0") + 1)
+        self.value = request.value
+        return Written(self.version)
+
+
+def node(
+    node_id: int, holding: Holding = Holding.WHOLE, now_ms: int = 0, **more: str | int
+) -> Leadership:
+    addresses = NodeAddresses(f"host{node_id}:9093", {"PLAINTEXT": f"host{node_id}:9092"})
+    its = Node(node_id, addresses, f"s{node_id}", **more)  # type: ignore[arg-type]
+    return Leadership(its, LeaseSettings(TTL_MS, MARGIN_MS), holding, now_ms)
+
+
+def run(one: Leadership, engine: Register, now_ms: int) -> list[Request]:
+    """Have the engine answer until there is nothing to ask."""
+    requests = []
+    while (request := one.next_request(now_ms)) is not None:
+        requests.append(request)
+        one.on_answer(engine.apply(request), now_ms)
+    return requests
+
+
+def leader_of_pair(engine: Register) -> Leadership:
+    """Node 1 leads, and node 2 is in sync."""
+    leader = node(1)
+    run(leader, engine, 0)
+    leader.wanted_in_sync = BOTH
+    run(leader, engine, 0)
+    assert leader.in_sync == BOTH
+    return leader
+
+
+def test_the_first_node_makes_the_record_and_leads() -> None:
+    engine, one = Register(), node(1, cluster_id="c", leader_epoch=4)
+    assert [type(request) for request in run(one, engine, 10)] == [Read, Write]
+    assert one.role is Role.LEADING
+    record = decode_lease_record(engine.value)
+    assert (record.cluster_id, record.leader, record.in_sync) == ("c", 1, frozenset({1}))
+    assert record.leader_epoch == one.leader_epoch == 5
+    assert record.nodes[1].listeners == {"PLAINTEXT": "host1:9092"}
+
+
+def test_an_empty_directory_lets_one_with_data_come_first() -> None:
+    engine, empty = Register(), node(2, Holding.NOTHING)
+    run(empty, engine, 0)
+    run(empty, engine, TTL_MS - 1)
+    assert engine.version == ABSENT
+    run(empty, engine, TTL_MS)
+    assert empty.role is Role.LEADING
+
+
+def test_the_right_to_answer_ends_a_margin_before_the_lease_from_when_the_write_was_sent() -> None:
+    engine, one = Register(), node(1)
+    one.on_answer(engine.apply(one.next_request(0) or Read()), 0)
+    request = one.next_request(100)
+    assert request is not None
+    one.on_answer(engine.apply(request), 900)
+    assert one.may_answer(100 + TTL_MS - MARGIN_MS - 1)
+    assert not one.may_answer(100 + TTL_MS - MARGIN_MS)
+
+
+def test_a_standby_claims_after_a_whole_lease_without_a_change() -> None:
+    engine = Register()
+    leader, standby = leader_of_pair(engine), node(2)
+    run(standby, engine, 100)
+    run(leader, engine, 2000)  # renews
+    run(standby, engine, 2100)
+    run(standby, engine, 100 + TTL_MS)
+    assert standby.role is Role.WATCHING
+    run(standby, engine, 2100 + TTL_MS)
+    assert standby.role is Role.LEADING
+    assert standby.leader_epoch == leader.leader_epoch + 1
+    assert standby.in_sync == BOTH
+    run(leader, engine, 2100 + TTL_MS)
+    assert leader.role is Role.DEPOSED
+    assert leader.next_request_ms(0) is None
+
+
+def test_who_is_not_in_the_set_never_claims() -> None:
+    engine = Register()
+    leader = leader_of_pair(engine)
+    leader.wanted_in_sync = frozenset({1})
+    run(leader, engine, 10)
+    standby = node(2)
+    for now_ms in range(0, 3 * TTL_MS, 100):
+        run(standby, engine, now_ms)
+    assert standby.role is Role.WATCHING
+
+
+def test_a_leader_that_has_given_up_is_followed_at_once() -> None:
+    engine = Register()
+    leader, standby = leader_of_pair(engine), node(2)
+    run(standby, engine, 0)
+    leader.release()
+    assert not leader.may_answer(0)
+    run(leader, engine, 10)
+    assert leader.role is Role.RELEASED
+    run(standby, engine, 300)
+    assert standby.role is Role.LEADING
+
+
+def test_a_leader_past_its_right_leads_again_where_nobody_came_between() -> None:
+    engine = Register()
+    leader = leader_of_pair(engine)
+    request = leader.next_request(600)
+    assert isinstance(request, Write)
+    leader.on_answer(Unknown(), 1300)
+    assert not leader.may_answer(2600)
+    run(leader, engine, 2600)
+    assert leader.role is Role.LEADING
+    assert leader.may_answer(2600)
+
+
+def test_a_write_of_unknown_outcome_counts_until_its_version_has_passed() -> None:
+    engine = Register()
+    leader = node(1)
+    run(leader, engine, 0)
+    leader.wanted_in_sync = BOTH
+    lost = leader.next_request(10)
+    assert lost is not None
+    assert leader.may_be_in_sync == BOTH
+    leader.on_answer(Unknown(), 700)
+    leader.wanted_in_sync = frozenset({1})
+    assert leader.may_be_in_sync == BOTH
+    now_ms = leader.next_request_ms(700)
+    assert now_ms is not None
+    assert leader.next_request(now_ms) == Read()
+    leader.on_answer(engine.apply(Read()), now_ms)
+    assert leader.in_sync == frozenset({1})
+    assert leader.may_be_in_sync == BOTH  # it may be applied now still
+    run(leader, engine, now_ms)
+    assert leader.may_be_in_sync == frozenset({1})
+    assert engine.apply(lost) == Conflict()
+
+
+def test_a_write_that_was_applied_and_not_answered_counts_from_when_it_was_sent() -> None:
+    engine = Register()
+    leader = node(1)
+    run(leader, engine, 0)
+    request = leader.next_request(500)
+    assert isinstance(request, Write)
+    engine.apply(request)
+    leader.on_answer(Unknown(), 1200)
+    run(leader, engine, 1500)
+    assert leader.may_answer(500 + TTL_MS - MARGIN_MS - 1)
+
+
+def test_who_lost_its_power_leads_only_alone() -> None:
+    engine = Register()
+    leader_of_pair(engine)
+    again = node(1, Holding.POWER_LOST)
+    for now_ms in range(0, 2 * TTL_MS, 200):
+        run(again, engine, now_ms)
+    assert again.role is Role.WATCHING
+    standby = node(2, Holding.NOTHING)  # it lost its power, too
+    run(standby, engine, 10_000)
+    assert decode_lease_record(engine.value).in_sync == frozenset({1})
+    run(again, engine, 10_000)
+    run(again, engine, 10_000 + TTL_MS)
+    assert again.role is Role.LEADING
+
+
+def test_a_leader_does_not_take_back_who_has_left_the_set() -> None:
+    engine = Register()
+    leader = leader_of_pair(engine)
+    run(node(2, Holding.NOTHING), engine, 10)
+    run(leader, engine, 600)
+    run(leader, engine, 1200)
+    assert leader.role is Role.LEADING
+    assert decode_lease_record(engine.value).in_sync == frozenset({1})
+
+
+@pytest.mark.parametrize(("earlier", "leads"), [("s1", True), ("other", False), ("", False)])
+def test_what_this_directorys_earlier_process_held_has_ended(earlier: str, leads: bool) -> None:
+    engine = Register()
+    leader_of_pair(engine)
+    again = node(1, earlier_session=earlier)
+    run(again, engine, 10)
+    assert (again.role is Role.LEADING) == leads
+
+
+def test_a_record_of_another_cluster_is_refused() -> None:
+    engine = Register()
+    run(node(1, cluster_id="c"), engine, 0)
+    with pytest.raises(LeaseRecordError, match="of the cluster c"):
+        run(node(2, cluster_id="d"), engine, 0)
+
+
+def test_a_record_that_is_none_is_refused() -> None:
+    engine = Register()
+    engine.version, engine.value = "7", b"{}"
+    with pytest.raises(LeaseRecordError, match="cannot be read"):
+        run(node(1), engine, 0)
+
+
+def test_a_deleted_record_deposes() -> None:
+    engine = Register()
+    leader = leader_of_pair(engine)
+    engine.version = ABSENT
+    run(leader, engine, 600)
+    assert leader.role is Role.DEPOSED
+
+
+class World:
+    """Two nodes whose requests and answers are late, lost or swapped, and whose clocks drift."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.engine = Register()
+        self.now_ms = 0
+        self.rates = [self.random.uniform(0.94, 1.06) for _ in range(2)]
+        self.nodes = [self.new_node(index) for index in range(2)]
+        self.events: list[tuple[int, int, Callable[[], None]]] = []
+        self.leads = [0, 0]
+        self.acknowledged: list[set[int]] = [set(), set()]
+
+    def clock(self, index: int) -> int:
+        return int(self.now_ms * self.rates[index]) + 1000 * index
+
+    def new_node(self, index: int) -> Leadership:
+        its = Node(index + 1, NodeAddresses("", {}), str(self.random.random()))
+        settings = LeaseSettings(TTL_MS, MARGIN_MS)
+        return Leadership(its, settings, Holding.WHOLE, self.clock(index))
+
+    def later(self, delay_ms: float, do: Callable[[], None]) -> None:
+        self.events.append((self.now_ms + int(delay_ms), len(self.events), do))
+
+    def send(self, index: int) -> None:
+        one = self.nodes[index]
+        request = one.next_request(self.clock(index))
+        if request is None:
+            return
+        state: list[Answer | None] = [None]
+
+        def answer(given: Answer | None) -> None:
+            if state[0] is None and self.nodes[index] is one:
+                state[0] = given or Unknown()
+                one.on_answer(state[0], self.clock(index))
+
+        slow = 4000 if self.random.random() < 0.15 else 60
+        arrives, back = self.random.uniform(1, slow), self.random.uniform(1, slow)
+
+        def arrive() -> None:
+            given = self.engine.apply(request)
+            self.later(back, lambda: answer(given))
+
+        self.later(arrives, arrive)
+        self.later(one.timeout_ms, lambda: answer(None))
+
+    def step(self) -> None:
+        self.now_ms += 20
+        due = [event for event in self.events if event[0] <= self.now_ms]
+        self.events = [event for event in self.events if event[0] > self.now_ms]
+        for _, _, do in sorted(due, key=lambda event: event[:2]):
+            do()
+        for index, one in enumerate(self.nodes):
+            if one.role is Role.DEPOSED or self.random.random() < 0.0005:
+                self.nodes[index] = self.new_node(index)
+            elif self.random.random() < 0.01:
+                one.wanted_in_sync = self.random.choice([frozenset({index + 1}), BOTH])
+            if self.random.random() > 0.1:
+                self.send(index)
+
+    def check(self) -> None:
+        answering = [one for i, one in enumerate(self.nodes) if one.may_answer(self.clock(i))]
+        assert len(answering) <= 1
+        for one in answering:
+            record = decode_lease_record(self.engine.value)
+            assert record.in_sync <= one.may_be_in_sync
+            self.leads[self.nodes.index(one)] += 1
+
+
+def test_one_leads_at_a_time_and_knows_who_may_be_in_the_set() -> None:
+    leads = [0, 0]
+    for seed in range(8):
+        world = World(seed)
+        for _ in range(3000):  # a minute
+            world.step()
+            world.check()
+        leads = [sum(pair) for pair in zip(leads, world.leads, strict=True)]
+    assert min(leads) > 500
