@@ -99,7 +99,7 @@ class Following:
         self._note = StandbyNote(disk, data_dir)
         self._replica = Replica(disk, data_dir)
         self._is_welcome = self._is_noted = False
-        self._applied = 0
+        self._applied = -1  # nothing: what is sent while it catches up is at no position
         self.has_caught_up = False
 
     def greeting(self) -> bytes:

@@ -40,7 +40,8 @@ replaces is there. So a node *may be* in the set that is in the record last seen
 
 When both machines lose power the standby leaves the set, and the leader goes on with what its disk
 has. A record that is not there is made by the first node, and by one whose directory is empty only
-after a `ttl`, so that one with data comes first.
+after a `ttl`, so that one with data comes first. A record without a `cluster_id` is of a first
+leader that died before its directory was one: who is alone in its set claims, with NOTHING.
 
     role      after                              what goes out
     WATCHING  the start                          a read each `ttl / 12`; a claim
@@ -288,7 +289,8 @@ class Leadership:
         if me not in record.in_sync:
             return None
         is_alone = len(record.in_sync) == 1
-        if self.holding is Holding.NOTHING:
+        is_used = bool(record.cluster_id)
+        if self.holding is Holding.NOTHING and (is_used or not is_alone):
             return (
                 None if is_alone else self._written(record._replace(in_sync=record.in_sync - {me}))
             )

@@ -95,6 +95,18 @@ def test_an_empty_directory_lets_one_with_data_come_first() -> None:
     assert empty.role is Role.LEADING
 
 
+def test_a_first_leader_that_died_before_it_had_a_directory_leads_again() -> None:
+    engine, empty = Register(), node(1, Holding.NOTHING)
+    run(empty, engine, 0)
+    run(empty, engine, TTL_MS)
+    for cluster_id, leads in (("", True), ("c", False)):
+        record = decode_lease_record(engine.value)._replace(cluster_id=cluster_id)
+        engine.version, engine.value = engine.version + "0", record.encode()
+        again = node(1, Holding.NOTHING, earlier_session=record.session)
+        run(again, engine, 2 * TTL_MS)
+        assert (again.role is Role.LEADING) == leads
+
+
 def test_the_right_to_answer_ends_a_margin_before_the_lease_from_when_the_write_was_sent() -> None:
     engine, one = Register(), node(1)
     one.on_answer(engine.apply(one.next_request(0) or Read()), 0)

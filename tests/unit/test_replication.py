@@ -125,6 +125,21 @@ def test_both_sides_speak_while_they_compare_what_is_large(
     assert copy.read("/x/f") == content
 
 
+def test_what_comes_while_it_catches_up_is_at_no_position() -> None:
+    """Else a leader that has done nothing since it began takes the copy for whole too early."""
+    pair = Pair()
+    pair.leader.topic("t", 1)
+    pair.leader.kill()
+    pair.connect()
+    link = pair.leader.leading.link
+    assert link is not None
+    while link.state is not State.FOLLOWING:
+        pair.deliver(1000)
+        assert link.applied == -1
+    pair.deliver_all()
+    assert link.applied == pair.leader.leading.position == 0
+
+
 def test_who_only_talks_does_not_stay() -> None:
     """There is one place, and it is the standby's."""
     leading, _ = new_leading()
