@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from http.client import HTTPException
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barnabas.admin import Admin, NewTopic, OpenTransaction
@@ -398,6 +398,13 @@ class LocalBroker:
             with contextlib.suppress(ConnectionRefusedError), self.admin(port=port) as admin:
                 transactions += admin.open_transactions()
         return transactions
+
+    def requests(self, api: str | None = None, **filters: Any) -> list[dict[str, Any]]:
+        """The requests that came, with their answers, in order: `Control.requests`.
+
+        Needs `control=True`.
+        """
+        return self.control.requests(api, **filters)
 
     def log_tail(self, lines: int = 20) -> str:
         """The last lines that the daemon wrote."""

@@ -15,6 +15,7 @@ from kafka.errors import (
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,
     IncompatibleBrokerVersion,
+    NotCoordinatorError,
 )
 from kafka.protocol.api_message import ApiMessage
 
@@ -53,6 +54,20 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
                 if time.monotonic() >= deadline:
                     raise
                 await self._net.sleep(COORDINATOR_RETRY_S)
+
+    async def _async_list_group_offsets(self, group_specs: Any) -> Any:
+        """A coordinator that was just named may not have its partition of the internal topic yet,
+        and answers NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS while it reads it.
+        """
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return await super()._async_list_group_offsets(group_specs)
+            except (CoordinatorLoadInProgressError, NotCoordinatorError):
+                if time.monotonic() >= deadline:
+                    raise
+                await self._net.sleep(COORDINATOR_RETRY_S)
+                self._manager.cluster._coordinators.clear()  # else it asks the same one again
 
     async def _async_describe_groups(self, group_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """A group of the consumer protocol is Dead or not found for DescribeGroups, which is of the

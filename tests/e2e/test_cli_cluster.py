@@ -169,6 +169,10 @@ def test_a_coordinator_that_is_not_there_yet_is_asked_again(
         with broker.control.fault("error", times=2, **answer) as fault:
             assert barnabas.ok("consume", "orders", "--group", "kitchen").out == "coffee\n"
             assert fault.met == 2
+        for code in ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"):
+            with broker.control.fault("error", api="OffsetFetch", code=code, times=2) as fault:
+                assert barnabas.ok("groups", "describe", "kitchen").out.startswith("kitchen")
+                assert fault.met == 2
         with broker.control.fault("error", **answer):
             late = barnabas("groups", "describe", "kitchen", "--timeout", "0.5")
             assert (late.code, "names no coordinator" in late.err) == (1, True)

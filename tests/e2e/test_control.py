@@ -329,7 +329,9 @@ def test_nothing_is_written_after_the_power_is_lost() -> None:
         ]
         for thread in threads:
             thread.start()
-        time.sleep(0.3)
+        answered = []
+        while len(answered) < 20:  # all of them are amid their work
+            answered = broker.control.requests(api="Produce", outcome="answered")
         broker.lose_power()
         lost.set()
         for thread in threads:
