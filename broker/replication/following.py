@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from barnabas.broker.replication.catch_up import PIECES_AT_ONCE, take_inventory
+from barnabas.broker.replication.leadership import Holding
+from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import Replica
 from barnabas.broker.replication.wire import (
     MOST_BYTES,
@@ -24,13 +26,20 @@ from barnabas.broker.replication.wire import (
     proof,
     unpack,
 )
-from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, STANDBY_NOTE_NAME
+from barnabas.storage.checkpoints import (
+    CLEAN_SHUTDOWN_NAME,
+    META_PROPERTIES_NAME,
+    STANDBY_NOTE_NAME,
+    CorruptCheckpoint,
+    decode_properties,
+)
 from barnabas.storage.disk import Disk
 from barnabas.storage.last_run import RunNote
 from barnabas.storage.log_directory import LogDirectoryError
 
 PARTS_IN_A_FRAME = 64
 CATCHING_UP, FOLLOWING = "catching up", "following"
+NOWHERE = NodeAddresses("", {})
 
 
 class StandbyNote:
@@ -80,8 +89,10 @@ class StandbyNote:
 class Following:
     """One connection to a leader.
 
-    Takes: make_durable, which brings all that was written to the disk. After: the directory is what
-    the leader's is, once `has_caught_up`.
+    Takes: make_durable, which brings all that was written to the disk. node_id, addresses: what the
+           leader is told. on_holding, which is called before the directory is worth less, and when
+           it is worth more.
+    After: the directory is what the leader's is, once `has_caught_up`.
     """
 
     def __init__(
@@ -91,8 +102,13 @@ class Following:
         secret: str,
         nonce: bytes,
         make_durable: Callable[[], None],
+        *,
+        node_id: int = -1,
+        addresses: NodeAddresses = NOWHERE,
+        on_holding: Callable[[Holding], None] = lambda holding: None,
     ) -> None:
         assert len(nonce) == NONCE_BYTES, "a nonce of another length"
+        self._node_id, self._addresses, self._on_holding = node_id, addresses, on_holding
         self._disk, self._data_dir, self._make_durable = disk, data_dir, make_durable
         self._secret, self._nonce = secret, nonce
         self._frames = Frames()
@@ -147,8 +163,11 @@ class Following:
             if not hmac.compare_digest(shown, proof(self._secret, "leader", self._nonce)):
                 raise WireError("the leader does not know barnabas.replication.secret")
             self._frames.most_bytes = MOST_BYTES
-            yield frame(["proof", proof(self._secret, "standby", nonce)])
-        elif name == "welcome" and self._frames.most_bytes == MOST_BYTES:
+            shown, addresses = proof(self._secret, "standby", nonce), self._addresses
+            listeners = dict(addresses.listeners)
+            yield frame(["proof", shown, self._node_id, addresses.replication, listeners])
+        elif name == "welcome" and len(values) == 1 and self._frames.most_bytes == MOST_BYTES:
+            check_is_of_cluster(self._disk, self._data_dir, str(values[0]))
             self._is_welcome = True
             yield from self._inventory()
         else:
@@ -168,6 +187,7 @@ class Following:
 
     def _begin_to_change(self) -> None:
         """The copy is nothing whole from now on; no clean stop is believed that it had before."""
+        self._on_holding(Holding.NOTHING)
         self._note.write(CATCHING_UP)
         self._disk.unlink(f"{self._data_dir}/{CLEAN_SHUTDOWN_NAME}")
         self._is_noted = True
@@ -180,3 +200,25 @@ class Following:
         self._note.write(FOLLOWING)
         self._is_noted = True
         self.has_caught_up = True
+        self._on_holding(Holding.WHOLE)
+
+
+def cluster_id_of(disk: Disk, data_dir: str) -> str:
+    """The cluster that a directory is of; empty where it does not say. Raises: OSError."""
+    try:
+        properties = decode_properties(disk.read(f"{data_dir}/{META_PROPERTIES_NAME}"))
+    except (FileNotFoundError, CorruptCheckpoint):
+        return ""
+    return properties.get("cluster.id", "")
+
+
+def check_is_of_cluster(disk: Disk, data_dir: str, cluster_id: str) -> None:
+    """Raises: LogDirectoryError where the directory is of another cluster: all that is in it would
+    be removed.
+    """
+    own = cluster_id_of(disk, data_dir)
+    if own and cluster_id and own != cluster_id:
+        raise LogDirectoryError(
+            f"{data_dir} is of the cluster {own}, and its leader is of the cluster {cluster_id}: a "
+            "standby would remove what is there; give an empty directory"
+        )

@@ -52,7 +52,7 @@ leader that died before its directory was one: who is alone in its set claims, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
@@ -164,8 +164,7 @@ class Leadership:
     after each answer, each change of a wish, and at `next_request_ms`.
 
     holding: the rim sets it, before the directory becomes worth less, after it is worth more.
-    wanted_in_sync: whom a leader wants in the set; at first, and after a node has left it, whoever
-    is in it.
+    node_id: of this node.
     """
 
     def __init__(self, node: Node, settings: LeaseSettings, holding: Holding, now_ms: int) -> None:
@@ -174,7 +173,8 @@ class Leadership:
         self.timeout_ms = settings.ttl_ms // TIMEOUT_PARTS
         self.role = Role.WATCHING
         self.record: LeaseRecord | None = None
-        self.wanted_in_sync: frozenset[int] = frozenset()
+        self.node_id = node.node_id
+        self._wanted_in_sync: frozenset[int] = frozenset()
         self.cluster_id = node.cluster_id
         self._nodes: dict[int, NodeAddresses] = {node.node_id: node.addresses}
         self._version: str | None = None  # None: nothing was read yet
@@ -182,7 +182,6 @@ class Leadership:
         self._answers_until_ms: int | None = None
         self._pending: list[_Pending] = []  # writes that replace this version
         self._request: Request | None = None
-        self._sent_ms = now_ms
         self._write_count = 0
         self._must_read, self._wants_release = True, False
         self._next_ms = self._renew_ms = now_ms
@@ -205,7 +204,6 @@ class Leadership:
         """The set as it was seen last."""
         return frozenset() if self.record is None else self.record.in_sync
 
-    @property
     def may_be_in_sync(self) -> frozenset[int]:
         """Every node that is in the set, or may come to be by what was asked for."""
         return self.in_sync.union(*(pending.record.in_sync for pending in self._pending))
@@ -219,6 +217,12 @@ class Leadership:
     def leader(self) -> int | None:
         """Who leads by the record that was seen last; it may have ended since."""
         return None if self.record is None else self.record.leader
+
+    def want_in_sync(self, node_ids: Iterable[int]) -> None:
+        """Whom the leader wants in the set from now on, beside itself; until then, and after a node
+        has left the set, it is whoever is in it.
+        """
+        self._wanted_in_sync = frozenset(node_ids)
 
     def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
         """The standby tells where it is; the record will."""
@@ -248,7 +252,7 @@ class Leadership:
             return None
         else:
             request = Read()
-        self._request, self._sent_ms = request, now_ms
+        self._request = request
         return request
 
     def next_request_ms(self, now_ms: int) -> int | None:
@@ -267,7 +271,7 @@ class Leadership:
             return self._written(record._replace(leader=None))
         wanted = record._replace(
             cluster_id=self.cluster_id or record.cluster_id,
-            in_sync=self.wanted_in_sync.union((me,)),
+            in_sync=self._wanted_in_sync.union((me,)),
             nodes=self.nodes,
         )
         # a write of unknown outcome is overtaken, else what it asks for may still come to be
@@ -364,7 +368,7 @@ class Leadership:
         settings = self._settings
         if self._leads_by(write.record):
             if self.role is Role.WATCHING:
-                self.role, self.wanted_in_sync = Role.LEADING, write.record.in_sync
+                self.role, self._wanted_in_sync = Role.LEADING, write.record.in_sync
             self._renew_ms = write.sent_ms + settings.ttl_ms // RENEW_PARTS
             if not self._wants_release:
                 self._answers_until_ms = write.sent_ms + settings.ttl_ms - settings.margin_ms
@@ -378,7 +382,7 @@ class Leadership:
         if record is None or not self._leads_by(record):
             self.role, self._answers_until_ms = Role.DEPOSED, None
         else:  # a node has left the set
-            self.wanted_in_sync &= record.in_sync
+            self._wanted_in_sync &= record.in_sync
 
     def _leads_by(self, record: LeaseRecord) -> bool:
         return (record.leader, record.session) == (self._node.node_id, self._node.session)

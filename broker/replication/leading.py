@@ -5,24 +5,32 @@ Sans-IO: bytes of the standby and operations of the disk go in, bytes to send co
 
     state         entered by                     what is sent
     GREETING      a connection                   a challenge
-    COMPARING     a right proof                  nothing: the standby tells what it has
+    PROVEN        a right proof                  nothing: it waits until it may be changed
+    COMPARING     not being in the in-sync set   a welcome; the standby tells what it has
     CATCHING_UP   the end of that                what it lacks, and operations (`catch_up`)
     FOLLOWING     nothing is lacking             each operation
 
 With `sync` an answer to a client waits until the standby has applied all that was done before the
-answer was ready (`position`). While nobody follows, or who follows has said nothing for the
-time-out, answers go out at once if the leader may go on alone; else they wait.
+answer was ready (`position`). It does so from when the standby has first applied all that it lacked
+(`is_awaited`). While nobody follows, or who follows has said nothing for the time-out, answers go
+out at once if the leader may go on alone; else they wait.
+
+With a lease (`leadership`) who may take over is in the lease's in-sync set. A standby is asked into
+it when it has applied all that was done before answers began to wait for it; it is asked out of it
+when it is gone, unless answers wait for it to come back, and before its copy is changed. As long as
+a node may be in the set that does not follow, answers wait.
 """
 
 from __future__ import annotations
 
 import hmac
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.replication.catch_up import CatchUp, Held, add_to_inventory
+from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import FilePiece, Operation
 from barnabas.broker.replication.wire import (
     MOST_BYTES,
@@ -37,6 +45,7 @@ from barnabas.broker.replication.wire import (
 from barnabas.storage.disk import Disk
 
 MOST_WAITING_BYTES = 64 << 20  # of operations that a standby has not taken
+OPERATION_BYTES = 400  # what one takes of memory beside its data
 FRAME_BYTES = 1 << 20
 GREETING_MS = 10_000
 PING_PARTS = 4  # of the time-out, between two pings
@@ -54,17 +63,37 @@ class ReplicationSettings(NamedTuple):
     secret: str
 
 
+class InSyncSet(Protocol):
+    """The lease's in-sync set, as a leader has it: `leadership.Leadership`."""
+
+    node_id: int
+
+    def may_be_in_sync(self) -> frozenset[int]:
+        """Every node that is in the set, or may come to be."""
+
+    def want_in_sync(self, node_ids: Iterable[int]) -> None:
+        """Whom the leader wants in the set, beside itself."""
+
+    def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
+        """A standby tells where it is."""
+
+
 class State(Enum):
     """How far a standby is; see the module's table."""
 
     GREETING = auto()
+    PROVEN = auto()
     COMPARING = auto()
     CATCHING_UP = auto()
     FOLLOWING = auto()
 
 
 class StandbyLink:
-    """One connection of a standby."""
+    """One connection of a standby.
+
+    node_id, addresses: its own, once it is PROVEN. is_awaited: answers wait for it, from
+    awaited_from on.
+    """
 
     def __init__(self, disk: Disk, data_dir: str, secret: str, nonce: bytes, now_ms: int) -> None:
         self._disk, self._data_dir = disk, data_dir
@@ -72,6 +101,9 @@ class StandbyLink:
         self.state, self._has_greeted = State.GREETING, False
         self.heard_ms = now_ms
         self.applied = -1
+        self.node_id, self.addresses = -1, NodeAddresses("", {})
+        self.caught_up_at = self.awaited_from = 0
+        self.is_awaited = self.is_wanted = False
         self._frames = Frames()
         self._inventory: dict[str, Held] = {}
         self._catch_up: CatchUp | None = None
@@ -111,15 +143,29 @@ class StandbyLink:
             shown = proof(self._secret, "leader", nonce)
             self._has_greeted = True
             self._control.append(frame(["challenge", self._nonce, shown]))
-        elif name == "proof" and len(values) == 1:
-            known = proof(self._secret, "standby", self._nonce)
-            if not isinstance(values[0], bytes) or not hmac.compare_digest(values[0], known):
-                raise WireError("the standby does not know barnabas.replication.secret")
-            self._control.append(frame(["welcome"]))
-            self._frames.most_bytes = MOST_BYTES
-            self.state, self.heard_ms = State.COMPARING, now_ms
+        elif name == "proof" and len(values) == 4 and self._has_greeted:
+            self._take_proof(values, now_ms)
         else:
             raise WireError(f"a standby begins with {name[:20]!r}")
+
+    def _take_proof(self, values: list[Any], now_ms: int) -> None:
+        shown, node_id, address, listeners = values
+        known = proof(self._secret, "standby", self._nonce)
+        if not isinstance(shown, bytes) or not hmac.compare_digest(shown, known):
+            raise WireError("the standby does not know barnabas.replication.secret")
+        try:
+            its = {str(name): str(where) for name, where in listeners.items()}
+            self.node_id, self.addresses = int(node_id), NodeAddresses(str(address), its)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise WireError(f"where the standby is cannot be read: {error}") from error
+        self.state, self.heard_ms = State.PROVEN, now_ms
+
+    def welcome(self, cluster_id: str) -> None:
+        """Its copy may be changed from now on: it is to tell what it has."""
+        assert self.state is State.PROVEN, f"a standby that is {self.state.name} is welcome"
+        self._control.append(frame(["welcome", cluster_id]))
+        self._frames.most_bytes = MOST_BYTES
+        self.state = State.COMPARING
 
     def _take_inventory(self, values: list[Any]) -> None:
         try:
@@ -141,10 +187,14 @@ class StandbyLink:
 
     def _add(self, operation: Operation) -> None:
         self._operations.append(operation)
-        if not isinstance(operation.data, FilePiece):
-            self._waiting_bytes += len(operation.data)
-            if self._waiting_bytes > MOST_WAITING_BYTES:
-                raise WireError(f"it is more than {MOST_WAITING_BYTES >> 20} MiB behind")
+        self._waiting_bytes += _memory_of(operation)
+        if self._waiting_bytes > MOST_WAITING_BYTES:
+            raise WireError(f"it is more than {MOST_WAITING_BYTES >> 20} MiB behind")
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What operations hold that are not sent yet."""
+        return self._waiting_bytes
 
     @property
     def is_behind(self) -> bool:
@@ -174,19 +224,18 @@ class StandbyLink:
             if self._operations:
                 operation = self._operations.popleft()
                 row = pack(operation)
-                if not isinstance(operation.data, FilePiece):
-                    self._waiting_bytes -= len(operation.data)
+                self._waiting_bytes -= _memory_of(operation)
                 size += len(row[3]) + 64
                 rows.append(row)
             else:
                 size += FRAME_BYTES // 4  # a piece was read and compared, while clients wait
         if rows:
-            if self.state is State.FOLLOWING and not self._operations:
-                return frame(["do", rows, position])
+            if self.state is State.FOLLOWING:  # each operation since is one of those that wait
+                return frame(["do", rows, position - len(self._operations)])
             return frame(["do", rows])
         if self._catch_up is not None and self._catch_up.is_done:
             self._catch_up = None
-            self.state = State.FOLLOWING
+            self.state, self.caught_up_at = State.FOLLOWING, position
             return frame(["caught up", position])
         return b""
 
@@ -199,19 +248,32 @@ class StandbyLink:
         return True
 
 
+def _memory_of(operation: Operation) -> int:
+    data = operation.data
+    return OPERATION_BYTES + (0 if isinstance(data, FilePiece) else len(data))
+
+
 class Leading:
     """The operations of a leader's disk, and the standby that follows them.
 
     position: the operations since a standby came. release: what is called when the standby has
-    applied more, or answers need not wait for it any more.
+    applied more, or answers need not wait for it any more. cluster_id: what the standby is told.
+    level_ms: when the standby had last applied all that was done.
     """
 
     def __init__(
-        self, disk: Disk, data_dir: str, settings: ReplicationSettings, release: Callable[[], None]
+        self,
+        disk: Disk,
+        data_dir: str,
+        settings: ReplicationSettings,
+        release: Callable[[], None],
+        leadership: InSyncSet | None = None,
+        cluster_id: str = "",
     ) -> None:
         self._disk, self._data_dir = disk, data_dir
         self.settings, self._release = settings, release
-        self.position = 0
+        self._leadership, self.cluster_id = leadership, cluster_id
+        self.position = self.level_ms = 0
         self.link: StandbyLink | None = None
         self._pinged_ms = 0
         self.lost: str | None = None  # why the link has to be closed
@@ -225,9 +287,31 @@ class Leading:
         """Whether an answer that was ready at this position may go out."""
         if not self.settings.is_sync:
             return True
-        if self.link is not None and self.link.state is State.FOLLOWING:
-            return self.link.applied >= position
-        return self.settings.may_be_alone
+        link, others = self.link, self._others_in_sync()
+        if link is not None and link.is_awaited:
+            return link.applied >= position and others <= {link.node_id}
+        return self.settings.may_be_alone and not others
+
+    def _others_in_sync(self) -> frozenset[int]:
+        """The nodes but this one that may take over, or may come to."""
+        leadership = self._leadership
+        if leadership is None:
+            return frozenset()
+        return leadership.may_be_in_sync() - {leadership.node_id}
+
+    def on_start(self) -> None:
+        """The broker serves from now on. A node of the set that does not follow is asked out of it,
+        unless answers wait for it.
+        """
+        if self._leadership is not None and (
+            self.settings.may_be_alone or not self.settings.is_sync
+        ):
+            self._leadership.want_in_sync(())
+
+    def on_in_sync_changed(self) -> None:
+        """The in-sync set has changed, or what may come to be of it."""
+        self._welcome_if_out()
+        self._release()
 
     def on_connected(self, nonce: bytes, now_ms: int) -> StandbyLink:
         """A standby connected; there must be none before it."""
@@ -238,15 +322,47 @@ class Leading:
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
         """Raises: WireError, OSError."""
-        assert self.link is not None
-        applied = self.link.applied
-        self.link.on_bytes(data, now_ms)
-        if self.link.applied != applied:
-            self._release()
+        link = self.link
+        assert link is not None, "bytes of nobody"
+        state, applied = link.state, link.applied
+        link.on_bytes(data, now_ms)
+        if state is State.GREETING and link.state is State.PROVEN:
+            self._on_proven(link)
+        if link.applied != applied:
+            self._on_applied(link, now_ms)
+
+    def _on_proven(self, link: StandbyLink) -> None:
+        """The standby is one: before its copy is changed it must not be able to take over."""
+        leadership = self._leadership
+        if leadership is not None:
+            if link.node_id == leadership.node_id:
+                raise WireError(f"the standby has this node's own node.id, {link.node_id}")
+            leadership.add_node(link.node_id, link.addresses)
+            leadership.want_in_sync(())
+        self._welcome_if_out()
+
+    def _welcome_if_out(self) -> None:
+        link = self.link
+        if link is not None and link.state is State.PROVEN and not self._others_in_sync():
+            link.welcome(self.cluster_id)
+
+    def _on_applied(self, link: StandbyLink, now_ms: int) -> None:
+        """The standby has applied more."""
+        if link.state is State.FOLLOWING and link.applied >= link.caught_up_at:
+            if not link.is_awaited:
+                link.is_awaited, link.awaited_from = True, self.position
+            if not link.is_wanted and link.applied >= link.awaited_from:
+                link.is_wanted = True
+                if self._leadership is not None:
+                    self._leadership.want_in_sync((link.node_id,))
+        if link.applied >= self.position:
+            self.level_ms = now_ms
+        self._release()
 
     def on_closed(self) -> None:
         """The standby is gone."""
         self.link = None
+        self.on_start()
         self._release()
 
     def publish(self, operation: Operation) -> None:
@@ -269,6 +385,8 @@ class Leading:
         link = self.link
         if link is None or self.lost is not None:
             return
+        if link.applied >= self.position:
+            self.level_ms = now_ms
         timeout_ms = self.settings.timeout_ms
         limit_ms = GREETING_MS if link.state is State.GREETING else timeout_ms
         if now_ms - link.heard_ms > limit_ms:

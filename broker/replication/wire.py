@@ -2,7 +2,8 @@
 
     standby -> leader                        leader -> standby
     ["hello", version, nonce]                ["challenge", nonce, proof of the standby's nonce]
-    ["proof", of the leader's nonce]         ["welcome"]
+    ["proof", of the leader's nonce,         ["welcome", cluster id]
+     node id, its address, {listener: address}]
     ["have", [[path, size, [crc, ...]], …]]
     ["end"]                                  ["do", [[kind, path, position, data, new path], …]]
                                              ["caught up", position]
@@ -26,7 +27,7 @@ import msgpack
 
 from barnabas.broker.replication.operations import Kind, Operation
 
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 256 << 20  # of a frame: the largest request that a broker takes, and what is around it
 MOST_BEFORE_PROOF = 4096
 NONCE_BYTES = 32

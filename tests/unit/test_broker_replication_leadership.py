@@ -70,7 +70,7 @@ def leader_of_pair(engine: Register) -> Leadership:
     """Node 1 leads, and node 2 is in sync."""
     leader = node(1)
     run(leader, engine, 0)
-    leader.wanted_in_sync = BOTH
+    leader.want_in_sync(BOTH)
     run(leader, engine, 0)
     assert leader.in_sync == BOTH
     return leader
@@ -137,7 +137,7 @@ def test_a_standby_claims_after_a_whole_lease_without_a_change() -> None:
 def test_who_is_not_in_the_set_never_claims() -> None:
     engine = Register()
     leader = leader_of_pair(engine)
-    leader.wanted_in_sync = frozenset({1})
+    leader.want_in_sync(frozenset({1}))
     run(leader, engine, 10)
     standby = node(2)
     for now_ms in range(0, 3 * TTL_MS, 100):
@@ -173,21 +173,21 @@ def test_a_write_of_unknown_outcome_counts_until_its_version_has_passed() -> Non
     engine = Register()
     leader = node(1)
     run(leader, engine, 0)
-    leader.wanted_in_sync = BOTH
+    leader.want_in_sync(BOTH)
     lost = leader.next_request(10)
     assert lost is not None
-    assert leader.may_be_in_sync == BOTH
+    assert leader.may_be_in_sync() == BOTH
     leader.on_answer(Unknown(), 700)
-    leader.wanted_in_sync = frozenset({1})
-    assert leader.may_be_in_sync == BOTH
+    leader.want_in_sync(frozenset({1}))
+    assert leader.may_be_in_sync() == BOTH
     now_ms = leader.next_request_ms(700)
     assert now_ms is not None
     assert leader.next_request(now_ms) == Read()
     leader.on_answer(engine.apply(Read()), now_ms)
     assert leader.in_sync == frozenset({1})
-    assert leader.may_be_in_sync == BOTH  # it may be applied now still
+    assert leader.may_be_in_sync() == BOTH  # it may be applied now still
     run(leader, engine, now_ms)
-    assert leader.may_be_in_sync == frozenset({1})
+    assert leader.may_be_in_sync() == frozenset({1})
     assert engine.apply(lost) == Conflict()
 
 
@@ -315,7 +315,7 @@ class World:
             if one.role is Role.DEPOSED or self.random.random() < 0.0005:
                 self.nodes[index] = self.new_node(index)
             elif self.random.random() < 0.01:
-                one.wanted_in_sync = self.random.choice([frozenset({index + 1}), BOTH])
+                one.want_in_sync(self.random.choice([frozenset({index + 1}), BOTH]))
             if self.random.random() > 0.1:
                 self.send(index)
 
@@ -324,7 +324,7 @@ class World:
         assert len(answering) <= 1
         for one in answering:
             record = decode_lease_record(self.engine.value)
-            assert record.in_sync <= one.may_be_in_sync
+            assert record.in_sync <= one.may_be_in_sync()
             self.leads[self.nodes.index(one)] += 1
 
 

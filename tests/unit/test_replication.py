@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,11 @@ from barnabas.broker.replication import leading as leading_module
 from barnabas.broker.replication.catch_up import CatchUp, Held, take_inventory
 from barnabas.broker.replication.following import Following, StandbyNote
 from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
+from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.standby import Standby
-from barnabas.broker.replication.wire import NONCE_BYTES, Frames, WireError, frame, unpack
+from barnabas.broker.replication.wire import NONCE_BYTES, VERSION, Frames, WireError, frame, unpack
 from barnabas.storage.log_directory import LogDirectoryError
 
 NONCE = b"n" * NONCE_BYTES
@@ -144,9 +146,9 @@ def test_who_only_talks_does_not_stay() -> None:
     """There is one place, and it is the standby's."""
     leading, _ = new_leading()
     link = leading.on_connected(NONCE, 0)
-    link.on_bytes(frame(["hello", 1, NONCE]), 9000)
+    link.on_bytes(frame(["hello", VERSION, NONCE]), 9000)
     with pytest.raises(WireError, match="begins with"):
-        link.on_bytes(frame(["hello", 1, NONCE]), 9000)
+        link.on_bytes(frame(["hello", VERSION, NONCE]), 9000)
     link.on_bytes(b"\0", 9999)
     leading.on_tick(10_001)
     assert leading.lost == "it said nothing for 10000 ms"
@@ -372,3 +374,120 @@ def test_what_the_command_refuses(
 ) -> None:
     assert main(["start", "--port", "0", "--data-dir", str(tmp_path / "x"), *arguments]) == 1
     assert said in capsys.readouterr().err
+
+
+# --- with a lease -------------------------------------------------------------------------------
+
+
+class InSync:
+    """The lease's in-sync set, which changes when a test says so."""
+
+    node_id = 1
+
+    def __init__(self) -> None:
+        self.now, self.wanted = frozenset({1, 2}), frozenset({1, 2})
+        self.told: list[int] = []
+
+    def may_be_in_sync(self) -> frozenset[int]:
+        return self.now | self.wanted
+
+    def want_in_sync(self, node_ids: Iterable[int]) -> None:
+        self.wanted = frozenset({1, *node_ids})
+
+    def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
+        self.told.append(node_id)
+
+
+def new_leased(*, may_be_alone: bool = True) -> tuple[Leading, InSync]:
+    in_sync = InSync()
+    settings = ReplicationSettings(True, may_be_alone, 1000, SECRET)
+    return Leading(new_disk(), "/x", settings, lambda: None, in_sync, "c"), in_sync
+
+
+def follow_as(leading: Leading, node_id: int) -> Following:
+    leading.on_connected(NONCE, 0)
+    following = Following(new_disk(), "/x", SECRET, NONCE, lambda: None, node_id=node_id)
+    talk(leading, following)
+    return following
+
+
+def test_answers_wait_for_the_other_node_until_it_is_out_of_the_in_sync_set() -> None:
+    leading, in_sync = new_leased()
+    leading.on_start()
+    assert in_sync.wanted == {1}
+    assert not leading.is_applied(0)
+    in_sync.now = in_sync.wanted
+    assert leading.is_applied(0)
+
+
+def test_a_leader_that_may_not_be_alone_leaves_the_other_node_in_the_set() -> None:
+    leading, in_sync = new_leased(may_be_alone=False)
+    leading.on_start()
+    leading.on_closed()
+    assert in_sync.wanted == {1, 2}
+    assert not leading.is_applied(0)
+
+
+def test_a_copy_is_changed_only_when_its_node_cannot_take_over() -> None:
+    leading, in_sync = new_leased(may_be_alone=False)
+    following = follow_as(leading, 2)
+    assert leading.link is not None
+    assert leading.link.state is State.PROVEN
+    assert (in_sync.wanted, in_sync.told) == ({1}, [2])
+    in_sync.now = in_sync.wanted
+    leading.on_in_sync_changed()
+    to_leader = b"".join(following.on_bytes(leading.take_output()))
+    assert leading.link.state is State.COMPARING
+    assert not leading.is_applied(0)
+    leading.on_bytes(to_leader, 0)
+    assert in_sync.wanted == {1}
+    to_leader = b"".join(following.on_bytes(leading.take_output()))
+    leading.publish(Operation(Kind.CREATE, "f"))  # an answer to this did not wait
+    leading.on_bytes(to_leader, 0)
+    assert in_sync.wanted == {1}
+    assert not leading.is_applied(leading.position)
+    for answer in following.on_bytes(leading.take_output()):
+        leading.on_bytes(answer, 0)
+    assert in_sync.wanted == {1, 2}
+    assert leading.is_applied(leading.position)
+
+
+def test_a_third_node_in_the_set_keeps_answers_waiting() -> None:
+    leading, in_sync = new_leased()
+    leading.on_start()
+    in_sync.now = frozenset({1})
+    follow_as(leading, 2)
+    assert leading.is_applied(leading.position)
+    in_sync.now = frozenset({1, 3})
+    assert not leading.is_applied(leading.position)
+
+
+def test_a_standby_of_the_same_node_id_is_refused() -> None:
+    leading, _ = new_leased()
+    with pytest.raises(WireError, match=r"this node's own node\.id, 1"):
+        follow_as(leading, 1)
+
+
+def test_a_standby_does_not_follow_a_leader_of_another_cluster() -> None:
+    leading, in_sync = new_leased()
+    in_sync.now = frozenset({1})
+    disk, worth = new_disk(), []
+    disk.write_atomic("/x/meta.properties", b"cluster.id=d\n")
+    leading.on_connected(NONCE, 0)
+    following = Following(disk, "/x", SECRET, NONCE, lambda: None, on_holding=worth.append)
+    with pytest.raises(LogDirectoryError, match="of the cluster d, and its leader is of"):
+        talk(leading, following)
+    assert worth == []
+
+
+def test_a_standby_tells_what_it_has_applied_also_while_more_comes() -> None:
+    """Else answers would wait for as long as others write without waiting for theirs."""
+    leading, _ = new_leading()
+    following = follow(leading)
+    for at in range(3):
+        leading.publish(Operation(Kind.APPEND, "f", at << 20, bytes(1 << 20)))
+    for answer in following.on_bytes(leading.take_output()):
+        leading.on_bytes(answer, 0)
+    assert leading.link is not None
+    assert leading.link.is_behind
+    assert leading.is_applied(leading.position - 2)
