@@ -51,14 +51,21 @@ class Coverage(NamedTuple):
 
     @classmethod
     def joined(cls, pieces: Iterable[Coverage]) -> Coverage:
-        joined = cls({}, {})
+        took_s: dict[str, float] = {}
+        names_of: dict[str, dict[int, list[str]]] = {}
         for piece in pieces:
-            joined.took_s.update(piece.took_s)
+            took_s.update(piece.took_s)
             for module, by_line in piece.lines.items():
-                lines = joined.lines.setdefault(module, {})
+                lines = names_of.setdefault(module, {})
                 for line, names in by_line.items():
-                    lines[line] = lines.get(line, ()) + names
-        return joined
+                    lines.setdefault(line, []).extend(names)
+        return cls(
+            {
+                module: {line: tuple(names) for line, names in by_line.items()}
+                for module, by_line in names_of.items()
+            },
+            took_s,
+        )
 
 
 class Verdict(NamedTuple):

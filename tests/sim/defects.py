@@ -44,8 +44,11 @@ from barnabas.storage import (
     clean_plan,
     cleaner,
     flush_journal,
+    log_loader,
     log_reader,
+    producer_window,
     retention,
+    segment_swap,
     validate,
 )
 from barnabas.storage import log as log_module
@@ -64,6 +67,8 @@ from barnabas.storage.log_manager import LogManager
 from barnabas.storage.log_reader import Isolation, LogReader
 from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager
+from barnabas.storage.segment import Segment
+from barnabas.storage.segment_list import SegmentList
 from sim import focuses
 from sim.disk import SimDisk, SimFile
 from sim.node import Node
@@ -1113,6 +1118,34 @@ def sessions_end_with_a_restart() -> Iterator[None]:
         yield
 
 
+@defect(
+    "damage with good batches behind it is taken for what a loss of power left, and cut",
+    "lost",
+    "watermark",
+    tweak=focuses.with_damaged_batches,
+)
+def damage_passes_for_a_hole() -> Iterator[None]:
+    def is_hole(segment: Segment, position: int, next_offset: int) -> bool:
+        return True
+
+    with changed(log_loader, "is_hole", is_hole):
+        yield
+
+
+@defect(
+    "a start completes a swap and leaves the segments that it stands for",
+    "stuck",
+    "lost",
+    tweak=focuses.with_crashes_amid_swaps,
+)
+def swaps_leave_old_segments() -> Iterator[None]:
+    def next_offset(disk: SimDisk, path: str) -> int:
+        return -1
+
+    with changed(segment_swap, "_next_offset", next_offset):
+        yield
+
+
 # --- idempotence --------------------------------------------------------------------------------
 
 
@@ -1125,6 +1158,27 @@ def sessions_end_with_a_restart() -> Iterator[None]:
 def window_lost_on_restart() -> Iterator[None]:
     def restore_window(self: Log, entry: ProducerEntry) -> None:
         entry.has_whole_window = True
+
+    with changed(Log, "_restore_window", restore_window):
+        yield
+
+
+@defect(
+    "after a start the batches of others on the partition pass for a producer's own",
+    "refused",
+    "lost",
+    tweak=focuses.with_many_producers_and_kills,
+)
+def window_of_all_producers() -> Iterator[None]:
+    def restore_window(self: Log, entry: ProducerEntry) -> None:
+        headers_before = SegmentList.headers_before
+
+        def renamed(segments: SegmentList, offset: int) -> Iterator[Any]:
+            for header in headers_before(segments, offset):
+                yield header._replace(producer_id=entry.producer_id)
+
+        with changed(SegmentList, "headers_before", renamed):
+            producer_window.restore_window(entry, self.segments)
 
     with changed(Log, "_restore_window", restore_window):
         yield

@@ -223,6 +223,7 @@ class SimDisk:
         self.generation = 0
         self.locks: dict[str, None] = {}
         self.steps_until_crash, self.is_full = -1, False
+        self._aim: tuple[str, int] | None = None
         self.refusal: Refusal | None = None
         self._until_refusal = 0
         self.boots = self.mounts = self.losses = 0
@@ -236,6 +237,10 @@ class SimDisk:
         is_full: that change fails for want of room instead, and every one after it.
         """
         self.steps_until_crash, self.is_full = steps, is_full
+
+    def crash_after_rename(self, suffix: str, steps: int) -> None:
+        """As `crash_in`, reckoned from the next time that a file gets a name which ends so."""
+        self._aim = suffix, steps
 
     def counts_down(self) -> bool:
         if self.steps_until_crash < 0:
@@ -282,7 +287,7 @@ class SimDisk:
         """The process is gone; what it wrote is there."""
         self.generation += 1
         self.locks.clear()
-        self.steps_until_crash = -1
+        self.steps_until_crash, self._aim = -1, None
 
     def lose_power(self) -> None:
         """The machine is gone, and what was not on the disk with it, more or less. Every third time
@@ -408,6 +413,9 @@ class SimDisk:
         if node is None:
             raise FileNotFoundError(old)
         new_parent, new_name = self._parent(new)
+        if self._aim is not None and new_name.endswith(self._aim[0]):
+            (_, steps), self._aim = self._aim, None
+            self.crash_in(steps)
         self.allow("rename")
         self.step()
         if new_parent is parent:

@@ -16,7 +16,7 @@ from sim.network import Weather
 from sim.scenario import DURABILITY, Group, Scenario
 
 Focus = Callable[[Scenario], None]
-SHARE = 0.4
+SHARE, LATER_SHARE = 0.4, 0.2
 
 
 def with_kills(scenario: Scenario) -> None:
@@ -76,6 +76,12 @@ def with_crashes_amid_compaction(scenario: Scenario) -> None:
     scenario.crash_at_start, scenario.start_steps = 0.5, (0, 60)
     scenario.power_share, scenario.rounds, scenario.chaos_ms = 0.2, 12, 8000
     scenario.properties["log.cleaner.backoff.ms"] = "10"
+
+
+def with_crashes_amid_swaps(scenario: Scenario) -> None:
+    """Kills between the first rename of a swap and its last, one swap after the other."""
+    with_crashes_amid_compaction(scenario)
+    scenario.aims_at_swaps, scenario.crash_at_start, scenario.power_share = True, 0.1, 0.0
 
 
 def with_small_segments_and_power(scenario: Scenario) -> None:
@@ -315,6 +321,40 @@ def with_outages_and_slow_flushes(scenario: Scenario) -> None:
     scenario.aims_at_ends = True
     scenario.fsync_ms = 250
     scenario.properties["barnabas.flush.journal.logs"] = "1"
+
+
+def with_damaged_batches(scenario: Scenario) -> None:
+    """Partitions that are off line for damage amid what was durable."""
+    with_outages(scenario)
+    scenario.damages_batches = True
+
+
+def with_outages_and_remakes(scenario: Scenario) -> None:
+    """A topic that is deleted and made again while it is off line, and transactions over both."""
+    with_outages(scenario)
+    scenario.topics, scenario.topic_configs = {"gone": 2}, {"gone": {"file.delete.delay.ms": "0"}}
+    scenario.remade_topic, scenario.remakes, scenario.meddlers = "gone", 12, 0
+    scenario.readers = [(scenario.partitions_of("gone"), True)]
+    scenario.outages, scenario.applications, scenario.version_2 = 10, 3, 0.0
+    scenario.fault_weights, scenario.fault_count = (1, 0, 0, 0, 0, 0), 10
+
+
+def with_many_producers_and_kills(scenario: Scenario) -> None:
+    """Idempotent producers side by side on one partition, whose batches are sent again and arrive
+    out of their order after starts.
+    """
+    with_lost_answers(scenario)
+    scenario.topics, scenario.flushed_topics, scenario.topic_configs["plain"] = {"plain": 1}, [], {}
+    scenario.compacted_topics, scenario.growing, scenario.remade_topic, scenario.consumers = (
+        [],
+        [],
+        "",
+        0,
+    )
+    scenario.groups, scenario.workers, scenario.applications = (), 0, 0
+    scenario.readers = [(scenario.partitions_of("plain"), False)]
+    scenario.idempotent_producers, scenario.rounds, scenario.most_in_flight = 5, 30, 5
+    scenario.fault_count, scenario.fault_gap_ms, scenario.chaos_ms = 12, (50, 500), 6000
 
 
 def from_kafka(scenario: Scenario) -> None:
@@ -684,8 +724,18 @@ FOCUSES: tuple[Focus, ...] = (
     with_consumer_protocol,
 )
 
+# Those that came later, for a share of the seeds that have none of the others.
+LATER_FOCUSES: tuple[Focus, ...] = (
+    with_crashes_amid_swaps,
+    with_damaged_batches,
+    with_outages_and_remakes,
+    with_many_producers_and_kills,
+)
+
 
 def drawn_focus(seed: int) -> Focus | None:
     """What the seed's schedule is turned towards; None for most."""
     rng = random.Random(f"{seed} focus")
-    return rng.choice(FOCUSES) if rng.random() < SHARE else None
+    if rng.random() < SHARE:
+        return rng.choice(FOCUSES)
+    return rng.choice(LATER_FOCUSES) if rng.random() < LATER_SHARE else None

@@ -22,6 +22,7 @@ from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
+from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, batch_size_of
 from barnabas.storage.checkpoints import MANIFEST_NAME
 from barnabas.storage.cleaner import CleanJob, CleanResult, clean
 from barnabas.storage.last_run import BOOT_ID_NAME
@@ -97,7 +98,7 @@ class Node:
         self.broker: Broker | None = None
         self.generation = 0
         self.cleanings = self.works = 0
-        self.damages: list[tuple[Inode, bytes]] = []
+        self.damages: list[tuple[Inode, int, bytes]] = []
         self._damaged_frame: Inode | None = None
         self.was_restored = False
         self._sessions: dict[int, _Session] = {}
@@ -214,7 +215,8 @@ class Node:
     def damage(self, rng: random.Random) -> None:
         """Of one partition's log whatever stands in its last file's first offset, which no checksum
         covers, and what tells that it was right. Where compaction leaves no gaps, some of these
-        offsets are wrong by little.
+        offsets are wrong by little. Or, in some schedules, a byte within a batch that good ones
+        follow.
         """
         files = {
             path: inode
@@ -226,17 +228,24 @@ class Node:
             return
         name = rng.choice(names)
         inode = files[max(path for path in files if path.startswith(name + "/"))]
-        self.damages.append((inode, bytes(inode.data[:8])))
+        self.disk.unlink(f"{name}/{MANIFEST_NAME}")
+        second = batch_size_of(bytes(inode.data[:LENGTH_END]))
+        if self.world.scenario.damages_batches and second + HEADER_SIZE < len(inode.data):
+            self._damage(inode, second - 1, 1)
+            return
         topic = name.rpartition("/")[2].rpartition("-")[0]
         is_far = topic in self.world.scenario.compacted_topics or len(inode.data) % 2
-        inode.data[3 if is_far else 7] ^= 1 if is_far else 4
-        self.disk.unlink(f"{name}/{MANIFEST_NAME}")
+        self._damage(inode, *((3, 1) if is_far else (7, 4)))
+
+    def _damage(self, inode: Inode, position: int, change: int) -> None:
+        self.damages.append((inode, position, bytes(inode.data[position : position + 1])))
+        inode.data[position] ^= change
 
     def restore(self) -> None:
         """What `damage` did is undone."""
-        for inode, offset in self.damages:
-            if len(inode.data) >= len(offset):
-                inode.data[: len(offset)] = offset
+        for inode, position, byte in self.damages:
+            if position < len(inode.data):
+                inode.data[position : position + 1] = byte
         self.damages.clear()
 
     def stop(self) -> bool:

@@ -74,10 +74,12 @@ class Scenario:
     the last, follow leader epochs; with any, members of groups that commit by OffsetCommit tell the
     epoch of what they read, and with two they go back where a log was cut behind it;
     follows_by_fetch: those readers do so by Fetch alone. aims_at_ends: a fault waits until a
-    decision on a transaction is under way. members_go_on: these keep their place when an answer is
-    lost, and do not join again. refusals: what the disk refuses, one after the other, each for a
+    decision on a transaction is under way; aims_at_swaps: a crash waits until the files that a
+    compaction made take the places of others. members_go_on: these keep their place when an answer
+    is lost, and do not join again. refusals: what the disk refuses, one after the other, each for a
     while. outages: how often the file of a partition is
-    damaged while the broker is down, and restored at a later start. full_journal_bytes: how large a
+    damaged while the broker is down, and restored at a later start; damages_batches: within a
+    batch that others follow, and not where one begins. full_journal_bytes: how large a
     flush journal may become. journal_damage: the chance that a power loss comes with damage in the
     midst of a flush journal. meddlers: clients that send nonsense. stops_ms: for how long the
     process stands still, each time. padding: the chance that a batch becomes a MB when it is
@@ -128,6 +130,8 @@ class Scenario:
     epoch_followers: int = 0
     follows_by_fetch: bool = False
     aims_at_ends: bool = False
+    aims_at_swaps: bool = False
+    damages_batches: bool = False
     members_go_on: bool = False
     growing: list[str] = field(default_factory=list)
     is_static: bool = False
@@ -243,6 +247,7 @@ class Scenario:
                     draw(chance)
                 scenario._draw_widest(more)
                 scenario._draw_two_phase(random.Random(more.getrandbits(64)))
+                scenario._draw_aims(random.Random(more.getrandbits(64)))
         return scenario
 
     def _draw_more(self, rng: random.Random) -> None:
@@ -398,6 +403,11 @@ class Scenario:
         """Two-phase producers; not where an Apache Kafka is taken over, which has none."""
         if rng.random() < 0.12 and not self.kafka_epochs:
             self.use_two_phase(rng.randint(1, 2))
+
+    def _draw_aims(self, rng: random.Random) -> None:
+        """Where crashes and damage strike."""
+        self.aims_at_swaps = bool(self.compacted_topics) and rng.random() < 0.3
+        self.damages_batches = rng.random() < 0.3
 
     def use_two_phase(self, applications: int) -> None:
         """So many applications, and a broker that takes part."""

@@ -219,6 +219,8 @@ def test_schedules_are_of_many_kinds() -> None:
     assert {scenario.epoch_followers for scenario in drawn} == {0, 1, 2}
     assert {scenario.follows_by_fetch for scenario in drawn} == {False, True}
     assert 5 < sum(1 for scenario in drawn if scenario.aims_at_ends) < 30
+    assert {scenario.aims_at_swaps for scenario in drawn} == {False, True}
+    assert {scenario.damages_batches for scenario in drawn if scenario.outages} == {False, True}
     assert {topic for scenario in drawn for topic in scenario.growing} == {
         "plain",
         "tx",

@@ -18,6 +18,7 @@ from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Sour
 from barnabas.broker.outbox import CloseReason
 from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
+from barnabas.storage.segment import SWAP_SUFFIX
 from sim import two_phase
 from sim.administrator import Administrator
 from sim.auditor import Auditor
@@ -382,6 +383,8 @@ class World:
                 case "stop":
                     self.node.stop()
                     self.start_later()
+                case "crash" if scenario.aims_at_swaps:
+                    self.node.disk.crash_after_rename(SWAP_SUFFIX, rng.randint(0, 30))
                 case "crash":
                     steps = rng.randint(0, 60)
                     self.node.disk.crash_in(steps, is_full=steps % 4 == 0)
