@@ -33,8 +33,9 @@ replaces is there. So a node *may be* in the set that is in the record last seen
 
     holding     the directory                                     may claim      leaves the set
     WHOLE       has all that was written to it                    in the set     no
-    POWER_LOST  a leader's, and the machine was down: it lacks    alone in it    no
-                what was not flushed
+    POWER_LOST  a leader's, and the machine was down: it lacks    alone in it    where others are
+                what was not flushed                                             in it, and it was
+                                                                                 not the last leader
     NOTHING     empty, or a standby's that is not whole or        never          where others are
                 whose machine was down: it flushed nothing                       in it
 
@@ -294,14 +295,20 @@ class Leadership:
             return None
         is_alone = len(record.in_sync) == 1
         is_used = bool(record.cluster_id)
-        if self.holding is Holding.NOTHING and (is_used or not is_alone):
-            return (
-                None if is_alone else self._written(record._replace(in_sync=record.in_sync - {me}))
-            )
+        if self._is_worth_less(record) and not is_alone:
+            return self._written(record._replace(in_sync=record.in_sync - {me}))
+        if self.holding is Holding.NOTHING and is_used:
+            return None
         may_use = self.holding is Holding.WHOLE or is_alone
         if not may_use or not (has_ended or record.leader is None):
             return None
         return self._claimed(record)
+
+    def _is_worth_less(self, record: LeaseRecord) -> bool:
+        """Whether any other node of the set has more: of two that lost power, who led last."""
+        if self.holding is Holding.POWER_LOST:
+            return record.leader != self._node.node_id
+        return self.holding is Holding.NOTHING
 
     def _claimed(self, record: LeaseRecord) -> LeaseRecord:
         node = self._node

@@ -218,6 +218,25 @@ def test_who_lost_its_power_leads_only_alone() -> None:
     assert again.role is Role.LEADING
 
 
+def test_of_two_leaders_that_lost_their_power_the_last_leads() -> None:
+    engine = Register()
+    leader_of_pair(engine)
+    run(node(2), engine, 0)
+    second = node(2)
+    run(second, engine, 1)
+    run(second, engine, 1 + TTL_MS)
+    assert second.role is Role.LEADING and second.in_sync == BOTH
+    first, last = (node(number, Holding.POWER_LOST, 2 * TTL_MS) for number in (1, 2))
+    run(last, engine, 2 * TTL_MS)
+    run(last, engine, 4 * TTL_MS)
+    assert last.role is Role.WATCHING, "the other may have more"
+    run(first, engine, 4 * TTL_MS)
+    assert decode_lease_record(engine.value).in_sync == {2}
+    run(last, engine, 5 * TTL_MS)
+    run(last, engine, 6 * TTL_MS)
+    assert last.role is Role.LEADING
+
+
 def test_a_leader_does_not_take_back_who_has_left_the_set() -> None:
     engine = Register()
     leader = leader_of_pair(engine)
