@@ -144,7 +144,18 @@ class Broker:
         )
         adopt_logs(self.topics, self.producer_ids, ids, self.node_id, now_ms)
         self.purgatory = Purgatory()
-        self.flushes = FlushQueue(
+        self.flushes = self._flush_queue()
+        self.progress = LogProgress(self.purgatory, self.flushes)
+        self.compaction = Compaction(config, logs, self.flushes, self.outbox, now_ms)
+        self.sasl = _sasl_gate(self)
+        self.node_producer_ids = NodeProducerIds(self.cluster, self.producer_ids)
+        self._begin_coordinators(now_ms, sync)
+        self.failover = Failover(self)
+        self._apply_quotas()
+
+    def _flush_queue(self) -> FlushQueue:
+        config, logs = self.config, self.logs
+        return FlushQueue(
             self.outbox,
             logs.journal,
             fewest_logs=config.barnabas_flush_journal_logs,
@@ -154,13 +165,6 @@ class Broker:
             has_disk_space=lambda: not self.disk_space.is_full,
             on_advanced=self.purgatory.on_progress,
         )
-        self.progress = LogProgress(self.purgatory, self.flushes)
-        self.compaction = Compaction(config, logs, self.flushes, self.outbox, now_ms)
-        self.sasl = _sasl_gate(self)
-        self.node_producer_ids = NodeProducerIds(self.cluster, self.producer_ids)
-        self._begin_coordinators(now_ms, sync)
-        self.failover = Failover(self)
-        self._apply_quotas()
 
     def _begin_coordinators(self, now_ms: int, sync: Callable[[list[Syncable]], None]) -> None:
         topics = self.topics

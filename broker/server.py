@@ -445,6 +445,24 @@ class Listener:
         self.address = address_of(sock)
 
 
+def _listeners(broker: Broker, socks: Sequence[socket.socket]) -> list[Listener]:
+    """What each socket is for: listener by listener, and of each a socket for each broker."""
+    config = broker.config
+    places = product(config.listeners, broker.cluster.nodes)
+    return [
+        Listener(node_id, listener, sock, config.sasl_server_max_receive_size)
+        for (listener, node_id), sock in zip(places, socks, strict=True)
+    ]
+
+
+def _greeting_memory(memory: ReceiveMemory) -> ReceiveMemory:
+    """The part of clients that have not shown who they are: half requests of theirs keep nobody
+    else's out.
+    """
+    most = memory.max_bytes
+    return ReceiveMemory(most // GREETING_PART if most >= 0 else -1, memory.shared)
+
+
 def _audit_log(path: str | None) -> Any:
     """An AuditLog, imported only where there is one."""
     if not path:
@@ -484,21 +502,10 @@ class Server:
         self.max_other_bytes = broker.config.barnabas_request_max_bytes
         self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
         self.turns = ReceiveTurns(self.memory, loop)
-        # clients that have not shown who they are share a part of their own: half requests of
-        # theirs keep nobody else's out
-        most = self.memory.max_bytes
-        self.greeting_memory = ReceiveMemory(
-            most // GREETING_PART if most >= 0 else -1, self.memory.shared
-        )
+        self.greeting_memory = _greeting_memory(self.memory)
         self.greeting_turns = ReceiveTurns(self.greeting_memory, loop)
         self._accepts = True
-        socks = [sock] if isinstance(sock, socket.socket) else sock
-        config = broker.config
-        places = product(config.listeners, broker.cluster.nodes)
-        self.listeners = [
-            Listener(node_id, listener, of_node, config.sasl_server_max_receive_size)
-            for (listener, node_id), of_node in zip(places, socks, strict=True)
-        ]
+        self.listeners = _listeners(broker, [sock] if isinstance(sock, socket.socket) else sock)
         self._connections: dict[int, Connection] = {}
         self._muted: dict[int, asyncio.TimerHandle] = {}
         self.throttled_count = 0
@@ -521,7 +528,7 @@ class Server:
         self._flusher = self._flusher_of()
         self._cleaner = CleanerProcess(self._cleaned_in_thread)
         self._worker = Worker(self._worked_in_thread)
-        self._audit_log = _audit_log(config.barnabas_audit_log)
+        self._audit_log = _audit_log(broker.config.barnabas_audit_log)
         for listener in self.listeners:
             broker.on_listening(listener.node_id, listener.config, listener.address[1])
             self._listen_to(listener)

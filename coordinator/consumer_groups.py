@@ -162,11 +162,7 @@ class ConsumerGroups:
         regex = request.subscribed_topic_regex
         if regex:
             self._check_pattern(regex)
-        upgrade = (
-            Upgrade(group.require_consumer(), [])
-            if group.is_consumer
-            else (self._conversion.upgraded(group) or Upgrade(ConsumerGroup(), []))
-        )
+        upgrade = self._upgraded(group)
         consumer = upgrade.consumer
         member_id = request.member_id or self._context.new_member_id()
         former_id = self._former_id(consumer, request, member_id)
@@ -205,6 +201,12 @@ class ConsumerGroups:
             ),
             assignment=_told_assignment(current) if is_told else None,
         )
+
+    def _upgraded(self, group: Group) -> Upgrade:
+        """The consumer group that this is, or becomes."""
+        if group.is_consumer:
+            return Upgrade(group.require_consumer(), [])
+        return self._conversion.upgraded(group) or Upgrade(ConsumerGroup(), [])
 
     def set_member(self, change: GroupChange, member_id: str, value: MemberValue) -> None:
         """Let the member be as it says, and raise the group's epoch if it wants other topics."""

@@ -91,12 +91,7 @@ def encode_metadata(
     out = [tags]
     if version >= 3:
         out.append(_INT.pack(0))
-    out.append(_count(len(brokers), version))
-    for broker in brokers:
-        out += [_INT.pack(broker.node_id), _string(broker.host, version), _INT.pack(broker.port)]
-        if version >= 1:
-            out.append(_string(broker.rack, version))
-        out.append(tags)
+    _put_brokers(out, brokers, version)
     if version >= 2:
         out.append(_string(cluster_id, version))
     if version >= 1:
@@ -127,6 +122,16 @@ def encode_metadata(
     out.append(tags)
     body = b"".join(out)
     return _FRAME.pack(4 + len(body), correlation_id) + body
+
+
+def _put_brokers(out: list[bytes], brokers: Sequence[Endpoint], version: int) -> None:
+    out.append(_count(len(brokers), version))
+    for broker in brokers:
+        out += [_INT.pack(broker.node_id), _string(broker.host, version), _INT.pack(broker.port)]
+        if version >= 1:
+            out.append(_string(broker.rack, version))
+        if version >= FLEXIBLE:
+            out.append(b"\0")
 
 
 @lru_cache(maxsize=64)

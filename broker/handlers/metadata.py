@@ -128,26 +128,7 @@ def _make_missing(
     wanted: list[Topic] = []
     taken = TakenNames(broker.metadata.topics)
     partition_count = broker.config.num_partitions
-    is_too_much = len(names) * partition_count > MOST_PARTITIONS_AT_ONCE
-    if is_too_much:
-        logger.warning(
-            "%s of %s asks for %d topics that are not there: none is made, since %d partitions at "
-            "once are the most",
-            context.client_id or "a client", context.client_host, len(names),
-            MOST_PARTITIONS_AT_ONCE,
-            extra=_client_of(context),
-        )  # fmt: skip
-    try:
-        broker.topics.check_descriptors(len(names) * partition_count)
-    except KafkaError as error:
-        is_too_much = True
-        logger.warning(
-            "topics that %s of %s asks for are not made: %s",
-            context.client_id or "a client",
-            context.client_host,
-            error.message,
-            extra=_client_of(context),
-        )
+    is_too_much = _is_too_much(broker, context, len(names), len(names) * partition_count)
     for name in names:
         codes[name] = Code.UNKNOWN_TOPIC_OR_PARTITION
         if is_too_much or broker.metadata.topic(name) is not None:
@@ -168,6 +149,33 @@ def _make_missing(
     if wanted:
         yield from broker.topics.create_topics(wanted, now_ms)
     return _encoded(broker, request, context, codes, access)
+
+
+def _is_too_much(
+    broker: Broker, context: RequestContext, topic_count: int, partition_count: int
+) -> bool:
+    """Whether one request asks for more new partitions than are made; the log says so then."""
+    is_too_much = partition_count > MOST_PARTITIONS_AT_ONCE
+    if is_too_much:
+        logger.warning(
+            "%s of %s asks for %d topics that are not there: none is made, since %d partitions at "
+            "once are the most",
+            context.client_id or "a client", context.client_host, topic_count,
+            MOST_PARTITIONS_AT_ONCE,
+            extra=_client_of(context),
+        )  # fmt: skip
+    try:
+        broker.topics.check_descriptors(partition_count)
+    except KafkaError as error:
+        is_too_much = True
+        logger.warning(
+            "topics that %s of %s asks for are not made: %s",
+            context.client_id or "a client",
+            context.client_host,
+            error.message,
+            extra=_client_of(context),
+        )
+    return is_too_much
 
 
 def _encoded(
