@@ -148,6 +148,20 @@ class Cluster:
         assert leadership is not None, f"{topic}-{index} is led"
         return len(leadership.in_sync) >= self._topics.min_in_sync_replicas(topic)
 
+    def may_coordinate(self, topic: str, key: str) -> bool:
+        """Whether what a coordinator decides about a group or transactional id can be written:
+        somebody is its coordinator, and enough replicas are in sync.
+        """
+        if self.is_one:
+            return True
+        topic, index = self.coordinator_partition(topic, key)
+        leadership = self.leadership(topic, index)
+        return (
+            leadership is not None
+            and leadership.leader != NOBODY
+            and self.has_enough_in_sync(topic, index)
+        )
+
     def coordinator_partition(self, topic: str, key: str) -> TopicPartition:
         """The partition of an internal topic that keeps a group or a transactional id."""
         return TopicPartition(

@@ -3,8 +3,8 @@
 A coordinator of groups or transactions is the broker that leads the partition of the internal topic
 in which it keeps them. Here, before its handler, a request that came to another one is refused with
 NOT_COORDINATOR; of a request about several, those that are another's. Lists of what a broker
-coordinates leave out what others do. What always writes is refused with COORDINATOR_NOT_AVAILABLE
-while fewer replicas of that partition are in sync than it wants, as Apache Kafka answers where its
+coordinates leave out what others do. What writes is refused with COORDINATOR_NOT_AVAILABLE while
+fewer replicas of that partition are in sync than it wants, as Apache Kafka answers where its
 coordinator's append is refused. The coordinators themselves know nothing of it.
 
 | requests | what becomes of them |
@@ -12,6 +12,12 @@ coordinator's append is refused. The coordinators themselves know nothing of it.
 | `SINGLE`: about one group or transactional id | refused as a whole |
 | `SEVERAL`: about a list of them | those of other brokers are refused, the rest is answered |
 | `LISTS`: of all that the broker coordinates | the answer has those alone |
+
+| while too few are in sync | refused |
+|---|---|
+| `WRITING` | always; of several groups or transactional ids, those |
+| SyncGroup | of the leader, whose assignments complete a rebalance |
+| ConsumerGroupHeartbeat | if it joins or leaves, or if its Result has records, which are dropped |
 
 With one broker none of it is imported.
 """
@@ -22,14 +28,16 @@ import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.dispatch import Route
-from barnabas.broker.outbox import Answer, CoordinatorWait
+from barnabas.broker.outbox import PARKED, Answer, CoordinatorWait
 from barnabas.broker.refusals import refusal
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.protocol.api_table import Api
+    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
 
@@ -72,6 +80,7 @@ WRITING = frozenset(
     {
         "OffsetCommit",
         "OffsetDelete",
+        "DeleteGroups",
         "TxnOffsetCommit",
         "InitProducerId",
         "AddPartitionsToTxn",
@@ -127,8 +136,14 @@ class _Edge:
         key = getattr(request, self._one.field)
         if not key:
             return self._handle(request, context)  # no group or transactional id: its handler knows
-        if self._api.name in WRITING and not self._may_write(self._one.topic, key, context):
-            return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
+        if self._lacks_replicas(self._one.topic, key, context):
+            if self._api.name in WRITING:
+                return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
+            if isinstance(request, SyncGroupRequest):
+                if self._broker.groups.completes_rebalance(request):
+                    return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
+            elif self._api.name == "ConsumerGroupHeartbeat":
+                return self._handle_heartbeat(request, context)
         return self._handle_keys(self._one.topic, [key], request, context)
 
     def _handle_several(self, several: Several, request: Any, context: RequestContext) -> Answer:
@@ -138,20 +153,56 @@ class _Edge:
             key: str = item if several.key is None else getattr(item, several.key)
             return key
 
-        own = [item for item in items if self._is_own(several.topic, key_of(item), context)]
-        if len(own) == len(items):
-            return self._handle_keys(several.topic, [key_of(one) for one in own], request, context)
-        foreign = copy.copy(request)
-        setattr(foreign, several.field, [item for item in items if item not in own])
-        refused: Any = self._refusal(foreign, context)
-        if not own:
-            return refused  # type: ignore[no-any-return]
-        setattr(request, several.field, own)
+        def code_of(item: Any) -> Code:
+            if not self._is_own(several.topic, key_of(item), context):
+                return Code.NOT_COORDINATOR
+            writes = self._api.name in WRITING and not getattr(item, "verify_only", False)
+            if writes and self._lacks_replicas(several.topic, key_of(item), context):
+                return Code.COORDINATOR_NOT_AVAILABLE
+            return Code.NONE
+
+        codes = [code_of(item) for item in items]
+        served = [item for item, code in zip(items, codes, strict=True) if not code]
+        if len(served) == len(items):
+            return self._handle_keys(
+                several.topic, [key_of(one) for one in items], request, context
+            )
+        refusals: list[Any] = []
+        for refusing in (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE):
+            refused = copy.copy(request)
+            of_code = [item for item, code in zip(items, codes, strict=True) if code is refusing]
+            setattr(refused, several.field, of_code)
+            if of_code:
+                refusals.append(self._refusal(refused, context, refusing))
+        first, *others = refusals
+        for other in others:
+            getattr(first, several.rows).extend(getattr(other, several.rows))
+        if not served:
+            return first  # type: ignore[no-any-return]
+        setattr(request, several.field, served)
         self._broker.amend(
             context.ticket,
-            lambda answer: getattr(answer, several.rows).extend(getattr(refused, several.rows)),
+            lambda answer: getattr(answer, several.rows).extend(getattr(first, several.rows)),
         )
         return self._handle(request, context)
+
+    def _handle_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+    ) -> Answer:
+        """A heartbeat of a consumer group whose records cannot be written: a sign of life counts,
+        what would be written is refused, and comes again with the next heartbeat.
+        """
+        broker = self._broker
+        if not broker.speaks_consumer_groups:
+            return self._handle(request, context)
+        if request.member_epoch > 0:
+            result = broker.groups.on_consumer_group_heartbeat(request, context, context.now_ms)
+            if not result.records:
+                broker.park(context)
+                broker.runtime.run_groups(result, context.now_ms)
+                return PARKED
+            broker.groups.on_records_dropped(request.group_id)
+        return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
 
     def _handle_keys(
         self, topic: str, keys: list[str], request: Any, context: RequestContext
@@ -173,12 +224,12 @@ class _Edge:
             )
         return answer
 
-    def _may_write(self, topic: str, key: str, context: RequestContext) -> bool:
-        """Whether enough replicas are in sync of what this broker coordinates; also where another
-        one does, which is refused elsewhere.
+    def _lacks_replicas(self, topic: str, key: str, context: RequestContext) -> bool:
+        """Whether too few replicas are in sync of what this broker coordinates; not so where
+        another one does, which is refused elsewhere.
         """
         cluster = self._broker.cluster
-        return not self._is_own(topic, key, context) or cluster.has_enough_in_sync(
+        return self._is_own(topic, key, context) and not cluster.has_enough_in_sync(
             *cluster.coordinator_partition(topic, key)
         )
 

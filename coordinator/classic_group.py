@@ -758,6 +758,14 @@ class ClassicGroup:
         else:
             self._set_assignments(assignments, result, now_ms)
 
+    def is_completed_by(self, request: SyncGroupRequest) -> bool:
+        """Whether the request makes the group Stable, with a record of the assignments."""
+        return (
+            self.state is State.COMPLETING_REBALANCE
+            and request.member_id == self.leader_id
+            and self._check_sync(request) is Code.NONE
+        )
+
     def _record_bytes(self, assignments: dict[str, bytes] | None = None) -> int:
         """The size of the batch with the group's record.
 

@@ -78,6 +78,10 @@ class ConsumerGroup:
         self.topics_version = NO_TOPICS_VERSION
         self._subscribed: frozenset[str] | None = None
 
+    def decide_anew(self) -> None:
+        """Forget what was last looked at and computed: nothing came of it."""
+        self.assigned_ms, self.topics_version = None, NO_TOPICS_VERSION
+
     # --- hard state ------------------------------------------------------------------------------
 
     def replay(self, key: ConsumerGroupKey, value: bytes | None) -> None:

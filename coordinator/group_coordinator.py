@@ -643,6 +643,12 @@ class GroupCoordinator:
         result.replies.append(Reply(context.ticket, response))
         return result
 
+    def on_records_dropped(self, group_id: str) -> None:
+        """A heartbeat's records are not written: what they say is decided anew by the next."""
+        group = self._groups.get(group_id)
+        if group is not None and group.is_consumer:
+            group.require_consumer().decide_anew()
+
     def on_consumer_group_describe(
         self,
         request: describing.ConsumerGroupDescribeRequest,
@@ -730,6 +736,13 @@ class GroupCoordinator:
                 request, ParkedRequest(context.ticket, context.api_version), result, now_ms
             )
         return result
+
+    def completes_rebalance(self, request: SyncGroupRequest) -> bool:
+        """Whether a SyncGroup is the leader's, with the assignments that the group waits for."""
+        group = self._groups.get(request.group_id)
+        return (
+            group is not None and not group.is_consumer and group.classic.is_completed_by(request)
+        )
 
     def on_heartbeat(
         self, request: HeartbeatRequest, context: RequestContext, now_ms: int

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
-from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transaction_coordinator import PRODUCE_ADDS
 from barnabas.coordinator.transaction_state import Channel, ProducerIdAndEpoch
 from barnabas.protocol.compression import Codec
@@ -256,11 +256,29 @@ def _add_partitions(broker: Broker, produce: _Produce, name: str) -> None:
             if producer == produce.producer:
                 pairs.append(TopicPartition(topic.name, partition.index))
     if pairs and produce.producer is not None:
+        if not broker.cluster.may_coordinate(TRANSACTIONS_TOPIC, name):
+            _refuse_partitions(produce, pairs)
+            return
         now_ms = produce.context.now_ms
         added = broker.transactions.on_writing(
             name, ProducerIdAndEpoch(*produce.producer), pairs, now_ms
         )
         broker.runtime.run_transactions(added, now_ms)
+
+
+def _refuse_partitions(produce: _Produce, pairs: list[TopicPartition]) -> None:
+    """Refuse the batches of these partitions, since the record of their transaction cannot be
+    written: with a code at which every client sends again, as Apache Kafka does.
+    """
+    refused = set(pairs)
+    produce.unreadable = {
+        **produce.unreadable,
+        **dict.fromkeys(pairs, Code.NOT_ENOUGH_REPLICAS),
+    }
+    for topic in produce.request.topic_data:
+        for partition in topic.partition_data:
+            if (topic.name, partition.index) in refused:
+                partition.records = None
 
 
 def _check_connection(broker: Broker, produce: _Produce) -> None:

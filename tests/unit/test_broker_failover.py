@@ -27,11 +27,17 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from barnabas.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
 )
+from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -76,6 +82,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 PORTS = {1: 9092, 2: 9193, 3: 9294}
 
@@ -87,9 +94,11 @@ class Cluster(CoreHost):
         super().__init__(
             directory,
             barnabas_brokers="3",
-            offsets_topic_num_partitions="3",
-            transaction_state_log_num_partitions="3",
-            **settings,
+            **{
+                "offsets_topic_num_partitions": "3",
+                "transaction_state_log_num_partitions": "3",
+                **settings,
+            },
         )
         for node_id, port in PORTS.items():
             self.broker.on_listening(node_id, self.broker.config.listeners[0], port)
@@ -405,6 +414,89 @@ def test_coordinators_want_enough_replicas_in_sync_of_what_they_write(tmp_path: 
     cluster.broker.failover.give_back(other, cluster.now_ms)
     assert commit_code() == 0
     assert cluster.call_flushed(node_id, end, 3).error_code == 0
+    cluster.close()
+
+
+def test_what_writes_only_sometimes_wants_enough_replicas_in_sync_then(tmp_path: Path) -> None:
+    """The assignments of a leader, members that come and go, and groups that are deleted."""
+    cluster = Cluster(
+        tmp_path, offsets_topic_replication_factor="3", offsets_topic_num_partitions="1",
+        min_insync_replicas="3", group_initial_rebalance_delay_ms="0",
+    )  # fmt: skip
+    node_id = cluster.coordinator(0, "g")
+    join = JoinGroupRequest(
+        "g", 10_000, 10_000, protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range", b"")],
+    )  # fmt: skip
+    joined = cluster.call(node_id, join, 3)
+    sync = SyncGroupRequest(
+        "g", joined.generation_id, joined.member_id,
+        assignments=[SyncGroupRequestAssignment(joined.member_id, b"all")],
+    )  # fmt: skip
+    heartbeat = ConsumerGroupHeartbeatRequest(
+        "modern", "member", 0, rebalance_timeout_ms=10_000, subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )  # fmt: skip
+    first = cluster.call(node_id, heartbeat, 1)
+    assert first.error_code == 0
+    epoch = first.member_epoch
+    stays = ConsumerGroupHeartbeatRequest("modern", "member", epoch)
+    wants_more = ConsumerGroupHeartbeatRequest(
+        "modern", "member", epoch, subscribed_topic_names=["t", "u"]
+    )
+    deletion = DeleteGroupsRequest(groups_names=["g", "empty"])
+
+    other = cluster.other_than(node_id)
+    cluster.broker.failover.take_away(other, cluster.now_ms)
+    log = cluster.broker.topics.logs_of(OFFSETS_TOPIC)[0]
+    end_offset = log.log_end_offset
+    unavailable = Code.COORDINATOR_NOT_AVAILABLE
+    assert cluster.call(node_id, sync, 3).error_code == unavailable
+    assert cluster.call(node_id, wants_more, 1).error_code == unavailable
+    heartbeat.member_id = "late"
+    assert cluster.call(node_id, heartbeat, 1).error_code == unavailable
+    assert cluster.call(node_id, stays, 1).error_code == 0, "it writes nothing"
+    more = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 3, None)], timeout_ms=1000)
+    assert cluster.call(node_id, more, 3).results[0].error_code == 0
+    assert cluster.call(node_id, stays, 1).error_code == unavailable
+    rows = cluster.call(node_id, deletion, 2).results
+    assert [row.error_code for row in rows] == [unavailable, unavailable]
+    assert log.log_end_offset == end_offset
+
+    cluster.broker.failover.give_back(other, cluster.now_ms)
+    answer = cluster.call(node_id, sync, 3)
+    assert (answer.error_code, answer.assignment) == (0, b"all")
+    answer = cluster.call(node_id, stays, 1)
+    assert (answer.error_code, answer.member_epoch) == (0, epoch + 1), (
+        "the refused change comes again"
+    )
+    rows = cluster.call(node_id, deletion, 2).results
+    assert [row.error_code for row in rows] == [Code.NON_EMPTY_GROUP, Code.GROUP_ID_NOT_FOUND]
+    cluster.close()
+
+
+def test_a_batch_that_adds_its_partition_wants_enough_replicas_of_the_coordinators(
+    tmp_path: Path,
+) -> None:
+    """Version 12 of Produce writes the record of its partition by itself (KIP-890)."""
+    cluster = Cluster(
+        tmp_path, transaction_state_log_replication_factor="3",
+        transaction_state_log_min_isr="3",
+    )  # fmt: skip
+    node_id = cluster.coordinator(1, "shop")
+    init = InitProducerIdRequest(transactional_id="shop", transaction_timeout_ms=60_000)
+    answer = cluster.call_flushed(node_id, init, 4)
+    identity = answer.producer_id, answer.producer_epoch
+    cluster.broker.failover.take_away(3, cluster.now_ms)
+    log = cluster.broker.topics.partitions_of("t")[0]
+    assert log is not None
+    request = produce("t", transactional_id="shop", identity=identity)
+    assert error_of(cluster.call(1, request, 12)) == Code.NOT_ENOUGH_REPLICAS
+    assert log.log_end_offset == 0
+    cluster.broker.failover.give_back(3, cluster.now_ms)
+    request = produce("t", transactional_id="shop", identity=identity)
+    assert error_of(cluster.call(1, request, 12)) == 0
+    assert log.log_end_offset == 1
     cluster.close()
 
 
