@@ -38,7 +38,7 @@ scrape_configs:
   `topics` leaves out what is marked *partitions*; `none` leaves out *topics*, too, and then the
   number does not depend on what is in the broker. Beyond 100,000 partitions, or offsets of groups,
   the rest is left out, and `barnabas_scrape_left_out` says how many.
-- Of more than 200 requests a second of one API a sample is timed, which stands for the rest; their
+- Of more than 100 requests a second of one API a sample is timed, which stands for the rest; their
   number is exact.
 - A scrape looks at the broker in slices of a hundred rows, between which clients are served.
 """

@@ -10,7 +10,7 @@ It sits between the loop and the core, which knows nothing of it. Where it is no
 this is loaded.
 
 To measure a request costs a twentieth of what the cheapest ones cost. So of each API MEASURED at
-most are in a quarter of a second, and stand for the rest, which are counted: below 200 requests a
+most are in half a second, and stand for the rest, which are counted: below 100 requests a
 second each is measured, and above that the number is exact and the times are of a sample.
 """
 
@@ -33,7 +33,7 @@ from barnabas.broker.server import Connection, Server
 from barnabas.protocol.api_table import BY_KEY
 
 NOTABLE_STALL_NS, STALL_WINDOW_NS = 5_000_000, 60_000_000_000
-FOLD_INTERVAL_S, MEASURED = 0.25, 50
+FOLD_INTERVAL_S, MEASURED = 0.5, 50
 SHORT_FRAME = 255  # the key of no API, for what has none
 UNKNOWN_API = "unknown"
 _TCP_INFO = getattr(socket, "TCP_INFO", None)  # Linux has it
@@ -130,6 +130,7 @@ class TimedSelector(selectors.DefaultSelector):
         self._stalls = stalls
         self._window = 0
         self._longest_ns = self._longest_before_ns = 0
+        self._notable_ns = 1  # a round that is longer than any before, or a stall
 
     def select(
         self,
@@ -139,7 +140,7 @@ class TimedSelector(selectors.DefaultSelector):
     ) -> list[tuple[selectors.SelectorKey, int]]:
         """As the selector does; what is bound at the definition is looked up fast."""
         busy_ns = _clock() - self.woke_ns
-        if busy_ns > self._longest_ns or busy_ns >= NOTABLE_STALL_NS:
+        if busy_ns >= self._notable_ns:
             self._note(busy_ns)
         ready = _select(self, timeout)
         self.woke_ns = _clock()
@@ -150,6 +151,7 @@ class TimedSelector(selectors.DefaultSelector):
         self._longest_ns = max(self._longest_ns, busy_ns)
         if busy_ns >= NOTABLE_STALL_NS:
             self._stalls.observe(busy_ns)
+        self._notable_ns = min(self._longest_ns + 1, NOTABLE_STALL_NS)
 
     def longest_stall_ns(self) -> int:
         """The longest round of the minute, by the clock, and of the minute before it. In the loop's
@@ -162,7 +164,7 @@ class TimedSelector(selectors.DefaultSelector):
         window = monotonic_ns() // STALL_WINDOW_NS
         if window != self._window:
             self._longest_before_ns = self._longest_ns if window == self._window + 1 else 0
-            self._window, self._longest_ns = window, 0
+            self._window, self._longest_ns, self._notable_ns = window, 0, 1
 
 
 class _TimedFile:
