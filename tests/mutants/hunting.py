@@ -10,6 +10,7 @@ import logging
 import math
 import pickle
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -264,17 +265,25 @@ def _tests_of(
 ) -> tuple[str, ...]:
     """The tests that run the changed lines, in the order of their chances.
 
-    `first` if it is one of them, then those of the module's own test files, then the quick ones.
-    No more than took `most_s` of CPU time together.
+    `first` if it is one of them, then those of the module's own test files, then the quick ones:
+    one of each file, another of each file … since the tests of one file are alike. No more than
+    took `most_s` of CPU time together.
     """
     lines = coverage.lines.get(mutant.module, {})
     names: set[str] = set()
     for line in module.lines_of(mutant):
         names.update(lines.get(line, ()))
     own = f"/test_{mutant.module.removesuffix('.py').replace('/', '_')}.py::"
+    quick_first = sorted(names, key=lambda name: (coverage.took_s[name], name))
+    counts: Counter[str] = Counter()
+    ranks: dict[str, int] = {}
+    for name in quick_first:
+        file = name.partition("::")[0]
+        ranks[name] = counts[file]
+        counts[file] += 1
     chosen = []
     for name in sorted(
-        names, key=lambda name: (name != first, own not in name, coverage.took_s[name], name)
+        quick_first, key=lambda name: (name != first, own not in name, own in name or ranks[name])
     ):
         most_s -= coverage.took_s[name]
         if most_s >= 0 or not chosen:

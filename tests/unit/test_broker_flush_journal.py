@@ -324,6 +324,22 @@ def test_what_follows_comes_to_the_disk_after_a_while(tmp_path: Path) -> None:
     assert queue.queue.next_deadline_ms() == NOW_MS + 60_000
 
 
+def test_what_follows_is_not_due_when_another_flush_ends(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    queue.append(*queue.logs[:2])
+    queue.queue.wait_for_frame(queue.logs[:2], Decider(queue.logs[2]), NOW_MS)
+    queue.end_flush()
+    queue.append(queue.logs[2])
+    queue.wait("other", queue.logs[2])
+    queue.append(*queue.logs[:2])
+    queue.queue.flush_later(queue.logs[:2], NOW_MS)
+    queue.end_flush()
+    assert queue.done == ["other"] and queue.outbox.flushes == []
+    queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_LATER_MS)
+    queue.end_flush()
+    assert [log.durability.durable_offset for log in queue.logs] == [2, 2, 2]
+
+
 def test_what_follows_goes_with_any_flush(tmp_path: Path) -> None:
     queue = with_decision(tmp_path)
     queue.wait("other", queue.logs[2])

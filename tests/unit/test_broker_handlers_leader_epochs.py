@@ -209,10 +209,8 @@ def test_a_reader_learns_where_the_log_was_cut() -> None:
     assert end_of_epoch(b, "t", epoch, current=later) == (0, epoch, 10)
 
 
-def fetch_diverging(
-    b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int
-) -> tuple[int, int] | None:
-    """Fetch 12 of partition 0: where the reader's log parts from this one, None for nowhere."""
+def fetch_after(b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int) -> Any:
+    """Fetch 12 of partition 0, by a reader that says what it has read last."""
     partition = FetchPartition(
         partition=0,
         current_leader_epoch=-1,
@@ -233,7 +231,14 @@ def fetch_diverging(
         forgotten_topics_data=[],
         rack_id="",
     )
-    row = b.call(asked, 12).responses[0].partitions[0]
+    return b.call(asked, 12).responses[0].partitions[0]
+
+
+def fetch_diverging(
+    b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int
+) -> tuple[int, int] | None:
+    """Where the reader's log parts from this one, None for nowhere."""
+    row = fetch_after(b, topic, last_fetched_epoch, offset)
     assert row.error_code == Code.NONE
     diverging = row.diverging_epoch
     if (diverging.epoch, diverging.end_offset) == (-1, -1):
@@ -266,6 +271,23 @@ def test_a_fetch_that_says_what_it_read_last_is_told_where_the_log_was_cut() -> 
         b.produce("t", (b"other %d" % number,))
     assert fetch_diverging(b, "t", 0, 15) == (0, 10)
     assert fetch_diverging(b, "t", 0, 10) is None and fetch_diverging(b, "t", 1, 15) is None
+
+
+@pytest.mark.parametrize(
+    ("epoch", "offset"), [(7, 10), (7, 99)], ids=["of an epoch to come", "and beyond the end"]
+)
+def test_a_fetch_after_what_the_log_never_had_is_out_of_range(epoch: int, offset: int) -> None:
+    """Kafka: Partition.readRecords, where the last fetched epoch is not known."""
+    b = with_a_lost_tail()
+    b.produce("t", (b"other",))
+    row = fetch_after(b, "t", epoch, offset)
+    assert row.error_code == Code.OFFSET_OUT_OF_RANGE
+    assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (-1, -1)
+
+
+def test_an_offset_of_an_epoch_that_is_not_known_is_set_back_to_the_end() -> None:
+    b = with_a_lost_tail(("ahead", {"leader_epoch": 7}))
+    assert b.group_offset("ahead", "t")[1] == 10
 
 
 def test_a_group_that_had_read_the_lost_tail_goes_on_from_where_the_log_was_cut(

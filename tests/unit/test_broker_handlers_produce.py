@@ -178,3 +178,17 @@ def test_a_batch_is_counted_once_against_the_room_of_the_disk(
     host.ask(host.connect(1), asking(large()), 9)
     host.finish_work()
     assert taken == [len(large())]
+
+
+@pytest.mark.parametrize("version", [3, 6, 7])
+def test_plain_batches_of_old_requests_are_of_no_transaction(host: CoreHost, version: int) -> None:
+    assert error_of(host.call(host.connect(1), produce("t"), version)) == Code.NONE
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_plain_batch_beside_a_transactional_id_is_not_verified(
+    host: CoreHost, version: int
+) -> None:
+    """Kafka: ReplicaManager asks the coordinator of transactional batches alone."""
+    request = produce("t", transactional_id="nobody's")
+    assert error_of(host.call(host.connect(1), request, version)) == Code.NONE

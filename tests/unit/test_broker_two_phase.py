@@ -281,6 +281,29 @@ def test_with_durability_os_a_loss_of_power_aborts_it() -> None:
     assert b.end_offset("t", committed=True) == b.end_offset("t")
 
 
+def test_what_is_kept_open_over_a_loss_of_power_does_not_spare_others(b: DiskBroker) -> None:
+    p = TwoPhase(b)
+    assert p.write("t", 0, b"a") == 0
+    other = Producer(b, "other")
+    other.send("t", 1, b"b")
+    b.lose_power()
+    assert keep(b).ongoing == p.pair
+    other.connection = b.connect()
+    assert other.add("t", 1) == Code.PRODUCER_FENCED
+
+
+def test_who_begins_an_ordinary_session_waits_for_the_disk_no_longer(b: DiskBroker) -> None:
+    """What is open in an ordinary session may be lost: its producer is fenced then."""
+    p = TwoPhase(b)
+    assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
+    assert b.broker.transactions.two_phase == {"txn"}
+    p.enable = False
+    p.begin_session()
+    p.sequences.clear()
+    assert b.broker.transactions.two_phase == set()
+    assert p.write("t", 0, b"b") == 0 and p.finish(True) == 0
+
+
 # --- who may do what ----------------------------------------------------------------------------
 
 

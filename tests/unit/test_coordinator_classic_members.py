@@ -252,6 +252,18 @@ def test_an_empty_group_is_replaced_by_either_kind_whatever_the_policy() -> None
     assert kind_and_state(host) == (CLASSIC, "Stable")
 
 
+def test_a_static_member_that_goes_over_under_its_own_id_need_not_join_again() -> None:
+    host = new_host()
+    host.consumer_heartbeat("n")
+    old = new_member(host, instance="i")
+    parts(old)
+    host.consumer_heartbeat("n", 2, owned={})
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    epoch = host.consumer_heartbeat(old.id, instance_id="i").member_epoch
+    host.pass_time(REBALANCE_MS + 1)
+    assert host.consumer_heartbeat(old.id, epoch, instance_id="i").error_code == Code.NONE
+
+
 # --- and back -----------------------------------------------------------------------------------
 
 
@@ -363,3 +375,29 @@ def test_a_member_that_goes_over_to_the_consumer_protocol_neither_syncs_nor_join
     epoch = host.consumer_heartbeat(old.id).member_epoch
     host.pass_time(REBALANCE_MS + 1)
     assert host.consumer_heartbeat(old.id, epoch).error_code == Code.NONE
+
+
+def test_a_group_that_became_classic_waits_for_its_members_as_long_as_they_said() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    first, second = new_member(host), new_member(host)
+    host.consumer_heartbeat("m", LEAVE)
+    assert kind_and_state(host) == (CLASSIC, "PreparingRebalance")
+    assert {row.member_id for row in host.describe("g").members} == {first.id, second.id}
+    ticket = first.join_later()
+    host.pass_time(REBALANCE_MS - 1)
+    assert ticket in host.waiting()
+    host.pass_time(1)
+    answer = host.answers[ticket]
+    assert (answer.error_code, [row.member_id for row in answer.members]) == (0, [first.id])
+
+
+def test_a_consumer_group_that_is_deleted_is_gone() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    host.consumer_heartbeat("m", LEAVE)
+    assert kind_and_state(host) == (CONSUMER, "Empty")
+    answer = host.call("DeleteGroups", 2, groups_names=["g"])
+    assert [row.error_code for row in answer.results] == [Code.NONE]
+    assert host.call("ListGroups", 5).groups == []
+    assert host.coordinator._groups == {}, "names that are used once would pile up"

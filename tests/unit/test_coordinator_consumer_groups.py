@@ -576,6 +576,18 @@ def test_commits_by_epoch() -> None:
     assert commit(host, -1, "") == Code.NONE
 
 
+def test_commits_by_epoch_in_the_preview_of_3_9() -> None:
+    """It knows the member's epoch alone, and no partition that is another's by now."""
+    host = GroupHost(
+        topics={"t": 1},
+        consumer_settings=ConsumerGroupSettings(assignment_interval_ms=0, is_preview=True),
+    )
+    assert host.consumer_heartbeat("m", version=0).member_epoch == 1
+    assert commit(host, 1, "m") == Code.NONE
+    assert commit(host, 2, "m") == Code.STALE_MEMBER_EPOCH
+    assert commit(host, 1, "nobody") == Code.UNKNOWN_MEMBER_ID
+
+
 def test_a_partition_that_is_to_be_given_up_may_be_committed_until_then() -> None:
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")

@@ -70,6 +70,12 @@ def test_it_never_comes_beyond_the_targets_epoch() -> None:
     assert reconcile(told, {}, 3, {}, free()) == CurrentValue(3, 0, STABLE, {}, {})
 
 
+def test_one_of_two_topics_that_it_has_ceased_to_want_is_given_up() -> None:
+    both = CurrentValue(3, 0, STABLE, {T: {0: 3}, U: {0: 3}}, {})
+    told = reconcile(both, {T: (0,)}, 3, None, free())
+    assert told == CurrentValue(3, 0, UNREVOKED, {T: {0: 3}}, {U: {0: 3}})
+
+
 def test_a_partition_keeps_the_epoch_in_which_the_member_got_it() -> None:
     grown = reconcile(has(3, 0), {T: (0,), U: (0,)}, 5, None, free())
     assert grown.assigned == {T: {0: 3}, U: {0: 5}}

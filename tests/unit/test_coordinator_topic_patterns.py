@@ -36,6 +36,7 @@ from barnabas.coordinator.topic_patterns import (
         (r"\Qa.b*\E", [], ["a.b", "axb"]),
         (r"\Qa.\Eb", ["a.b"], ["axb"]),
         (r"\x61\141", ["aa"], ["a"]),
+        (r"\x{61}{2}", ["aa"], ["a"]),
         ("^a$", ["a"], ["aa"]),
         (r"\Aa\z", ["a"], ["ba"]),
         ("a^b", [], ["ab", "a^b"]),
@@ -82,6 +83,7 @@ def test_what_matches(pattern: str, matching: list[str], others: list[str]) -> N
         ("(?P<n>a)(?P<n>b)", "twice"),
         ("(" * 500 + ")" * 500, "nested"),
         ("((a{1000}){100})", "too large"),
+        ("(?--i)a", "looks around"),
     ],
 )
 def test_what_is_refused_says_why(pattern: str, reason: str) -> None:

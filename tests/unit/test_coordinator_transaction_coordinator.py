@@ -949,6 +949,15 @@ def test_after_a_power_loss_every_producer_is_fenced_once(slow: TxnHost) -> None
         assert slow.add(name, again.producer_id, again.producer_epoch, T0) == {("t", 0): 0}
 
 
+def test_whoever_is_asked_to_abort_what_is_open_leaves_what_is_decided(slow: TxnHost) -> None:
+    """Also where the decision's record is not there yet."""
+    open_pid, _ = begun(slow, "open")
+    begun(slow, "decided")
+    slow.decided.add("decided")
+    slow.handle(slow.coordinator.on_abort_requested(slow.event_ms()))
+    assert [(one.transactional_id, one.producer_id) for one in slow.markers] == [("open", open_pid)]
+
+
 @pytest.mark.parametrize(("timeout_ms", "code"), [(0, 50), (1, 0), (900_000, 0), (900_001, 50)])
 def test_the_timeout_of_a_transaction_has_bounds(host: TxnHost, timeout_ms: int, code: int) -> None:
     answer = host.init("txn", timeout_ms=timeout_ms)

@@ -36,9 +36,17 @@ from helpers.storage_logs import (
 
 from barnabas.protocol.compression import Levels
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.records import DELETE_HORIZON, Record, assemble_batch, records_of
+from barnabas.protocol.records import (
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    NewRecord,
+    Record,
+    assemble_batch,
+    encode_batch,
+    records_of,
+)
 from barnabas.storage.clean_plan import assess, is_due
-from barnabas.storage.cleaner import clean
+from barnabas.storage.cleaner import _places, clean
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
@@ -172,6 +180,46 @@ def test_what_is_written_anew_is_compressed_at_the_topics_level(
         )
         sizes.append(len(kept))
     assert sizes[1] < sizes[0]
+
+
+def test_records_of_any_width_are_found_in_their_batch() -> None:
+    """Lengths and offsets of one, two and three bytes; `records_of` is the other reader."""
+    widths = (0, 1, 20, 55, 63, 64, 65, 127, 128, 8180, 8191, 8192, 70_000)
+    given = [
+        NewRecord(b"k" * key, None if value == 1 else b"v" * value, NOW_MS + 97 * (key + value))
+        for key in widths
+        for value in widths
+    ] + [NewRecord(None if number % 3 else b"%d" % number, b"", NOW_MS) for number in range(8200)]
+    data = bytes(encode_batch(given))
+    places = _places(data[HEADER_SIZE:], len(given))
+    assert [(offset, key, is_null) for _, _, _, offset, key, is_null in places] == [
+        (record.offset, record.key, record.value is None) for record in records_of(data)
+    ]
+    ends = [0, *(place[2] for place in places)]
+    assert [place[0] for place in places] == ends[:-1] and ends[-1] == len(data) - HEADER_SIZE
+
+
+def test_a_cleaning_leaves_no_file_open(tmp_path: Path) -> None:
+    _, log = compacted_log(tmp_path)
+    for number in range(6):
+        put(log, b"k%d" % (number % 2), b"v")
+    fill(log)
+    opened: list[Any] = []
+
+    class Counting(OsDisk):
+        def open(self, path: str, *, create: bool = False) -> Any:
+            file = super().open(path, create=create)
+            opened.append(file)
+            return file
+
+    log.flush()
+    job = job_of(log)
+    assert job is not None
+    clean(Counting(), job)
+    assert len(opened) > 3
+    for file in opened:
+        with pytest.raises((OSError, ValueError)):
+            file.pread(1, 0)
 
 
 def test_keys_of_any_length_are_told_apart(tmp_path: Path) -> None:

@@ -354,6 +354,7 @@ def test_a_coordinators_batches_have_no_sequence_and_can_be_transactional(tmp_pa
     assert log.last_stable_offset == 3
     assert [header.base_offset for header, _ in log.read_batches()] == [0, 1, 2]
     assert [header.base_offset for header, _ in log.read_batches(1)] == [1, 2]
+    assert list(log.read_batches(log.log_end_offset)) == []
 
 
 # --- reading ------------------------------------------------------------------------------------

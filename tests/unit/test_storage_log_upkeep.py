@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,27 @@ def test_the_log_that_holds_too_much_is_checkpointed_at_once(log: Log) -> None:
     log.append(batch(), now_ms=NOW_MS)
     upkeep.checkpoint_logs(NOW_MS)
     assert log.unread_bytes == 0
+
+
+def test_checkpoints_that_find_no_room_are_not_tried_again_at_once(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upkeep = upkeep_of(log, most_unread_bytes=1)
+    log.append(batch(), now_ms=NOW_MS)
+    tried = []
+
+    def fail(_log: Log) -> None:
+        tried.append(_log)
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(Log, "checkpoint", fail)
+    upkeep.checkpoint_logs(NOW_MS)
+    again_ms = upkeep.next_deadline_ms()
+    assert len(tried) == 1 and again_ms > NOW_MS
+    upkeep.checkpoint_logs(again_ms - 1)
+    assert len(tried) == 1
+    upkeep.checkpoint_logs(again_ms)
+    assert len(tried) == 2
 
 
 def test_files_and_directories_go_when_they_are_due(log: Log, tmp_path: Path) -> None:

@@ -196,6 +196,19 @@ def test_epochs_of_producers_that_are_not_remembered() -> None:
     assert state.coordinator_epoch_of(PID) == 1
 
 
+def test_a_marker_of_version_2_that_is_written_again_does_not_end_the_next_transaction() -> None:
+    """Also one that begins with the log's first record. Source: KIP-890, KIP-1228."""
+    state = ProducerStateManager()
+    batch(state, epoch=2, transactional=True)
+    assert state.first_offset_of_transaction(PID) == 0
+    with pytest.raises(KafkaError, match="epoch 2, the marker 2"):
+        state.check_marker(PID, 2, 0, 2)
+    state.check_marker(PID, 3, 0, 2)
+    state.check_marker(PID, 2, 0, 1)
+    marker(state, epoch=3)
+    state.check_marker(PID, 3, 0, 2)
+
+
 def test_a_marker_of_a_former_epoch_or_coordinator_is_refused() -> None:
     state = ProducerStateManager()
     state.check_marker(PID, 0, 0)

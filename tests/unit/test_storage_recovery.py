@@ -25,6 +25,7 @@ from barnabas.storage.checkpoints import Manifest
 from barnabas.storage.last_run import BOOT_ID_NAME
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.partition_files import SET_ASIDE_SUFFIX
 from barnabas.storage.segment import Segment
 
 SMALL = LogConfig(segment_bytes=200)
@@ -110,10 +111,13 @@ def test_a_lost_sector_may_hold_no_more_than_the_offset_of_a_batch(
     data = bytearray(path.read_bytes())
     data[torn_at : torn_at + left_bytes] = bytes(left_bytes)
     path.write_bytes(data)
+    copy = path.with_name(f"{path.stem}{SET_ASIDE_SUFFIX}-{torn_at}")
+    copy.write_bytes(b"of a start that was killed in the midst of it")
     again = open_manager(tmp_path)
     assert not again.offline
     assert again.logs["t", 0].log_end_offset == 2
     assert "set aside" in caplog.text
+    assert copy.read_bytes() == data[torn_at:]
 
 
 def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
