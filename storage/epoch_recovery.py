@@ -68,7 +68,9 @@ def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) ->
         )
     epochs = LeaderEpochs(files.disk, files.directory, [])
     for epoch, start_offset in _epochs_of_batches(files.segments, end_offset):
-        epochs.assign(epoch, start_offset)
+        if epoch > epochs.latest:
+            epochs.begin(epoch, start_offset)
+    epochs.write()  # also where there are none: else an empty log's damaged file would stay
     return epochs
 
 

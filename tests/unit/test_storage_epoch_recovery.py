@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.storage_kafka_log import TXN_END, kafka_log
-from helpers.storage_logs import NOW_MS, batch
+from helpers.storage_logs import NOW_MS, batch, kill, new_log
 
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.epoch_recovery import load_epochs
@@ -52,6 +52,19 @@ def test_one_that_does_not_fit_is_built_anew_from_the_batches(directory: Path, t
     (directory / "leader-epoch-checkpoint").write_text(text)
     assert epochs_of(directory) == EPOCHS
     assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 49\n7 50\n"
+
+
+@pytest.mark.parametrize("torn", [b"", bytes(6), b"0\n1\n0 "])
+def test_the_torn_file_of_an_empty_log_is_written_anew(tmp_path: Path, torn: bytes) -> None:
+    """Nothing else would write it before the first batch, and Apache Kafka refuses such a file."""
+    manager, _ = new_log(tmp_path)
+    kill(manager)
+    path = tmp_path / "t-0" / "leader-epoch-checkpoint"
+    path.write_bytes(torn)
+    files = PartitionFiles(LogDirectory(OsDisk(), str(tmp_path)), "t", 0)
+    files.open_segments(LogConfig(), 0, NOW_MS)
+    assert load_epochs(files, 0, all_flushed=False).entries == []
+    assert path.read_text() == "0\n0\n"
 
 
 def test_a_missing_one_is_built_anew(directory: Path) -> None:
