@@ -1,0 +1,51 @@
+"""What the client program of torture/clients.py does at the end of a transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torture.clients import Worker
+
+
+class Client:
+    """A transactional producer whose records come to nothing, or not, as it is polled."""
+
+    def __init__(self, worker: Worker, failure_count: int) -> None:
+        self.worker, self.failure_count, self.pending, self.calls = worker, failure_count, 3, []
+
+    def __len__(self) -> int:
+        return self.pending
+
+    def poll(self, _timeout_s: float) -> None:
+        self.pending -= 1
+        if self.pending < self.failure_count:
+            self.worker.undelivered += 1
+
+    def commit_transaction(self, _timeout_s: float) -> None:
+        self.calls.append("commit")
+
+    def abort_transaction(self, _timeout_s: float) -> None:
+        self.calls.append("abort")
+
+
+@pytest.mark.parametrize(
+    ("failure_count", "calls", "told"),
+    [
+        (0, ["commit"], ["commit?", "committed"]),
+        (1, ["abort"], ["aborted"]),
+        (3, ["abort"], ["aborted"]),
+    ],
+)
+def test_a_commit_is_asked_for_once_the_records_are_there(
+    failure_count: int, calls: list[str], told: list[str]
+) -> None:
+    worker = Worker.__new__(Worker)
+    diary: list[str] = []
+    worker.diary = lambda what, **_: diary.append(what)  # type: ignore[assignment]
+    worker.steps = worker.undelivered = 0
+    client: Any = Client(worker, failure_count)
+
+    worker._end_transaction(client, "t", abort=False)
+
+    assert (client.calls, diary) == (calls, told)
