@@ -26,7 +26,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 from sim import wire
 from sim.clients import Asking, Fenced, Refused, error_code, name_of
 from sim.network import LOST
-from sim.producers import Producer, TransactionalProducer
+from sim.producers import SEQUENCE_ERRORS, Producer, TransactionalProducer
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -516,7 +516,8 @@ class Worker(TransactionalProducer):
             try:
                 resolved = yield from self.send_all(patience=0.8)
             except Refused as refusal:
-                world.refused(refusal, is_explained=world.may_forget)
+                is_forgotten = refusal.code in SEQUENCE_ERRORS and self.may_have_expired(refusal)
+                world.refused(refusal, is_explained=world.may_forget or is_forgotten)
             stall = (
                 rng.choice(("before", "after"))
                 if resolved and self.stalls > 0 and rng.random() < 0.4
