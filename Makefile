@@ -1,4 +1,4 @@
-# make install | run | demo | test | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | fuzz | torture | torture-spark | two-phase | docs | docs-pages | dist. Everything is installed into .venv.
+# make install | run | demo | test | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | fuzz | torture | torture-spark | two-phase | two-phase-spark | docs | docs-pages | dist. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +11,7 @@ SAMPLE ?= 400
 MINUTES ?= 3
 ROUNDS ?= 20
 
-.PHONY: install run demo test test-quick check protocol clients oracle bench bench-eos bench-scale sim mutants mutants-sim fuzz torture torture-spark two-phase docs docs-pages dist clean
+.PHONY: install run demo test test-quick check protocol clients oracle bench bench-eos bench-scale sim mutants mutants-sim fuzz torture torture-spark two-phase two-phase-spark docs docs-pages dist clean
 
 install: $(VENV)/.installed
 
@@ -91,6 +91,10 @@ torture: install
 # Two-phase commit with PostgreSQL: the writer, the broker and the database, killed at each step.
 two-phase: install
 	$(BIN)/python examples/guarantees/two_phase_crash.py --rounds $(ROUNDS)
+
+# The same through Spark: whole drivers are killed, too. A quarter of an hour.
+two-phase-spark: install
+	$(BIN)/python examples/guarantees/two_phase_spark_crash.py
 
 torture-spark: install
 	PYTHONPATH=tests:. $(BIN)/python -m torture.spark_pipeline --minutes $(MINUTES)

@@ -1,14 +1,16 @@
 """What does a large group of the consumer protocol (KIP-848) cost the broker?
 
 1,000 members join a topic of 1,000 partitions, one after the other; then each sends heartbeats that
-tell nothing new; then one more joins. Each figure is the broker's CPU for one request, with its
-frame read and its answer written. Apache Kafka was not measured here.
+tell nothing new, one by one and many at a time; then one more joins. Each figure is the broker's
+CPU for one request, with its frame read and its answer written; one by one the broker also wakes up
+for each, as for any request. Apache Kafka was not measured here.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from barnabas import LocalBroker
@@ -19,6 +21,7 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
 from bench.common import Row, cpu_seconds, create_topic
 
 MEMBERS = 1000
+AT_ONCE = 50
 API, VERSION = 68, 1
 GROUP, TOPIC = "large", "partitions-of-the-large-group"
 # every join is followed by an assignment, and no session ends while others join
@@ -39,9 +42,16 @@ class Connection:
         self._stream = self._socket.makefile("rb")
 
     def heartbeat(self, member_id: str, epoch: int, **fields: Any) -> Any:
-        request = ConsumerGroupHeartbeatRequest(GROUP, member_id, epoch, **fields)
-        body = struct.pack(">hhih", API, VERSION, 1, 1) + b"c\0" + request.encode(VERSION)
-        self._socket.sendall(struct.pack(">i", len(body)) + body)
+        self._socket.sendall(_frame(member_id, epoch, **fields))
+        return self._answer()
+
+    def heartbeats(self, epochs: Mapping[str, int]) -> None:
+        """One of each member, all under way at once."""
+        self._socket.sendall(b"".join(_frame(*member) for member in epochs.items()))
+        for _ in epochs:
+            self._answer()
+
+    def _answer(self) -> Any:
         (size,) = struct.unpack(">i", self._stream.read(4))
         answer = ConsumerGroupHeartbeatResponse.decode(self._stream.read(size)[5:], VERSION)
         assert answer.error_code == 0, answer
@@ -55,6 +65,12 @@ class Connection:
             subscribed_topic_names=[TOPIC],
             topic_partitions=[],
         )
+
+
+def _frame(member_id: str, epoch: int, **fields: Any) -> bytes:
+    request = ConsumerGroupHeartbeatRequest(GROUP, member_id, epoch, **fields)
+    body = struct.pack(">hhih", API, VERSION, 1, 1) + b"c\0" + request.encode(VERSION)
+    return struct.pack(">i", len(body)) + body
 
 
 def run(scale: float = 1.0) -> list[Row]:
@@ -74,6 +90,11 @@ def run(scale: float = 1.0) -> list[Row]:
             for name in names:
                 connection.heartbeat(name, epochs[name])
         heartbeats_s = cpu_seconds(broker.pid) - before
+        before = cpu_seconds(broker.pid)
+        for _ in range(rounds):
+            for start in range(0, MEMBERS, AT_ONCE):
+                connection.heartbeats({name: epochs[name] for name in names[start:][:AT_ONCE]})
+        crowd_s = cpu_seconds(broker.pid) - before
         further = max(1, round(20 * scale))
         before = cpu_seconds(broker.pid)
         for number in range(further):
@@ -81,7 +102,8 @@ def run(scale: float = 1.0) -> list[Row]:
         further_s = cpu_seconds(broker.pid) - before
     figures = (
         ("members of a group of 1,000 join, one after the other", joins_s / MEMBERS),
-        ("heartbeat in a group of 1,000", heartbeats_s / (rounds * MEMBERS)),
+        ("heartbeat in a group of 1,000, one by one", heartbeats_s / (rounds * MEMBERS)),
+        (f"heartbeat in a group of 1,000, {AT_ONCE} at a time", crowd_s / (rounds * MEMBERS)),
         ("one more joins 1,000 members on 1,000 partitions", further_s / further),
     )
     return [Row(work, _shown(seconds), "-", "-", "-") for work, seconds in figures]

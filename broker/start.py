@@ -25,6 +25,7 @@ from barnabas.broker.slices import run_through
 from barnabas.broker.take_over import take_over_topics
 from barnabas.broker.topics import internal_log_is_damaged
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.transaction_state import TransactionState
 from barnabas.protocol.records import Record, decode_marker, records_of
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.checkpoints import NO_TOPIC_ID
@@ -111,6 +112,7 @@ class Start:
         if self._logs.lost_power:
             self._fence_after_power_loss(now_ms)
         self._set_offsets_back(now_ms)
+        self._warn_of_undecided()
         if self._logs.lost_power:
             # not before: a crash until here must find the power loss again
             self._logs.note_boot()
@@ -173,6 +175,19 @@ class Start:
         for log in self._topics.logs_of(TRANSACTIONS_TOPIC):
             log.flush()
         self._runtime.run_groups(self._groups.on_power_loss(now_ms), now_ms)
+
+    def _warn_of_undecided(self) -> None:
+        """Name the open transactions of two-phase commit where the settings let nobody commit."""
+        if self._transactions.settings.two_phase_commit_enable:
+            return
+        for name, metadata in self._transactions.snapshot().items():
+            if metadata.is_two_phase and metadata.state is TransactionState.ONGOING:
+                logger.warning(
+                    "%s has a transaction of two-phase commit open, which can only be aborted "
+                    "without transaction.two.phase.commit.enable=true",
+                    name,
+                    extra={"transactional_id": name},
+                )
 
     def _set_offsets_back(self, now_ms: int) -> None:
         """Groups that have committed beyond the end of a log go on from where it was cut; durably,

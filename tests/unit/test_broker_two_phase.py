@@ -138,6 +138,25 @@ def test_it_is_refused_where_it_is_not_enabled() -> None:
     assert longest.error_code == Code.INVALID_TRANSACTION_TIMEOUT
 
 
+def test_without_it_what_is_open_can_only_be_aborted_and_a_start_says_so(
+    b: DiskBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    p = TwoPhase(b)
+    assert p.write("t", 0, b"a") == 0
+    b.stop()
+    assert "two-phase" not in caplog.text
+    b.set_property("transaction.two.phase.commit.enable", "false")
+    b.stop()
+    assert "txn has a transaction of two-phase commit open" in caplog.text
+    refused = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert b.call(init_6(enable=True, keep=True), 6).error_code == refused
+    assert b.state("txn") == ("Ongoing", *p.pair)
+    assert b.call(init_6(), 6).error_code == Code.NONE
+    assert b.read("t", committed=True) == []
+    b.stop()
+    assert caplog.text.count("two-phase") == 1
+
+
 def test_without_a_transactional_id_both_flags_say_nothing() -> None:
     asked = InitProducerIdRequest(None, 1, enable2_pc=True, keep_prepared_txn=True)
     answer = DiskBroker().call(asked, 6)
