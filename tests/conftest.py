@@ -8,7 +8,11 @@ nothing is shared but the machine.
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
+import warnings
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -65,6 +69,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """The order in which pieces are handed out; within a piece nothing changes."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: rank_of(piece_of(item.nodeid)))
+
+
+HAS_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note that a test has failed, for `pytest_runtest_protocol`."""
+    report = yield
+    if report.failed:
+        item.stash[HAS_FAILED] = True
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """What a failed test left open is closed with it: no later test is blamed for its sockets.
+
+    Python keeps the last failure, and with it the frames of the test and all that they hold.
+    """
+    answer = yield
+    if item.stash.get(HAS_FAILED, False):
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            if hasattr(sys, name):
+                delattr(sys, name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
+    return answer
 
 
 @pytest.hookimpl(optionalhook=True)

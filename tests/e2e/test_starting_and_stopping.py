@@ -19,6 +19,7 @@ import pytest
 from helpers.e2e_clients import (
     PATIENCE_S,
     create_topic,
+    eventually,
     producer,
     send_all,
     transact,
@@ -195,12 +196,10 @@ def test_more_signals_do_no_harm(tmp_path: Path) -> None:
 
 def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Popen[bytes], int]:
     """The daemon as a supervisor starts it, and its port; shell: redirections."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    ready = data.with_name(f"{data.name}-ready")
     command = (
         f"exec {sys.executable} -P -m barnabas.broker.main start "
-        f"--port {port} --data-dir {data} {shell}"
+        f"--port 0 --data-dir {data} --ready-file {ready} {shell}"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
@@ -210,8 +209,13 @@ def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Pop
         stderr=output,
         env=environment,
     )
-    wait_until_ready(f"127.0.0.1:{port}")
-    return process, port
+    try:
+        eventually(ready.exists, what="the broker is ready")
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return process, int(ready.read_text().strip().rpartition(":")[2])
 
 
 def ended(process: subprocess.Popen[bytes]) -> int:

@@ -92,6 +92,19 @@ def run(directory: Path, *options: str) -> tuple[list[dict[str, Any]], Transacti
         stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip
+    try:
+        one = run_transactions(daemon)
+        daemon.send_signal(signal.SIGTERM)
+        _, errors = daemon.communicate(timeout=60)
+    finally:
+        daemon.kill()
+        daemon.communicate()
+    assert daemon.returncode == 0, errors
+    return [json.loads(text) for text in errors.splitlines()], one
+
+
+def run_transactions(daemon: subprocess.Popen[str]) -> Transaction:
+    """Gives the transaction of `one`, which is complete."""
     assert daemon.stdout is not None
     match = re.search(r"listens on 127\.0\.0\.1:(\d+)", daemon.stdout.readline())
     assert match is not None
@@ -113,10 +126,7 @@ def run(directory: Path, *options: str) -> tuple[list[dict[str, Any]], Transacti
                 4,
             )
         )  # fmt: skip
-    daemon.send_signal(signal.SIGTERM)
-    _, errors = daemon.communicate(timeout=60)
-    assert daemon.returncode == 0, errors
-    return [json.loads(text) for text in errors.splitlines()], one
+    return one
 
 
 def test_a_transaction_is_followed_by_its_ids_alone(tmp_path: Path) -> None:

@@ -143,27 +143,24 @@ def test_who_asks_nothing_or_half_of_it_keeps_nobody_out(
     asked: Asked, said: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     silent = []
-    for _ in range(2 * MOST_CONNECTIONS):
-        silent.append(socket.create_connection(asked.server.address, 10))
-        silent[-1].sendall(said)
-    for _ in range(3):
-        assert asked.ask("GET", "/")[0] == 200
-    assert caplog.text.count("more than 64 connections") == 1
-    silent[0].settimeout(10)
-    with contextlib.suppress(ConnectionResetError):
-        assert silent[0].recv(1) == b"", "the one that waited for longest is still there"
-    for sock in silent:
-        sock.close()
+    with contextlib.ExitStack() as stack:
+        for _ in range(2 * MOST_CONNECTIONS):
+            client = socket.create_connection(asked.server.address, 10)
+            silent.append(stack.enter_context(client))
+            client.sendall(said)
+        for _ in range(3):
+            assert asked.ask("GET", "/")[0] == 200
+        assert caplog.text.count("more than 64 connections") == 1
+        with contextlib.suppress(ConnectionResetError):
+            assert silent[0].recv(1) == b"", "the one that waited for longest is still there"
 
 
 def test_who_takes_no_answer_keeps_nobody_out(asked: Asked) -> None:
-    silent = []
-    for _ in range(MOST_CONNECTIONS):
-        silent.append(socket.create_connection(asked.server.address, 10))
-        silent[-1].sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    assert asked.ask("GET", "/")[0] == 200
-    for sock in silent:
-        sock.close()
+    with contextlib.ExitStack() as stack:
+        for _ in range(MOST_CONNECTIONS):
+            client = stack.enter_context(socket.create_connection(asked.server.address, 10))
+            client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert asked.ask("GET", "/")[0] == 200
 
 
 def test_who_is_being_answered_stays(asked: Asked) -> None:
