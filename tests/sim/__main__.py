@@ -1,5 +1,5 @@
 """Run seeds and say what was found: `python -m sim --seeds 1000`, `python -m sim --seed 17
---trace`.
+--trace`. Every eighth seed is a schedule of two machines as well, which `--pair` runs alone.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from checkers import kinds_of
 
-from sim.world import run_seed
+from sim.pair_world import run_pair
+from sim.world import Report, run_seed
+
+PAIR_EVERY = 8
 
 
 def main() -> int:
@@ -24,6 +28,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=300, help="how many schedules (default 300)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument("--pair", action="store_true", help="two machines alone, of each seed")
     parser.add_argument("--trace", action="store_true", help="print every event of it")
     parser.add_argument("--digests", action="store_true", help="print each seed's digest")
     parser.add_argument("--quiet", action="store_true", help="no last line with the figures")
@@ -36,33 +41,50 @@ def main() -> int:
     )
     began, cpu_began = time.perf_counter(), time.process_time()
     gc.disable()
-    bad: list[int] = []
+    bad: list[str] = []
     counts: Counter[str] = Counter()
-    operations = restarts = 0
+    schedules = operations = restarts = 0
     for seed in seeds:
         if seed % 50 == 0:
             gc.collect()
-        report = run_seed(seed, tracing=print if options.trace else None)
-        operations += report.operations
-        restarts += report.restarts
-        if options.digests:
-            print(seed, report.digest)
-        if report.findings:
-            bad.append(seed)
-            counts.update(kinds_of(report.findings))
-            print(f"seed {seed}: {len(report.findings)} findings")
-            for finding in report.findings[:6]:
-                print(f"    {finding.kind}: {finding.text}")
+        for run, name in _kinds_of_schedule(seed, options):
+            report = run(seed, tracing=print if options.trace else None)
+            schedules += 1
+            operations += report.operations
+            restarts += report.restarts
+            if options.digests:
+                print(f"{name}{seed}", report.digest)
+            if report.findings:
+                bad.append(f"{name}{seed}")
+                counts.update(kinds_of(report.findings))
+                _show(report, name)
     took_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     if options.quiet:
         return 1 if bad else 0
     print(
-        f"{len(seeds)} schedules, {operations} operations, {restarts} restarts in {took_s:.1f} s "
-        f"({len(seeds) / took_s:.0f} schedules/s, {len(seeds) / cpu_s:.1f} per CPU second, "
-        f"{operations / len(seeds):.0f} operations each): "
+        f"{schedules} schedules, {operations} operations, {restarts} restarts in {took_s:.1f} s "
+        f"({schedules / took_s:.0f} schedules/s, {schedules / cpu_s:.1f} per CPU second, "
+        f"{operations / schedules:.0f} operations each): "
         + (f"{len(bad)} with findings {dict(counts)}: {bad[:20]}" if bad else "nothing found")
     )
     return 1 if bad else 0
+
+
+def _kinds_of_schedule(
+    seed: int, options: argparse.Namespace
+) -> list[tuple[Callable[..., Report], str]]:
+    """What is run of a seed, and what stands before its number."""
+    pair = (run_pair, "pair ")
+    if options.pair:
+        return [pair]
+    also = options.seed is None and seed % PAIR_EVERY == 0
+    return [(run_seed, ""), pair] if also else [(run_seed, "")]
+
+
+def _show(report: Report, name: str) -> None:
+    print(f"{name or 'seed '}{report.seed}: {len(report.findings)} findings")
+    for finding in report.findings[:6]:
+        print(f"    {finding.kind}: {finding.text}")
 
 
 if __name__ == "__main__":

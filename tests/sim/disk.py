@@ -227,6 +227,7 @@ class SimDisk:
         self.refusal: Refusal | None = None
         self._until_refusal = 0
         self.boots = self.mounts = self.losses = 0
+        self.machine = ""
 
     # --- faults ----------------------------------------------------------------------------------
 
@@ -307,6 +308,19 @@ class SimDisk:
         self.mounts += is_told
         self._forget()
 
+    def sync_all(self) -> None:
+        """All that was written is on the disk, as after sync(2)."""
+        self.step()
+        self._sync_below(self.root)
+
+    def _sync_below(self, directory: Directory) -> None:
+        directory.sync()
+        for node in directory.entries.values():
+            if isinstance(node, Directory):
+                self._sync_below(node)
+            else:
+                node.sync()
+
     def _forget(self) -> None:
         self.kill()
         rng = self.rng
@@ -319,7 +333,7 @@ class SimDisk:
 
     def boot_id(self) -> str:
         """The machine's run: another one after each loss of power."""
-        return f"boot-{self.boots}"
+        return f"boot-{self.machine}{self.boots}"
 
     def mount_id(self, path: str) -> str:
         return f"mount-{self.mounts}"

@@ -64,6 +64,7 @@ class Loop:
         self._heap: list[tuple[int, int, Timer]] = []
         self._sequence = self.events = 0
         self.running = 0
+        self.most_events = MOST_EVENTS
 
     def at(self, when_ms: int, call: Callable[..., Any], *arguments: Any) -> Timer:
         timer = Timer(call, arguments)
@@ -79,8 +80,8 @@ class Loop:
         heap = self._heap
         while heap and heap[0][0] <= end_ms:
             self.events += 1
-            if self.events > MOST_EVENTS:
-                raise EndlessError(f"{MOST_EVENTS} events, the last at {self.now_ms}")
+            if self.events > self.most_events:
+                raise EndlessError(f"{self.most_events} events, the last at {self.now_ms}")
             if is_done is not None and is_done():
                 return
             when_ms, _, timer = heapq.heappop(heap)

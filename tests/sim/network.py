@@ -18,6 +18,7 @@ from sim import wire
 from sim.loop import Future
 
 if TYPE_CHECKING:
+    from sim.node import Node
     from sim.world import World
 
 LINGERING = frozenset(
@@ -67,9 +68,12 @@ class Link:
     lost.
     """
 
-    def __init__(self, world: World, link_id: int, node_id: int | None = None) -> None:
+    def __init__(
+        self, world: World, link_id: int, node_id: int | None = None, node: Node | None = None
+    ) -> None:
         self.world, self.link_id, self.node_id = world, link_id, node_id
-        self.generation = world.node.generation
+        self.node = world.node if node is None else node
+        self.generation = self.node.generation
         self.is_open, self.forgives = True, Forgiving.NEVER
         self.last_arrival_ms = 0
         self._correlation_id = 0
@@ -129,7 +133,7 @@ class Link:
     def _arrive(self, frame: bytes) -> None:
         if self.is_open or self._drains:
             self.last_arrival_ms = self.world.loop.now_ms
-            self.world.node.on_frame(self.link_id, self.generation, frame)
+            self.node.on_frame(self.link_id, self.generation, frame)
 
     def call_of(self, correlation_id: int) -> wire.Call | None:
         """A request that waits for its answer."""
@@ -153,9 +157,7 @@ class Link:
         if not self.is_open:
             return
         self.is_open = False
-        self.world.loop.at(
-            broker_learns_ms, self.world.node.on_hang_up, self.link_id, self.generation
-        )
+        self.world.loop.at(broker_learns_ms, self.node.on_hang_up, self.link_id, self.generation)
         delay_ms = self.world.rng.randint(0, 30)
         waiting, self._waiting = self._waiting, {}
         for future, _ in waiting.values():

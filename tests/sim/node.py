@@ -114,19 +114,31 @@ class Node:
     def is_up(self) -> bool:
         return self.broker is not None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process, whether or not it serves clients."""
+        return self.is_up
+
+    def _begin_generation(self) -> None:
+        self.generation += 1
+
+    def _opened_disk(self) -> Any:
+        """The disk as the broker gets it."""
+        return self.disk
+
     # --- start and stop --------------------------------------------------------------------------
 
     def start(self) -> bool:
         """Open the data directory. False: the process died over it."""
         assert self.broker is None
-        self.generation += 1
+        self._begin_generation()
         self.was_restored = False
         self._zero_ms = self.world.loop.now_ms - self.generation * UPTIME_MS
         try:
             self.broker = open_broker(
                 self._config(),
                 SeededIds(self.world.rng),
-                disk=self.disk,
+                disk=self._opened_disk(),
                 now_ms=self._steady_ms(),
                 wall_ms=self.world.wall_ms(),
             )
@@ -264,13 +276,13 @@ class Node:
             self.kill()
             return False
         self.disk.kill()
-        self.generation += 1
+        self._begin_generation()
         return True
 
     def _gone(self) -> None:
         self.broker = None
         self._hang_up_all()
-        self.generation += 1
+        self._begin_generation()
 
     def _hang_up_all(self) -> None:
         if self._is_stopped:
@@ -304,7 +316,7 @@ class Node:
         """SIGSTOP, and SIGCONT so much later. What comes to the sockets meanwhile lies there, and
         no thread gets on with its work.
         """
-        if self.broker is None or self._is_stopped:
+        if not self.is_running or self._is_stopped:
             return
         self._is_stopped = True
         self.stops.append((self.world.loop.now_ms, self.world.loop.now_ms + for_ms))
@@ -324,11 +336,11 @@ class Node:
         """As the daemon's `_hear_first`: all that lies there is heard before any deadline is
         judged.
         """
-        if generation != self.generation or self.broker is None:
+        if generation != self.generation or not self.is_running:
             return
         self._is_stopped = False
         held, self._held = self._held, []
-        if not self.hears_first:
+        if not self.hears_first and self.broker is not None:
             self._guarded(self.broker.on_tick, self.now_ms())
         for call, arguments in held:
             if generation == self.generation:
@@ -412,7 +424,7 @@ class Node:
             event(*arguments)
             self._carry_out()
         except (Crash, OSError):
-            self.world.on_crash()
+            self.world.on_crash(self)
         else:
             self.world.observe()
 
@@ -437,16 +449,8 @@ class Node:
                 sends, outbox.sends = outbox.sends, []
                 for connection_id, pieces in sends:
                     session = self._sessions.get(connection_id)
-                    if session is not None:
-                        self._judge_wait(session)
-                        session.in_flight = False
-                        if pieces and session.link is not None:
-                            answer = _joined(pieces)
-                            if session.link.node_id is not None:
-                                self.world.unled.on_answered(session.link, answer)
-                            session.link.deliver(answer)
-                        if session.frames:
-                            woken.append(connection_id)
+                    if session is not None and self._answers(connection_id, session, pieces):
+                        woken.append(connection_id)
                 closes, outbox.closes = outbox.closes, []
                 for connection_id, reason in closes:
                     self._disconnect(connection_id, reason)
@@ -469,6 +473,17 @@ class Node:
         self._set_timer()
         for connection_id in woken:
             self.world.loop.later(0, self._pump_if, self.generation, connection_id)
+
+    def _answers(self, connection_id: int, session: _Session, pieces: Any) -> bool:
+        """Send an answer. Gives whether the next request of the connection is there."""
+        self._judge_wait(session)
+        session.in_flight = False
+        if pieces and session.link is not None:
+            answer = _joined(pieces)
+            if session.link.node_id is not None:
+                self.world.unled.on_answered(session.link, answer)
+            session.link.deliver(answer)
+        return bool(session.frames)
 
     def _judge_wait(self, session: _Session) -> None:
         """A finding where a request waits, or has waited, for longer than the disk takes."""
@@ -528,7 +543,7 @@ class Node:
             try:
                 file.fsync()
             except (Crash, OSError):
-                self.world.on_crash()
+                self.world.on_crash(self)
 
     def _flushed(self, generation: int, job: FlushJob) -> None:
         if self._is_held(generation, self._flushed, generation, job):
@@ -566,7 +581,7 @@ class Node:
         except (CorruptLog, OSError) as failure:
             error = str(failure)
         except Crash:
-            self.world.on_crash()
+            self.world.on_crash(self)
             return
         self.cleanings += result is not None and bool(result.segments)
         self.world.loop.later(

@@ -100,7 +100,7 @@ class World:
         self.first_input_count = len(self.input_partitions)
         self.weather = self.scenario.weather
         self.flushed_topics = frozenset(self.scenario.flushed_topics)
-        self.node = Node(self, self.scenario.properties)
+        self.node = self._made_node()
         self.opener = Opener()
         self.routing = random.Random(f"{seed} brokers")
         self.unled = Unled(self)
@@ -129,6 +129,9 @@ class World:
         self._watermarks: dict[Any, tuple[int, int, int]] = {}
         self._logs: list[tuple[Any, Any]] = []
         self._logs_of = (-1, -1)
+
+    def _made_node(self) -> Node:
+        return Node(self, self.scenario.properties)
 
     # --- what clients and the node ask for -------------------------------------------------------
 
@@ -160,11 +163,13 @@ class World:
             return cast(Link, Bundle(self))
         return self.connect_to(None)
 
-    def connect_to(self, node_id: int | None) -> Link:
-        """A connection to a broker, which is up; None: to the only one."""
-        link = Link(self, self._next_link, node_id)
+    def connect_to(self, node_id: int | None, node: Node | None = None) -> Link:
+        """A connection to a broker, which is up; None: to the only one. node: of another machine
+        than the first.
+        """
+        link = Link(self, self._next_link, node_id, node)
         self._next_link += 1
-        self.node.connect(link)
+        link.node.connect(link)
         return link
 
     def trace(self, what: str, link_id: int, name: str, number: int, data: bytes) -> None:
@@ -247,7 +252,7 @@ class World:
         if not isinstance(reason, DelayedRequest) and not is_refusal and not is_moved:
             self.history.incident("refused", f"the broker closed a connection: {reason}")
 
-    def on_crash(self) -> None:
+    def on_crash(self, node: Node) -> None:
         """The disk's fuse blew in the midst of something, or it refused what it was asked for."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
@@ -537,6 +542,11 @@ class World:
             self.loop.spawn(self.stop_the_process())
         if scenario.moves:
             self.loop.spawn(move_leaders(self))
+        self._live_and_settle()
+
+    def _live_and_settle(self) -> None:
+        """Let all go on amid faults, then in peace, until it has come to its end."""
+        scenario = self.scenario
         self.loop.run_until(START_MS + scenario.chaos_ms)
         self._make_peace()
         self._await_settled()

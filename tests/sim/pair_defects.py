@@ -1,0 +1,402 @@
+"""Mistakes planted into replication, the lease and take-over, as `defects.py` has those of one
+broker. seed: of a schedule that shows it, where the search begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from barnabas.broker.replication import catch_up as catch_up_module
+from barnabas.broker.replication.catch_up import CatchUp
+from barnabas.broker.replication.following import Following
+from barnabas.broker.replication.leadership import Leadership
+from barnabas.broker.replication.leading import Leading, StandbyLink
+from barnabas.broker.replication.operations import Kind, Operation, Replica
+from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+from barnabas.storage.last_run import RunNote
+from barnabas.storage.log_manager import LogManager
+from sim.defects import changed
+from sim.disk import SimDisk
+from sim.pair_world import Pair
+
+
+class PairDefect(NamedTuple):
+    """One mistake. says: what is wrong, in a sentence."""
+
+    name: str
+    says: str
+    kinds: frozenset[str]
+    plant: Callable[[], contextlib.AbstractContextManager[None]]
+    tweak: Callable[[Pair], None]
+    seed: int
+
+
+PAIR_DEFECTS: list[PairDefect] = []
+
+
+def with_sync(pair: Pair) -> None:
+    """Nothing may be lost."""
+    pair.is_sync, pair.may_be_alone, pair.fault_count = True, True, 6
+
+
+def with_kills(pair: Pair) -> None:
+    """Leaders that are killed one after the other."""
+    with_sync(pair)
+    pair.faults, pair.gap_ms = ("kill leader", "power leader"), (300, 2500)
+
+
+def with_partitions(pair: Pair) -> None:
+    """The two do not reach each other, or the engine, while both are well."""
+    with_sync(pair)
+    pair.faults = ("cut pair", "isolate leader", "cut engine leader", "kill leader")
+
+
+def with_slow_clocks(pair: Pair) -> None:
+    """A leader's clock is slow, its standby's is fast, and it does not reach the engine."""
+    with_sync(pair)
+    pair.ttl_ms, pair.margin_ms, pair.rates = 800, 80, (0.955, 1.045)
+    pair.faults, pair.lost, pair.late = ("cut engine leader", "stop leader"), 0.0, 0.0
+
+
+def with_stops(pair: Pair) -> None:
+    """Leaders that stand still for longer than their lease."""
+    with_sync(pair)
+    pair.ttl_ms, pair.margin_ms, pair.faults = 400, 40, ("stop leader",)
+
+
+def with_losses(pair: Pair) -> None:
+    """Leaders that are gone while their standby is away, or is just coming back."""
+    with_sync(pair)
+    pair.delay_ms, pair.gap_ms = 40, (200, 1500)
+    pair.faults = ("lose leader", "heal and lose leader", "heal and lose leader")
+
+
+def with_power(pair: Pair) -> None:
+    """Both machines lose power, now and then."""
+    with_sync(pair)
+    pair.faults = ("power leader", "power standby", "kill leader", "power both")
+
+
+def with_patient_losses(pair: Pair) -> None:
+    """The same, and answers wait for the standby that is away: it stays in the set."""
+    with_losses(pair)
+    pair.may_be_alone = False
+
+
+def defect(
+    says: str, *kinds: str, tweak: Callable[[Pair], None], seed: int = 0
+) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Any]]:
+    """Enter a generator function into the list, as a context manager."""
+
+    def enter(plant: Callable[[], Iterator[None]]) -> Callable[[], Any]:
+        manager = contextlib.contextmanager(plant)
+        name = plant.__name__
+        PAIR_DEFECTS.append(PairDefect(name, says, frozenset(kinds), manager, tweak, seed))
+        return manager
+
+    return enter
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+@defect(
+    "an answer does not wait for the standby", "lost", "told", "moved", tweak=with_losses, seed=7
+)
+def answer_before_the_standby_has_it() -> Iterator[None]:
+    def is_applied(self: Leading, position: int) -> bool:
+        return True
+
+    with changed(Leading, "is_applied", is_applied):
+        yield
+
+
+@defect(
+    "a leader goes on alone before the set says so", "lost", "told", "moved", tweak=with_partitions
+)
+def alone_without_writing_the_set() -> Iterator[None]:
+    is_applied = Leading.is_applied
+
+    def is_applied_or_alone(self: Leading, position: int) -> bool:
+        return self.link is None or is_applied(self, position)
+
+    with changed(Leading, "is_applied", is_applied_or_alone):
+        yield
+
+
+# --- the lease -----------------------------------------------------------------------------------
+
+
+@defect("a node claims that is not in the set", "lost", "told", "moved", "deleted", "epoch",
+        tweak=with_partitions, seed=5)  # fmt: skip
+def claim_from_outside_the_set() -> Iterator[None]:
+    claim = Leadership._claim
+
+    def claim_always(self: Leadership, now_ms: int) -> Any:
+        record = self.record
+        if record is not None:
+            self.record = record._replace(in_sync=record.in_sync | {self.node_id})
+        try:
+            return claim(self, now_ms)
+        finally:
+            self.record = record
+
+    with changed(Leadership, "_claim", claim_always):
+        yield
+
+
+@defect("a standby claims before the lease has ended", "misled", tweak=with_partitions, seed=3)
+def claim_too_early() -> Iterator[None]:
+    claim = Leadership._claim
+
+    def claim_early(self: Leadership, now_ms: int) -> Any:
+        return claim(self, now_ms + self._settings.ttl_ms * 3 // 4)
+
+    with changed(Leadership, "_claim", claim_early):
+        yield
+
+
+@defect("the right to answer begins with the answer of the engine", "misled",
+        tweak=with_slow_clocks, seed=6)  # fmt: skip
+def right_from_the_answers_time() -> Iterator[None]:
+    see = Leadership._see
+
+    def see_late(self: Leadership, version: str, value: bytes, now_ms: int) -> None:
+        self._pending = [pending._replace(sent_ms=now_ms) for pending in self._pending]
+        see(self, version, value, now_ms)
+
+    with changed(Leadership, "_see", see_late):
+        yield
+
+
+@defect("a leader answers to the very end of its lease", "misled", tweak=with_slow_clocks, seed=5)
+def no_margin() -> Iterator[None]:
+    may_answer = Leadership.may_answer
+
+    def may_answer_longer(self: Leadership, now_ms: int) -> bool:
+        return may_answer(self, now_ms - self._settings.margin_ms)
+
+    with changed(Leadership, "may_answer", may_answer_longer):
+        yield
+
+
+@defect("a leader's right does not end by itself, but when the engine says so", "misled",
+        tweak=with_stops, seed=5)  # fmt: skip
+def no_look_after_standing_still() -> Iterator[None]:
+    def may_answer(self: Leadership, now_ms: int) -> bool:
+        return self._answers_until_ms is not None
+
+    with changed(Leadership, "may_answer", may_answer):
+        yield
+
+
+@defect("a take-over begins no new leader epoch", "epoch", "crashed", tweak=with_kills, seed=10)
+def no_new_epoch_at_a_take_over() -> Iterator[None]:
+    begin = LogManager.begin_leader_epoch
+
+    def begin_same(self: LogManager, logs: Any) -> None:
+        self.leader_epoch = max(0, self.leader_epoch - 1)
+        begin(self, logs)
+
+    with changed(LogManager, "begin_leader_epoch", begin_same):
+        yield
+
+
+# --- the in-sync set -----------------------------------------------------------------------------
+
+
+@defect(
+    "a standby is in the set before it has caught up",
+    "lost",
+    "told",
+    "moved",
+    "crashed",
+    "stuck",
+    "epoch",
+    tweak=with_losses,
+    seed=26,
+)
+def in_sync_before_it_has_caught_up() -> Iterator[None]:
+    on_bytes = Leading.on_bytes
+
+    def on_bytes_and_want(self: Leading, data: bytes, now_ms: int) -> None:
+        on_bytes(self, data, now_ms)
+        link = self.link
+        if link is not None and link._catch_up is not None and self._leadership is not None:
+            self._leadership.want_in_sync((link.node_id,))
+
+    def keep_holding(self: Following) -> None:
+        self._disk.unlink(f"{self._data_dir}/.kafka_cleanshutdown")
+        self._is_noted = True
+
+    with (
+        changed(Leading, "on_bytes", on_bytes_and_want),
+        changed(Following, "_begin_to_change", keep_holding),
+    ):
+        yield
+
+
+@defect(
+    "a copy is changed out of order while its node may take over, and it believes in it",
+    "lost",
+    "told",
+    "moved",
+    "crashed",
+    "stuck",
+    "epoch",
+    tweak=with_patient_losses,
+    seed=2,
+)
+def change_a_copy_that_is_in_sync() -> Iterator[None]:
+    def on_proven(self: Leading, link: StandbyLink) -> None:
+        link.welcome(self.cluster_id)
+
+    def keep_holding(self: Following) -> None:
+        self._is_noted = True
+
+    with (
+        changed(Leading, "_on_proven", on_proven),
+        changed(Following, "_begin_to_change", keep_holding),
+    ):
+        yield
+
+
+@defect("a copy that the power has cut is taken for whole", "lost", "told", "moved", "crashed",
+        tweak=with_power)  # fmt: skip
+def cut_copies_are_whole() -> Iterator[None]:
+    def is_same_run(self: RunNote) -> bool:
+        return True
+
+    with changed(RunNote, "is_same_run", is_same_run):
+        yield
+
+
+@defect("what a standby had is not brought to its disk when it takes over", "lost", "crashed",
+        "moved", "stuck", tweak=with_power)  # fmt: skip
+def a_take_over_is_not_durable() -> Iterator[None]:
+    def sync_all(self: SimDisk) -> None:
+        pass
+
+    with changed(SimDisk, "sync_all", sync_all):
+        yield
+
+
+# --- the copy ------------------------------------------------------------------------------------
+
+
+@defect("what the new leader does not have is not cut", "lost", "stuck", tweak=with_kills)
+def old_leader_is_not_cut() -> Iterator[None]:
+    apply = Replica.apply
+
+    def apply_no_cut(self: Replica, operation: Operation) -> None:
+        if operation.kind is Kind.TRUNCATE and operation.path.endswith(".log"):
+            return
+        apply(self, operation)
+
+    with changed(Replica, "apply", apply_no_cut):
+        yield
+
+
+@defect("a piece of the same length is taken for the same", "lost", "moved", "stuck",
+        "crashed", tweak=with_partitions)  # fmt: skip
+def compare_by_length_alone() -> Iterator[None]:
+    def same(data: Any) -> int:
+        return 0
+
+    with changed(catch_up_module, "crc32c", same):
+        yield
+
+
+@defect("catching up skips a file", "lost", tweak=with_kills)
+def catch_up_skips_a_file() -> Iterator[None]:
+    visit = CatchUp._visit
+
+    def visit_but_one(self: CatchUp, entry: str) -> Sequence[Operation]:
+        operations = visit(self, entry)
+        for path in [path for path in self._pending if path.endswith("leader-epoch-checkpoint")]:
+            del self._pending[path]
+        return operations
+
+    with changed(CatchUp, "_visit", visit_but_one):
+        yield
+
+
+@defect("a rename is not told", "lost", "stuck", tweak=with_sync, seed=4)
+def renames_are_not_told() -> Iterator[None]:
+    def rename(self: ReplicatedDisk, old: str, new: str) -> None:
+        self._disk.rename(old, new)
+
+    with changed(ReplicatedDisk, "rename", rename):
+        yield
+
+
+@defect(
+    "the coordinator's log is sent behind what was done after it",
+    "lost",
+    "torn",
+    "told",
+    "stuck",
+    "crashed",
+    tweak=with_kills,
+)
+def order_is_lost_in_the_stream() -> Iterator[None]:
+    add = StandbyLink._add
+    late: dict[StandbyLink, list[Operation]] = {}
+
+    def add_late(self: StandbyLink, operation: Operation) -> None:
+        if operation.path.startswith("__transaction_state"):
+            late.setdefault(self, []).append(operation)
+            return
+        add(self, operation)
+        for one in late.pop(self, ()):
+            add(self, one)
+
+    with changed(StandbyLink, "_add", add_late):
+        yield
+
+
+@defect(
+    "a stream goes on where another one was, without comparing",
+    "lost",
+    "told",
+    "moved",
+    "stuck",
+    "crashed",
+    tweak=with_partitions,
+)
+def stream_goes_on_at_a_wrong_place() -> Iterator[None]:
+    init = CatchUp.__init__
+
+    def nothing_is_lacking(self: CatchUp, disk: Any, data_dir: str, inventory: Any) -> None:
+        init(self, disk, data_dir, inventory)
+        if len(inventory) > 8:  # else it is empty, and comes for the first time
+            self._unvisited.clear()
+            self._held.clear()
+
+    with changed(CatchUp, "__init__", nothing_is_lacking):
+        yield
+
+
+@defect("what a standby says while it catches up counts as a position", "lost", "told", "moved",
+        tweak=with_losses, seed=13)  # fmt: skip
+def positions_before_it_has_caught_up() -> Iterator[None]:
+    on_applied = Leading._on_applied
+    take_output = StandbyLink.take_output
+
+    def caught_up_nowhere(self: StandbyLink, position: int) -> bytes:
+        output = take_output(self, position)
+        self.caught_up_at = -1
+        return output
+
+    def on_applied_early(self: Leading, link: StandbyLink, now_ms: int) -> None:
+        if link.state.name == "FOLLOWING":
+            link.applied = max(link.applied, self.position)
+        on_applied(self, link, now_ms)
+
+    with (
+        changed(StandbyLink, "take_output", caught_up_nowhere),
+        changed(Leading, "_on_applied", on_applied_early),
+    ):
+        yield

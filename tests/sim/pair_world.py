@@ -1,0 +1,438 @@
+"""A schedule of two machines: one leads, the other holds the same, and a lease in an engine outside
+says which.
+
+The clients, readers, auditors and checkers are those of every schedule. With `sync` a take-over is
+to them what a kill and a start of one broker is: nothing may come of it. With `async` it may take
+what was acknowledged last, as a loss of power does.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from barnabas.broker.replication.leadership import Holding
+from barnabas.broker.replication.leading import State
+from barnabas.broker.replication.operations import is_local, is_unfinished
+from barnabas.broker.replication.wire import NONCE_BYTES
+from sim.clients import Asking
+from sim.focuses import drawn_focus
+from sim.lease_engine import LeaseEngine
+from sim.network import Link, Weather
+from sim.node import DATA_DIR, Node
+from sim.pair import PairNode
+from sim.world import START_MS, Report, Tweak, World
+
+if TYPE_CHECKING:
+    from sim.scenario import Scenario
+
+FIRST_LEADER_MS = 8000
+TAKE_OVERS_MS = 5000
+MOST_EVENTS = 150_000
+FAULTS = (
+    "kill leader",
+    "kill standby",
+    "power leader",
+    "power standby",
+    "power both",
+    "stop leader",
+    "cut pair",
+    "cut engine",
+    "cut engine leader",
+    "cut clients",
+    "isolate leader",
+    "lose leader",
+    "heal and lose leader",
+    "crash leader",
+    "crash standby",
+    "storm",
+)
+
+
+@dataclass
+class Pair:
+    """How the two are set up, and what befalls them. Chances are of each request to the engine."""
+
+    is_sync: bool = True
+    may_be_alone: bool = True
+    ttl_ms: int = 600
+    margin_ms: int = 60
+    timeout_ms: int = 300
+    delay_ms: int = 5
+    engine_delay_ms: int = 8
+    lost: float = 0.0
+    late: float = 0.0
+    rates: tuple[float, float] = (1.0, 1.0)
+    faults: tuple[str, ...] = FAULTS
+    fault_count: int = 4
+    gap_ms: tuple[int, int] = (200, 2500)
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Pair:
+        """One of the many."""
+        ttl_ms = rng.choice((400, 800, 1500))
+        margin_ms = ttl_ms // 10
+        # each clock may go wrong; the two together by no more than the margin allows
+        drift = margin_ms / ttl_ms / 2.2
+        return cls(
+            is_sync=rng.random() < 0.75,
+            may_be_alone=rng.random() < 0.8,
+            ttl_ms=ttl_ms,
+            margin_ms=margin_ms,
+            timeout_ms=rng.choice((150, 400)),
+            delay_ms=rng.choice((1, 5, 40)),
+            engine_delay_ms=rng.choice((1, 8, 40)),
+            lost=rng.choice((0.0, 0.05, 0.2)),
+            late=rng.choice((0.0, 0.03, 0.1)),
+            rates=(1 + rng.uniform(-drift, drift), 1 + rng.uniform(-drift, drift)),
+            fault_count=rng.randint(1, 6),
+            gap_ms=rng.choice(((50, 600), (200, 2500))),
+        )
+
+
+class PairWorld(World):
+    """A world with two machines. node: the one that leads, or led last."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        tweak: Tweak | None = None,
+        pair_tweak: Callable[[Pair], None] | None = None,
+        tracing: Callable[[str], None] | None = None,
+    ) -> None:
+        self.pair_rng = random.Random(f"{seed} pair")
+        self.pair = Pair.drawn(self.pair_rng)
+        if pair_tweak is not None:
+            pair_tweak(self.pair)
+        self._generations = 0
+        self.are_apart = self.is_at_peace = False
+        self.nodes: list[PairNode] = []
+        self._cut_from_clients: set[int] = set()
+        self._leader_epochs: dict[Any, int] = {}
+        self.take_overs = 0
+        self._last_leader = -1
+
+        focus = drawn_focus(seed) if tweak is None else tweak
+
+        def tweak_all(scenario: Scenario) -> None:
+            if focus is not None:
+                focus(scenario)
+            fit_for_two(scenario, loses=not self.pair.is_sync)
+
+        super().__init__(seed, tweak=tweak_all, tracing=tracing)
+        self.loop.most_events = MOST_EVENTS
+        self.engine = LeaseEngine(self.loop, self.pair_rng)
+        self.engine.delay_ms = self.pair.engine_delay_ms
+        self.engine.lost, self.engine.late = self.pair.lost, self.pair.late
+        if not self.pair.is_sync:
+            self.history.commits_are_durable = False
+
+    def _made_node(self) -> Node:
+        for node_id, rate in enumerate(self.pair.rates):
+            node = PairNode(self, self.scenario.properties, node_id)
+            node.rate = rate
+            self.nodes.append(node)
+        return self.nodes[0]
+
+    def next_generation(self) -> int:
+        """Of a process: no two of either machine have the same."""
+        self._generations += 1
+        return self._generations
+
+    def nonce(self) -> bytes:
+        """Of a leader, for a standby that connects."""
+        return self.pair_rng.randbytes(NONCE_BYTES)
+
+    # --- what the machines tell ------------------------------------------------------------------
+
+    def on_claim(self, node: PairNode) -> None:
+        """A machine leads from now on, and opens its directory."""
+        self.trace("leads", node.node_id, node.claimed_with.name, 0, b"")
+        is_other = self._last_leader not in (-1, node.node_id)
+        self.take_overs += is_other
+        self._last_leader = node.node_id
+        self.restarts += 1
+        if node.claimed_with is Holding.POWER_LOST or (is_other and not self.pair.is_sync):
+            self.history.power_losses.append(self.loop.now_ms)
+        self._watermarks = {}
+        self.node = node
+        if not self.is_draining and self.rng.random() < self.scenario.crash_at_start:
+            node.disk.crash_in(self.rng.randint(*self.scenario.start_steps))
+
+    def on_leader(self, node: PairNode) -> None:
+        """Its broker is up."""
+        node.disk.crash_in(-1)
+        broker = node.broker
+        assert broker is not None
+        if broker.logs.lost_power != (node.claimed_with is Holding.POWER_LOST):
+            self.history.incident(
+                "refused",
+                f"a directory that is {node.claimed_with.name} is taken for one that lost power",
+            )
+        for name, topic in broker.metadata.topics.items():
+            for index, epoch in enumerate(broker.topics.leader_epochs(name)):
+                key = (topic.topic_id, index)
+                if epoch <= self._leader_epochs.get(key, -1):
+                    self.history.incident(
+                        "epoch", f"{name}-{index} has another leader in its leader epoch {epoch}"
+                    )
+                self._leader_epochs[key] = epoch
+        self.observe()
+
+    def on_answered_by(self, node: PairNode) -> None:
+        """A machine answers a client: the lease is its own, then."""
+        record = self.engine.record
+        assert node.leadership is not None
+        if record is None or record.leader != node.node_id:
+            self.history.incident(
+                "misled", f"node {node.node_id} answers, and the lease is another's by now"
+            )
+
+    def on_crash(self, node: Node) -> None:
+        assert isinstance(node, PairNode)
+        if self.rng.random() < self.scenario.power_share:
+            self.trace("power", node.node_id, "in the midst", 0, b"")
+            node.lose_power()
+        else:
+            self.trace("killed", node.node_id, "in the midst", 0, b"")
+            node.kill()
+        self.boot_later(node)
+
+    def boot_later(self, node: PairNode) -> None:
+        """The daemon is started again."""
+        self.loop.later(self.pair_rng.randint(5, 1200), node.boot)
+
+    def start_later(self) -> None:
+        self.boot_later(cast(PairNode, self.node))
+
+    def lose_power(self) -> None:
+        self.trace("power", self.node.generation, "", 0, b"")
+        self.node.lose_power()
+
+    def observe(self) -> None:
+        if self._logs_of[0] != self.node.generation:
+            self._watermarks = {}
+        super().observe()
+
+    def try_connect(self) -> Link | None:
+        nodes = [node for node in self.nodes if node.node_id not in self._cut_from_clients]
+        self.pair_rng.shuffle(nodes)
+        for node in nodes:
+            if node.is_up:
+                return self.connect_to(None, node)
+        return None
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    def befall(self) -> Asking:
+        """What goes wrong with the two, one thing after the other."""
+        rng, pair = self.pair_rng, self.pair
+        for _ in range(pair.fault_count):
+            yield rng.randint(*pair.gap_ms)
+            if self.is_draining:
+                return
+            if self.scenario.aims_at_ends:
+                yield from self._await_end()
+            yield from self._fault(rng.choice(pair.faults))
+
+    def _fault(self, fault: str) -> Asking:
+        rng, leader = self.pair_rng, cast(PairNode, self.node)
+        standby = leader.other
+        self.trace("fault", 0, fault, 0, b"")
+        what, _, whom = fault.partition(" ")
+        node = standby if whom == "standby" else leader
+        for_ms = rng.randint(50, 3 * self.pair.ttl_ms)
+        if what == "kill":
+            self._down(node)
+        elif what == "power":
+            self._down(node, power=True)
+            if whom == "both":
+                yield rng.choice((0, 0, rng.randint(0, 300)))
+                self._down(node.other, power=True)
+        elif what == "stop":
+            node.stand_still(for_ms)
+            yield for_ms
+        elif what == "crash":
+            node.disk.crash_in(rng.randint(0, 60))
+        elif fault == "cut pair":
+            self.are_apart = True
+            yield for_ms
+            self.are_apart = False
+        elif fault.startswith("cut engine"):
+            cut = {leader.node_id} if "leader" in fault else set(rng.choice(((0,), (1,), (0, 1))))
+            self.engine.cut_off |= cut
+            yield for_ms
+            self.engine.cut_off -= cut
+        elif fault == "cut clients":
+            self._cut_clients(node)
+            yield for_ms
+            self._cut_from_clients.clear()
+        elif what == "isolate":  # but from its clients
+            self.are_apart = True
+            self.engine.cut_off.add(leader.node_id)
+            yield for_ms
+            self.are_apart = False
+            self.engine.cut_off.discard(leader.node_id)
+        elif what in ("lose", "heal"):  # apart, and before or after that the leader is gone
+            self.are_apart = True
+            yield for_ms if what == "heal" else rng.randint(0, 3 * self.pair.timeout_ms // 2)
+            self.are_apart = what == "lose"
+            yield rng.randint(0, 10 * self.pair.delay_ms) if what == "heal" else 0
+            self._down(leader)
+            self.are_apart = False
+        elif what == "storm":
+            calm = self.weather
+            self.weather = Weather(delay_ms=40, cut=0.15, stall=0.1, linger_ms=calm.linger_ms)
+            yield for_ms
+            if not self.is_draining:
+                self.weather = calm
+
+    def _down(self, node: PairNode, *, power: bool = False) -> None:
+        if power:
+            node.lose_power()
+        else:
+            node.kill()
+        self.boot_later(node)
+
+    def _cut_clients(self, node: PairNode) -> None:
+        self._cut_from_clients.add(node.node_id)
+        for session in list(node._sessions.values()):
+            if session.link is not None:
+                session.link.lose(self.loop.now_ms + self.pair_rng.randint(0, 2000))
+
+    # --- the course of things --------------------------------------------------------------------
+
+    def _run(self) -> None:
+        for node in self.nodes:
+            self.loop.later(self.pair_rng.randint(0, 300), node.boot)
+        self.loop.run_until(START_MS + FIRST_LEADER_MS, lambda: self.node.is_up)
+        broker = self.node.broker
+        assert broker is not None, "nobody leads"
+        for name, count in self.scenario.topics.items():
+            broker.topics.create_topic(
+                name, count, self.scenario.topic_configs.get(name, {}), now_ms=self.node.now_ms()
+            )
+        self.topic_ids = {name: topic.topic_id for name, topic in broker.metadata.topics.items()}
+        # what is set up is there, whatever befalls the first leader
+        self.loop.run_until(self.loop.now_ms + FIRST_LEADER_MS, self._is_whole)
+        if not self._is_whole():
+            self.history.incident("stuck", "the standby does not come to follow")
+        self.scenario.chaos_ms += self.loop.now_ms - START_MS
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._set_off_writers()
+        self._set_off_others()
+        self.loop.spawn(self.befall())
+        if self.scenario.clock_steps_ms:
+            self.loop.spawn(self.turn_the_clock())
+        self._live_and_settle()
+
+    def _is_whole(self) -> bool:
+        """Whether one leads, and the other has all of it and is in sync."""
+        leader = cast(PairNode, self.node)
+        leading, leadership = leader.leading, leader.leadership
+        return (
+            leading is not None
+            and leadership is not None
+            and leading.link is not None
+            and leading.link.state is State.FOLLOWING
+            and leading.link.applied == leading.position
+            and leadership.in_sync == {0, 1}
+        )
+
+    def _make_peace(self) -> None:
+        super()._make_peace()
+        self.are_apart = False
+        self._cut_from_clients.clear()
+        self.engine.cut_off.clear()
+        self.engine.lost = self.engine.late = 0.0
+        for node in self.nodes:
+            node.disk.crash_in(-1)
+            if not node.is_running:
+                self.boot_later(node)
+
+    def is_settled(self) -> bool:
+        return self._is_whole() and super().is_settled()
+
+    def what_is_missing(self) -> str:
+        if not self._is_whole():
+            states = [
+                (node.node_id, node.leadership and node.leadership.role.name, node.is_up)
+                for node in self.nodes
+            ]
+            return f"the two are not whole: {states}, {self.engine.record}"
+        return super().what_is_missing()
+
+    def _restart_at_last(self) -> None:
+        """The other machine takes over, and all is there."""
+        self._compare_copies()
+        before = cast(PairNode, self.node)
+        before.is_off = True
+        if self.scenario.last_restart == "kill":
+            before.kill()
+        else:
+            before.lose_power()
+        self.loop.run_until(self.loop.now_ms + TAKE_OVERS_MS, before.other.is_serving)
+        if not before.other.is_serving():
+            self.history.incident("stuck", "the standby does not take over")
+        before.is_off = False
+        before.boot()
+        self.loop.run_until(self.loop.now_ms + TAKE_OVERS_MS, self._is_whole)
+        if not self._is_whole():
+            self.history.incident("stuck", "the old leader does not come back")
+        self._compare_copies()
+
+    def _compare_copies(self) -> None:
+        """Both machines have the same, byte for byte."""
+        if not self._is_whole():
+            return
+        mine, others = (replicated(node) for node in self.nodes)
+        for path in sorted(mine.keys() | others.keys()):
+            if mine.get(path) != others.get(path):
+                self.history.incident("lost", f"the copies of {path} differ")
+
+
+def replicated(node: PairNode) -> dict[str, bytes]:
+    """The files that both machines have."""
+    prefix = f"{DATA_DIR}/"
+    return {
+        path: bytes(inode.data)
+        for path, inode in node.disk.files()
+        if path.startswith(prefix)
+        and not is_local(path.removeprefix(prefix))
+        and not is_unfinished(path)
+    }
+
+
+def fit_for_two(scenario: Scenario, *, loses: bool) -> None:
+    """What is made for one machine is left out; loses: a take-over may take what was answered, and
+    with it a topic's deletion, or its growth.
+    """
+    scenario.brokers, scenario.moves = 1, 0
+    scenario.properties.pop("barnabas.brokers", None)
+    scenario.kafka_epochs, scenario.outages, scenario.refusals = 0, 0, ()
+    scenario.journal_damage, scenario.stops_ms = 0.0, ()
+    scenario.chaos_ms += 3000
+    if loses:
+        scenario.growing = []
+        scenario.topics.pop("gone", None)
+        scenario.flushed_topics = []
+        scenario.readers = [
+            ([one for one in partitions if one[0] != "gone"], committed_only)
+            for partitions, committed_only in scenario.readers
+        ]
+
+
+def run_pair(
+    seed: int,
+    *,
+    tweak: Tweak | None = None,
+    pair_tweak: Callable[[Pair], None] | None = None,
+    tracing: Callable[[str], None] | None = None,
+) -> Report:
+    """One schedule of two machines from its seed."""
+    return PairWorld(seed, tweak=tweak, pair_tweak=pair_tweak, tracing=tracing).run()

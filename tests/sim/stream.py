@@ -1,0 +1,62 @@
+"""The connection between a leader and its standby, as TCP has it: bytes keep their order, come late
+and cut anywhere, and lie there while the network between the two is cut.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.pair import PairNode
+    from sim.pair_world import PairWorld
+
+LOOK_AGAIN_MS = 20
+
+
+class Direction:
+    """One way: what is sent comes to `to`, in its order; an end comes behind all that was sent."""
+
+    def __init__(self, world: PairWorld, stream: Stream, to: PairNode) -> None:
+        self._world, self._stream, self._to = world, stream, to
+        self._generation = to.generation
+        self._queue: deque[bytes | None] = deque()
+        self._last_ms = 0
+        self.is_ended = False
+
+    def send(self, data: bytes | None) -> None:
+        """None: the other side's end."""
+        if self.is_ended:
+            return
+        self.is_ended = data is None
+        rng, loop = self._world.pair_rng, self._world.loop
+        parts: list[bytes | None] = [data]
+        if data is not None and len(data) > 1 and rng.random() < 0.2:
+            cut = rng.randrange(1, len(data))
+            parts = [data[:cut], data[cut:]]
+        for part in parts:
+            self._queue.append(part)
+            self._last_ms = max(
+                self._last_ms, loop.now_ms + rng.randint(0, self._world.pair.delay_ms)
+            )
+            loop.at(self._last_ms, self._arrive)
+
+    def _arrive(self) -> None:
+        if self._world.are_apart:
+            self._world.loop.later(LOOK_AGAIN_MS, self._arrive)
+            return
+        if self._queue:
+            self._to.on_stream(self._generation, self._stream, self._queue.popleft())
+
+
+class Stream:
+    """One connection: to_leader and to_standby are its two ways."""
+
+    def __init__(self, world: PairWorld, leader: PairNode, standby: PairNode) -> None:
+        self.to_leader = Direction(world, self, leader)
+        self.to_standby = Direction(world, self, standby)
+
+    def end(self, node_is_leader: bool) -> None:
+        """One side hangs up."""
+        (self.to_standby if node_is_leader else self.to_leader).send(None)
+        (self.to_leader if node_is_leader else self.to_standby).is_ended = True

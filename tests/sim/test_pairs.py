@@ -1,0 +1,75 @@
+"""Two machines and a lease: schedules in which nothing is found, and planted mistakes that are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from checkers import kinds_of
+
+from sim.pair_defects import PAIR_DEFECTS, PairDefect
+from sim.pair_world import Pair, PairWorld, run_pair
+
+SEEDS_IN_ALL, CHUNK = 24, 8
+MOST_SEEDS = 40
+# What schedules of two machines taught; each was a fault of the product.
+LESSONS = (
+    (2, "a leader at position 0 took its standby's copy for whole while it caught up"),
+    (10, "a first leader that died before its directory was one could never lead again"),
+    (137, "of two leaders that lost power one after the other none ever led again"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS_IN_ALL, CHUNK))
+def test_nothing_is_found_in_schedules_of_two_machines(first: int) -> None:
+    reports = [run_pair(seed) for seed in range(first, first + CHUNK)]
+    told = [(report.seed, report.findings[:3]) for report in reports if report.findings]
+    assert told == [], "python -m sim --pair --trace --seed ..."
+
+
+@pytest.mark.parametrize(("seed", "lesson"), LESSONS)
+def test_what_was_found_before(seed: int, lesson: str) -> None:
+    assert run_pair(seed).findings == [], lesson
+
+
+def test_a_seed_is_a_schedule() -> None:
+    assert run_pair(3).digest == run_pair(3).digest
+
+
+def test_leaders_change_and_each_kind_of_holding_leads() -> None:
+    """Else the schedules would show little."""
+
+    def with_many_faults(pair: Pair) -> None:
+        pair.fault_count, pair.gap_ms, pair.ttl_ms, pair.margin_ms = 6, (200, 2000), 400, 40
+
+    worlds = [PairWorld(seed, pair_tweak=with_many_faults) for seed in range(4)]
+    for world in worlds:
+        assert world.run().findings == []
+    assert sum(world.take_overs for world in worlds) >= 4
+    assert len({record.leader for world in worlds for _, record in world.engine.records}) >= 2
+
+
+def test_there_are_enough() -> None:
+    assert len(PAIR_DEFECTS) >= 12
+    assert len({defect.name for defect in PAIR_DEFECTS}) == len(PAIR_DEFECTS)
+
+
+@pytest.mark.parametrize("defect", PAIR_DEFECTS, ids=[defect.name for defect in PAIR_DEFECTS])
+def test_a_planted_defect_is_found(defect: PairDefect) -> None:
+    for seed in range(defect.seed, defect.seed + MOST_SEEDS):
+        with defect.plant():
+            found = kinds_of(run_pair(seed, pair_tweak=defect.tweak).findings)
+        if (
+            defect.kinds.intersection(found)
+            and not run_pair(seed, pair_tweak=defect.tweak).findings
+        ):
+            return
+    pytest.fail(f"{defect.says}: not found in {MOST_SEEDS} seeds")
