@@ -100,7 +100,7 @@ class Control:
 
     @property
     def ahead_ms(self) -> int:
-        """By how much the broker's clock is ahead of the machine's."""
+        """How far the broker's clock is ahead of the machine's."""
         return int(self.ask("GET", "/time")["ahead_ms"])
 
     # --- faults ----------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ class LocalBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """For a client's `bootstrap.servers`."""
+        """The addresses for a client's `bootstrap.servers`."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     @property
@@ -188,14 +188,16 @@ class LocalBroker:
 
     @property
     def security_protocol(self) -> str:
-        """For a client's `security.protocol`."""
+        """The protocol for a client's `security.protocol`."""
         if self.users:
             return "SASL_SSL" if self._has_tls else "SASL_PLAINTEXT"
         return "SSL" if self._has_tls else "PLAINTEXT"
 
     @property
     def ca_file(self) -> str:
-        """For a client's `ssl.ca.location` or `ssl.truststore.location` (PEM); needs `tls=True`."""
+        """The file for a client's `ssl.ca.location` or `ssl.truststore.location` (PEM); needs
+        `tls=True`.
+        """
         return self.certificate_file("ca")
 
     def certificate_file(self, name: str = "client") -> str:
@@ -212,7 +214,7 @@ class LocalBroker:
             make_certificates(os.path.dirname(self.ca_file))
 
     def _make_directory(self) -> None:
-        """As the daemon makes it: for its owner alone."""
+        """Make the directory as the daemon does: for its owner alone."""
         os.makedirs(self.data_dir, 0o700, exist_ok=True)
 
     @property
@@ -437,8 +439,8 @@ def _new_topics(topics: Topics) -> Iterable[NewTopic]:
 def _temporary_directory(in_memory: bool) -> str:
     """A new directory; in memory where that is wanted, and the machine has room enough there."""
     if in_memory and os.access(_MEMORY_DIRECTORY, os.W_OK | os.X_OK):
-        room = os.statvfs(_MEMORY_DIRECTORY)
-        if room.f_bavail * room.f_frsize >= _ENOUGH_MEMORY_BYTES:
+        space = os.statvfs(_MEMORY_DIRECTORY)
+        if space.f_bavail * space.f_frsize >= _ENOUGH_MEMORY_BYTES:
             return tempfile.mkdtemp(prefix="barnabas-", dir=_MEMORY_DIRECTORY)
     return tempfile.mkdtemp(prefix="barnabas-")
 

@@ -65,7 +65,7 @@ class CleanerProcess:
 
     @property
     def process_id(self) -> int | None:
-        """Of the process, while there is one."""
+        """The id of the process, while there is one."""
         process = self._process
         return None if process is None else process.pid
 

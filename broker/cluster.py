@@ -369,7 +369,7 @@ class NodeTopics:
         return log
 
     def fenced_partition(self, topic: str, index: int, current_leader_epoch: int) -> Log:
-        """As that of `TopicRegistry`; NOT_LEADER_OR_FOLLOWER, too."""
+        """The log, as `TopicRegistry` gives it; NOT_LEADER_OR_FOLLOWER, too."""
         log = self.require_partition(topic, index)
         check_leader_epoch(log, current_leader_epoch)
         return log
@@ -385,7 +385,7 @@ class NodeTopics:
 
 
 class NodeTopicsInSync(NodeTopics):
-    """The same for acks=all: with the logs of which enough replicas are in sync
+    """The topics for acks=all: with the logs of which enough replicas are in sync
     (`min.insync.replicas`).
     """
 
@@ -433,7 +433,7 @@ class NodeProducerIds:
         self._node = cluster.nodes[cluster.controller_id]
 
     def serve(self, context: RequestContext) -> None:
-        """From now on ids are those of the broker that this request came to."""
+        """Give out ids from now on that are those of the broker that this request came to."""
         self._node = self._cluster.nodes[context.node_id]
 
     def allocate(self) -> int:

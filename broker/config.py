@@ -75,7 +75,7 @@ _NUMBER = re.compile(
 
 
 class Setting(NamedTuple):
-    """One row.
+    """A setting: one row of the table.
 
     choices: of a STRING its values, of a LIST its members; empty: anything. lowest, highest:
     inclusive bounds of a number. never: values within these that it may not have either;
@@ -591,6 +591,8 @@ class BrokerConfig:
     quota_window_num = _Typed[int]()
     quota_window_size_seconds = _Typed[int]()
     controller_quota_window_num = _Typed[int]()
+    transaction_state_log_min_isr = _Typed[int]()
+    group_coordinator_rebalance_protocols = _Typed[tuple[str, ...]]()
     controller_quota_window_size_seconds = _Typed[int]()
     connection_failed_authentication_delay_ms = _Typed[int]()
     sasl_server_max_receive_size = _Typed[int]()
@@ -784,7 +786,7 @@ class BrokerConfig:
 
 
 def parse_connection_overrides(text: str) -> dict[str, int]:
-    """By address, how many connections there may be from it. Names are not looked up.
+    """How many connections there may be from each address. Names are not looked up.
 
     Raises: ConfigError.
     """

@@ -102,7 +102,7 @@ class CoordinatorRuntime:
         return [broker.topics.internal_log(TRANSACTIONS_TOPIC, index, now_ms)]
 
     def run_groups_durably(self, result: Result, logs: list[Log], now_ms: int) -> None:
-        """As `run_groups`, with its answer once what it appends is on the disk, and `logs` too."""
+        """Do as `run_groups`; answer once what it appends is on the disk, and `logs` too."""
         broker = self._broker
         *_, last = (result, *result.more)
         replies, last.replies = last.replies, []

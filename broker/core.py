@@ -224,7 +224,7 @@ class Broker:
     def speaks_consumer_groups(self) -> bool:
         """Whether there are groups of the consumer protocol (KIP-848)."""
         if self.config.release.has_group_preview:
-            return "consumer" in self.config["group.coordinator.rebalance.protocols"]
+            return "consumer" in self.config.group_coordinator_rebalance_protocols
         return self.features.level(GROUP_VERSION) > 0
 
     def update_features(self, updated: Mapping[str, int]) -> None:

@@ -97,7 +97,9 @@ def to_groups(broker: Broker, decide: Decide[Request]) -> Handler[Request]:
 
 
 def after_zookeeper(handle: Handler[Request]) -> Handler[Request]:
-    """From version 1 on; version 0 of a request about offsets asks for those in ZooKeeper."""
+    """Hand on requests from version 1 on; version 0 of a request about offsets asks for those in
+    ZooKeeper.
+    """
 
     def handle_if_not_there(request: Request, context: RequestContext) -> Answer:
         if context.api_version > 0:
@@ -110,7 +112,7 @@ def after_zookeeper(handle: Handler[Request]) -> Handler[Request]:
 
 
 def to_consumer_groups(broker: Broker, decide: Decide[Request]) -> Handler[Request]:
-    """The same for a request of the consumer protocol, which may be off (`group.version`)."""
+    """`to_groups` for a request of the consumer protocol, which may be off (`group.version`)."""
     handle = to_groups(broker, decide)
 
     def handle_if_spoken(request: Request, context: RequestContext) -> Answer:

@@ -28,7 +28,7 @@ class ErrorCounts:
         self._fields: dict[type[Message], tuple[list[str], list[str]]] = {}
 
     def count(self, api_key: int, code: int) -> None:
-        """Count one."""
+        """Count one error."""
         key = (api_key, code)
         self.counts[key] = self.counts.get(key, 0) + 1
 

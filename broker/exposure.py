@@ -61,7 +61,7 @@ def _open_listener(config: BrokerConfig, listener: ListenerConfig) -> Iterator[s
         return
     may = (
         "do what ACLs allow User:ANONYMOUS"
-        if config["authorizer.class.name"]
+        if config.authorizer_class_name
         else "read, write and delete everything"
     )
     yield (

@@ -35,7 +35,10 @@ READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11  # Acl
 
 
 class Feature(NamedTuple):
-    """One row. default_level: what is finalised unless a setting says otherwise; 0 is not told."""
+    """A feature: one row of the table.
+
+    default_level: what is finalised unless a setting says otherwise; 0 is not told.
+    """
 
     name: str
     min_version: int

@@ -19,7 +19,7 @@ class GroupTopics:
 
     @property
     def version(self) -> int:
-        """It rises whenever a topic comes, grows or goes."""
+        """A number that rises whenever a topic comes, grows or goes."""
         return self._topics.version
 
     def topic(self, name: str) -> tuple[uuid.UUID, int] | None:

@@ -202,7 +202,8 @@ def _name_of(authority: str | None) -> str:
 
 
 class _Listener(ThreadingHTTPServer):
-    """Of `http.server`, on a socket that listens already, and with a bound on connections.
+    """The server of `http.server`, on a socket that listens already, and with a bound on
+    connections.
 
     _waiting: the connections that wait for their clients, to ask or to take the answer, those first
     that have done so for longest. Where there are too many connections the first of them ends, so
@@ -258,7 +259,7 @@ class _Listener(ThreadingHTTPServer):
         return self._free.acquire(timeout=_CLOSED_CHECK_S)
 
     def waits(self, connection: socket.socket) -> None:
-        """From now on the connection waits for its client."""
+        """Note that the connection waits for its client."""
         with self._lock:
             self._waiting.pop(connection, None)
             self._waiting[connection] = None

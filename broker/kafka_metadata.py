@@ -80,7 +80,7 @@ class KafkaMetadata:
         )
 
     def usable_topic_configs(self) -> dict[str, dict[str, str]]:
-        """Of each topic what is set on it, as far as it is known here."""
+        """The settings of each topic, as far as it is known here."""
         return {
             name: usable_configs(self._configs.get((OF_TOPIC, name), {}), TOPIC_SETTINGS)[0]
             for name in self.topic_ids

@@ -113,13 +113,13 @@ class ListenerConfig:
 
     @property
     def path(self) -> str | None:
-        """Of a socket in the file system."""
+        """The path of a socket in the file system."""
         host = self.endpoint.host
         return host.removeprefix(UNIX_SCHEME) if host.startswith(UNIX_SCHEME) else None
 
     @property
     def max_reauth_ms(self) -> dict[str, int]:
-        """By mechanism, how long a client is who it has shown to be; 0: without an end."""
+        """How long, by mechanism, a client is who it has shown to be; 0: without an end."""
         name = "connections.max.reauth.ms"
         every = self[name]
         return {
@@ -151,7 +151,7 @@ class ListenerConfig:
             raise ListenerError(f"ssl.principal.mapping.rules: {error}") from error
 
     def _plain_passwords(self) -> dict[str, str]:
-        """By user, of the JAAS text for PLAIN. Raises: ListenerError."""
+        """The passwords of the JAAS text for PLAIN, by user. Raises: ListenerError."""
         text = self.own.get("plain.sasl.jaas.config")
         if text is None:
             return {}
@@ -165,7 +165,7 @@ class ListenerConfig:
             ) from error
 
     def _token_settings(self) -> TokenSettings | None:
-        """Raises: ListenerError."""
+        """The settings of OAUTHBEARER. Raises: ListenerError."""
         if not self.has_sasl or OAUTHBEARER not in self.sasl_mechanisms:
             return None
         believes_unsigned: bool = self[BELIEVES_UNSIGNED]
@@ -346,7 +346,10 @@ def _own_settings(
     names: Sequence[str],
     warnings: list[str],
 ) -> dict[str, dict[str, str]]:
-    """By listener, its own settings without their prefix. Raises: ListenerError, ConfigError."""
+    """The settings of each listener's own, without their prefix.
+
+    Raises: ListenerError, ConfigError.
+    """
     own: dict[str, dict[str, str]] = {name: {} for name in names}
     for full_name, text in of_listeners.items():
         listener, _, name = full_name.removeprefix(PREFIX).partition(".")

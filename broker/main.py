@@ -937,8 +937,8 @@ def _log_in_a_thread() -> LogOutput:
 
 
 def _on_signals(do: Callable[[], object]) -> None:
-    """From here to the end of the process: one that comes while the logs are closed must not end it
-    half way.
+    """Take signals from here to the end of the process: one that comes while the logs are closed
+    must not end it half way.
     """
 
     def on_signal(number: int, frame: object) -> None:

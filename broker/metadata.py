@@ -228,14 +228,14 @@ class ClusterMetadata:
         return self.create_topic(name, topic_id, partition_count, {"retention.ms": "-1"})
 
     def delete_topic(self, name: str) -> uuid.UUID:
-        """From its return on the topic is deleted, whatever happens. Gives its id, for
+        """Delete a topic: from its return on it is deleted, whatever happens. Gives its id, for
         `end_deletion`.
         """
         (topic_id,) = self.delete_topics([name])
         return topic_id
 
     def delete_topics(self, names: Iterable[str]) -> list[uuid.UUID]:
-        """The same for several topics, with one flush."""
+        """Delete several topics, with one flush."""
         topics = [self.topics[name] for name in names]
         self._append(*(_deletion_frame(topic.topic_id, topic.name) for topic in topics))
         for topic in topics:
@@ -350,7 +350,7 @@ class ClusterMetadata:
         self._maybe_rewrite()
 
     def set_next_producer_id(self, next_producer_id: int) -> None:
-        """From its return on, ids below may be given out."""
+        """Note the next id: from its return on, ids below may be given out."""
         self._append({"kind": "producer_ids", "next": next_producer_id})
         self.next_producer_id = next_producer_id
         self._maybe_rewrite()

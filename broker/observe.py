@@ -50,7 +50,7 @@ class PartitionState(NamedTuple):
 
     @property
     def stable_lag(self) -> int:
-        """By how much readers of committed records are behind those of all."""
+        """How far readers of committed records are behind those of all."""
         return self.high_watermark - self.last_stable_offset
 
 

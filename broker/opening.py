@@ -1,4 +1,4 @@
-"""From a configuration to a running broker: the order in which a data directory is opened.
+"""The way from a configuration to a running broker: the order in which a data directory is opened.
 
 lock -> metadata journal -> logs (recovered where the last stop was not clean) -> internal topics
 replayed -> half-ended transactions ended.

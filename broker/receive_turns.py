@@ -58,7 +58,7 @@ class ReceiveTurns:
         return False
 
     def on_released(self, receiver: Receiver) -> None:
-        """It holds no part of a large request any more, or is gone."""
+        """Forget a connection: it holds no part of a large request any more, or is gone."""
         self._waiting.pop(receiver, None)
         if self.holder is receiver:
             self.holder = None

@@ -55,7 +55,7 @@ _VERSIONS_4_3 = """
 
 
 def _versions(text: str) -> dict[int, tuple[int, int]]:
-    """By key, the first and the last version that a release tells of."""
+    """The versions by key: the first and the last version that a release tells of."""
     words = text.split()
     versions = {}
     for key, told in zip(words[::2], words[1::2], strict=True):

@@ -124,7 +124,7 @@ class Telemetry:
         self.pushed_bytes += size_bytes
 
     def _wanted(self, client_id: uuid.UUID, properties: Mapping[str, str]) -> MetricsSubscription:
-        """Of all subscriptions that match: every metric, in the shortest interval."""
+        """What all subscriptions that match ask for: every metric, in the shortest interval."""
         metrics: dict[str, None] = {}
         interval_ms = None
         for configs in self._subscriptions.values():

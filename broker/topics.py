@@ -411,7 +411,7 @@ class TopicRegistry:
         has_own = topic is not None and "min.insync.replicas" in topic.configs
         is_of_transactions = name == TRANSACTIONS_TOPIC and not has_own
         count: int = (
-            self._config["transaction.state.log.min.isr"]
+            self._config.transaction_state_log_min_isr
             if is_of_transactions
             else self._setting(name, "min.insync.replicas")
         )

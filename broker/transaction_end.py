@@ -83,7 +83,7 @@ class Event(KeyEnum):
 
 
 class CommitDurability(KeyEnum):
-    """By what a commit survives a power loss."""
+    """What makes a commit survive a power loss."""
 
     JOURNAL = "the flush journal: one frame takes the last data and the decision"
     FLUSH = "the logs' own files: there is no journal, or no space on the disk for it"

@@ -41,7 +41,7 @@ class TopicDirectory(Protocol):
 
     @property
     def version(self) -> int:
-        """It rises whenever a topic comes, grows or goes."""
+        """A number that rises whenever a topic comes, grows or goes."""
 
     def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
         """The id of a topic, and how many partitions it has; None where there is none."""

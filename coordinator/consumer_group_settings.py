@@ -31,7 +31,7 @@ class ConsumerGroupSettings(NamedTuple):
 
     @property
     def first_epoch(self) -> int:
-        """Of a new group, before the first member has joined."""
+        """The epoch of a new group, before the first member has joined."""
         return 0 if self.is_preview else 1
 
     @property

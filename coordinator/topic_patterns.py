@@ -193,7 +193,7 @@ class _Parser:
         return self._counted()
 
     def _counted(self) -> tuple[int, int | None] | None:
-        """Of `{n}`, `{n,}` and `{n,m}`; anything else in braces stands for itself."""
+        """The bounds of `{n}`, `{n,}` and `{n,m}`; anything else in braces stands for itself."""
         end = self._text.find("}", self._at)
         if not self._text.startswith("{", self._at) or end < 0:
             return None

@@ -477,7 +477,7 @@ class TransactionCoordinator:
     def _check_may_init(
         self, transaction: TransactionMetadata, requester: ProducerIdAndEpoch
     ) -> None:
-        """Raises: KafkaError.
+        """Refuse who may not. Raises: KafkaError.
 
         Whoever names an id and epoch must be the current producer, or the one whose wish led to it
         (a retry). Kafka lets any epoch of the current producer id abort an open transaction; here a
@@ -697,7 +697,7 @@ class TransactionCoordinator:
     def on_writing_offsets(
         self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str, now_ms: int
     ) -> Result:
-        """The same for the partition of __consumer_offsets that keeps the group."""
+        """`on_writing` for the partition of __consumer_offsets that keeps the group."""
         pair = TopicPartition(OFFSETS_TOPIC, self._group_partition(group_id))
         return self.on_writing(transactional_id, producer, [pair], now_ms)
 

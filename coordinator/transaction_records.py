@@ -114,7 +114,7 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
 
 
 def producer_id_of(value: bytes) -> int:
-    """Of a value that is not to be read whole."""
+    """The producer id of a value that is not to be read whole."""
     producer_id: int = _FIXED.unpack_from(value)[1]
     return producer_id
 

@@ -310,7 +310,7 @@ class TransactionMetadata(NamedTuple):
         timeout_ms: int,
         wall_ms: int,
     ) -> TransactionMetadata:
-        """The same open transaction, which `producer` alone may end from now on (KIP-939).
+        """The open transaction, which `producer` alone may end from now on (KIP-939).
 
         requester: who requested it, NOBODY if unnamed.
         """

@@ -15,7 +15,7 @@ NEVER = 1 << 15
 
 
 class Api(NamedTuple):
-    """One row."""
+    """An API: one row of the table."""
 
     key: int
     name: str

@@ -150,7 +150,7 @@ class FrameBuffer:
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
-        """So many bytes were put at the start of what `writable()` gave."""
+        """Note that so many bytes were put at the start of what `writable()` gave."""
         self._end += count
 
     @property

@@ -59,7 +59,7 @@ _NO_REPLICA = ReplicaState()
 
 
 def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
-    """As `FetchRequest.read`; field by field in the order of the wire, and so in one piece."""
+    """Read a Fetch as `FetchRequest.read` does; field by field in the order of the wire, and so in one piece."""
     if version < BATCHES_IN_FETCH:
         return FetchRequest.read(data, at, version)
     data = bytes(
@@ -158,7 +158,7 @@ def _read_rows(
 
 
 def read_produce(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, int]:
-    """As `ProduceRequest.read`, in one piece: of a memoryview the records are views, nothing else is.
+    """Read a Produce as `ProduceRequest.read` does, in one piece: the records alone are views.
 
     Counts and lengths of the flexible form are read in place where they have one byte, as nearly
     all have, and by a call otherwise: six calls are a twentieth of what the request costs.
@@ -226,7 +226,7 @@ def read_produce(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, i
 
 
 def _read_count(data: Buffer, at: int, compact: bool) -> tuple[int, int]:
-    """Of an array that may not be null."""
+    """The count of an array that may not be null."""
     if compact:
         count, at = read_uvarint(data, at)
         count -= 1

@@ -164,7 +164,10 @@ def read_uuid(data: Buffer, at: int) -> tuple[uuid.UUID | None, int]:
 
 
 def _read_count(data: Buffer, at: int, compact: bool) -> tuple[int, int]:
-    """Of an array; negative for null. Each element has a byte at least, so that it has a bound."""
+    """The count of an array; negative for null.
+
+    It has a bound: each element has a byte at least.
+    """
     if compact:
         count, at = read_uvarint(data, at)
         count -= 1

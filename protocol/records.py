@@ -101,7 +101,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Of the last record; sequences wrap from 2^31-1 to 0. -1 where there are none."""
+        """The sequence of the last record; they wrap from 2^31-1 to 0. -1 where there are none."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return add_sequence(self.base_sequence, self.last_offset_delta)
@@ -303,7 +303,7 @@ def records_of(batch: Buffer) -> list[Record]:
 
 
 def open_records(batch: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """The same one by one, of at most `limit` bytes that are decompressed: else TooLargeError."""
+    """The records one by one, of at most `limit` bytes decompressed: else TooLargeError."""
     header = read_header(batch)
     body = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size_bytes], limit)
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None

@@ -60,7 +60,7 @@ class Checkpoint:
         return f"this query published batches from {first} on, as group {group!r}"
 
     def note(self, state: str, group_id: str, batch_id: int) -> None:
-        """Keep the file.
+        """Write the state into the file.
 
         A failure is warned of, since it only makes later doubts less likely to be seen.
         """

@@ -60,7 +60,7 @@ def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> Offsets:
-    """Raises CorruptCheckpoint."""
+    """The offsets of a checkpoint. Raises CorruptCheckpoint."""
     offsets: Offsets = {}
     try:
         for row in _rows(data, 3):
@@ -109,7 +109,7 @@ def encode_topic_id(topic_id: uuid.UUID) -> str:
 
 
 def decode_topic_id(text: str) -> uuid.UUID:
-    """Raises ValueError."""
+    """The topic's id. Raises ValueError."""
     try:
         raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except binascii.Error as error:
@@ -124,7 +124,7 @@ def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> uuid.UUID:
-    """Raises CorruptCheckpoint."""
+    """The topic's id of the file. Raises CorruptCheckpoint."""
     try:
         lines = data.decode("ascii").rstrip("\n").split("\n")
         if len(lines) == 2 and lines[0] == "version: 0" and lines[1].startswith("topic_id: "):
@@ -227,7 +227,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """Raises CorruptCheckpoint."""
+        """The manifest of its bytes. Raises CorruptCheckpoint."""
         head, _, body = data.partition(b"\n")
         if head != b"segments.manifest 1 %08x" % crc32c(body):
             raise CorruptCheckpoint("its checksum is wrong")

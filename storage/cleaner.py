@@ -283,7 +283,7 @@ class _Transactions:
         self._seen: dict[int, bool] = {}
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Of a batch of data. Each is asked about once, in order."""
+        """Whether a batch of data was aborted. Each is asked about once, in order."""
         if not header.is_transactional:
             return False
         producer_id = header.producer_id

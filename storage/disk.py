@@ -101,7 +101,7 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def mkdir(self, path: str) -> None:
-        """With parents; one that is there is fine."""
+        """Make a directory with its parents; one that is there is fine."""
 
     def rename(self, old: str, new: str) -> None: ...
 

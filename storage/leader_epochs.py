@@ -42,7 +42,7 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, disk: Disk, directory: str) -> LeaderEpochs:
-        """Raises FileNotFoundError, CorruptCheckpoint."""
+        """The epochs of the file. Raises FileNotFoundError, CorruptCheckpoint."""
         epochs = cls(disk, directory, decode_epochs(disk.read(f"{directory}/{LEADER_EPOCH_NAME}")))
         epochs.written = list(epochs.entries)
         return epochs

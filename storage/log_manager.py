@@ -496,7 +496,7 @@ class _Progress:
         self._read_bytes = 0
 
     def on_read(self, count: int) -> None:
-        """So many bytes of a log were read."""
+        """Note that so many bytes of a log were read."""
         self._read_bytes += count
         if self._progress is not None:
             self._progress(self._done, self._count, self._read_bytes)

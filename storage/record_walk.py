@@ -565,7 +565,7 @@ def _highest_of(columns: list[bytes], highest: int) -> int | None:
 
 @cache
 def _codes_up_to(delta: int) -> bytes:
-    """Of the varints of one byte those that say no more than `delta`."""
+    """The varints of one byte that say no more than `delta`."""
     return bytes(code for code in range(128) if _unzigzag(code) <= delta)
 
 

@@ -236,7 +236,7 @@ def check_client_batch(
 
 
 def with_append_time(checked: Checked, now_ms: int) -> Checked:
-    """The same of a topic with the broker's clock, where that has gone on since the check."""
+    """The check of a topic with the broker's clock, where that has gone on since the check."""
     view = checked.view
     set_max_timestamp(view, now_ms)
     set_crc(view)

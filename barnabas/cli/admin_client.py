@@ -24,15 +24,21 @@ _SCHEMAS = "barnabas.cli.schemas"
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
-    """As of Apache Kafka 4.0."""
+    """The request of Apache Kafka 4.0."""
 
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
-    """As of Apache Kafka 4.0. It is known by its class: kafka-python looks it up by its API key."""
+    """The request of Apache Kafka 4.0.
+
+    It is known by its class: kafka-python looks it up by its API key.
+    """
 
 
 class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
-    """As kafka-python's. Takes: patience_s, how long a coordinator is asked for."""
+    """kafka-python's client, with what it lacks.
+
+    Takes: patience_s, how long a coordinator is asked for.
+    """
 
     def __init__(self, patience_s: float, **settings: Any) -> None:
         self._patience_s = patience_s

@@ -55,7 +55,7 @@ def topic_or_partition(admin: Any, name: str) -> list[TopicPartition]:
 
 
 def client_partitions(partitions: Iterable[TopicPartition]) -> list[Any]:
-    """The same as kafka-python has them."""
+    """Partitions as kafka-python has them."""
     from kafka import TopicPartition as ClientTopicPartition
 
     return [ClientTopicPartition(*partition) for partition in partitions]

@@ -148,7 +148,7 @@ class Progress:
         self._advance = advance
 
     def advance(self, count: int = 1) -> None:
-        """So much more is done."""
+        """Move the bar on by what is done."""
         if self._advance is not None:
             self._advance(count)
 

@@ -26,7 +26,7 @@ class ControlledClock:
 
     @property
     def ahead_ms(self) -> int:
-        """By how much it is ahead of the machine's; below 0 after a frozen time."""
+        """How far the clock is ahead of the machine's; below 0 after a frozen time."""
         return self.wall_ms() - self._wall_ms()
 
     def steady_ms(self) -> int:

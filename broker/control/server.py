@@ -76,7 +76,7 @@ class Exchange:
         return next((fault for fault in self.faults if fault.action is action), None)
 
     def told(self) -> dict[str, Any]:
-        """As plain values."""
+        """The event as plain values."""
         request = self.request
         return {
             "number": self.number,
@@ -112,27 +112,27 @@ class Journal:
         self._exchanges.append(exchange)
         exchange.size = len(exchange.frame)
         self._bytes += exchange.size
-        self._let_go()
+        self._drop_earlier()
 
     def on_answer(self, exchange: Exchange, size: int) -> None:
         """Count the answer of a request, where it is still kept."""
         if exchange.size:
             exchange.size += size
             self._bytes += size
-            self._let_go()
+            self._drop_earlier()
 
     def clear(self) -> None:
         """Keep none of those that came so far."""
         while self._exchanges:
-            self._let_go_of_first()
+            self._drop_first()
 
-    def _let_go(self) -> None:
+    def _drop_earlier(self) -> None:
         while len(self._exchanges) > self._most or (
             self._bytes > self._most_bytes and len(self._exchanges) > 1
         ):
-            self._let_go_of_first()
+            self._drop_first()
 
-    def _let_go_of_first(self) -> None:
+    def _drop_first(self) -> None:
         first = self._exchanges.popleft()
         self._bytes -= first.size
         first.size = 0
@@ -230,11 +230,11 @@ class LateConnection:
         self._server.disconnect(cast("Connection", self), None)
 
     def quiet_sweeps(self) -> int:
-        """It is not idle."""
+        """How many sweeps it was quiet for: it is never idle."""
         return 0
 
     def close(self) -> None:
-        """It has no socket."""
+        """Do nothing: it has no socket."""
         self.closed = True
 
 
@@ -410,7 +410,7 @@ class ControlledServer(Server):
     def disconnect(
         self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
     ) -> None:
-        """As Server does; a request that is under way stays without its answer."""
+        """End a connection as Server does; a request that is under way stays without its answer."""
         exchange = getattr(connection, "exchange", None)
         if exchange is not None and exchange.outcome == "under way":
             exchange.outcome = "connection closed"
@@ -591,7 +591,7 @@ class ControlledServer(Server):
     # --- end -------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """As Server does."""
+        """Close all as Server does."""
         for task in self._tasks:
             task.cancel()
         super().close()

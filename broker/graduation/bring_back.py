@@ -242,7 +242,7 @@ class _Merge:
                 draft.set_topic_replicas(name, ())
 
     def _topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str]:
-        """Of a topic, with those that `graduate --set` gave it."""
+        """The settings of a topic, with those that `graduate --set` gave it."""
         now = self._usable(self.now.topic_configs(name, topic_id) or {}, TOPIC_SETTINGS)
         topic = self.draft.topic(name)
         if topic is None:

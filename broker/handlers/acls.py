@@ -90,7 +90,7 @@ def _created(request: CreateAclsRequest, error: KafkaError) -> CreateAclsRespons
 
 
 def _numbers_of(asked: Any, pattern_field: str) -> tuple[int, int, int, int]:
-    """Of an ACL or a filter: resource type, pattern type, operation, permission."""
+    """The numbers of an ACL or a filter: resource type, pattern type, operation, permission."""
     resource_type = (
         asked.resource_type
         if pattern_field == "resource_pattern_type"

@@ -75,7 +75,7 @@ def _add_features(
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
-    """To a version of ApiVersions that is not spoken: error 35 and the versions of ApiVersions
+    """The answer to a version that is not spoken: error 35 and the versions of ApiVersions
     itself, to be sent in the form of version 0.
     """
     return _response(Code.UNSUPPORTED_VERSION, (BY_KEY[API_VERSIONS],))

@@ -59,21 +59,21 @@ def on_create_delegation_token(
 def on_renew_delegation_token(
     broker: Broker, request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
-    """The refusal."""
+    """The refusal: there are no tokens."""
     return RenewDelegationTokenResponse(_refusal(broker, context), NEVER_MS)
 
 
 def on_expire_delegation_token(
     broker: Broker, request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
-    """The refusal."""
+    """The refusal: there are no tokens."""
     return ExpireDelegationTokenResponse(_refusal(broker, context), NEVER_MS)
 
 
 def on_describe_delegation_token(
     broker: Broker, request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
-    """The refusal."""
+    """The refusal: there are no tokens."""
     return DescribeDelegationTokenResponse(_refusal(broker, context))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def without_consumer_groups(request: Message) -> Message:
-    """To a request of the consumer protocol where it is off: UNSUPPORTED_VERSION, as Kafka's."""
+    """The refusal of the consumer protocol where it is off: UNSUPPORTED_VERSION, as Kafka's."""
     from barnabas.protocol.messages import consumer_group_describe, consumer_group_heartbeat
 
     if isinstance(request, consumer_group_describe.ConsumerGroupDescribeRequest):
@@ -40,7 +40,9 @@ def without_consumer_groups(request: Message) -> Message:
 
 
 def without_zookeeper(request: Message) -> Message:
-    """To version 0 of a request about offsets: UNSUPPORTED_VERSION, as Kafka since KRaft."""
+    """The refusal of version 0 of a request about offsets: UNSUPPORTED_VERSION, as Kafka since
+    KRaft.
+    """
     from barnabas.protocol.messages import offset_commit, offset_fetch
 
     code = Code.UNSUPPORTED_VERSION

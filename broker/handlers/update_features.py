@@ -58,7 +58,7 @@ def on_update_features(
 def _check(
     broker: Broker, update: FeatureUpdateKey, updated: dict[str, int], api_version: int
 ) -> None:
-    """Raises: KafkaError INVALID_UPDATE_VERSION."""
+    """Refuse what cannot be. Raises: KafkaError INVALID_UPDATE_VERSION."""
     name, level = update.feature, update.max_version_level
     kind = update.upgrade_type
     if api_version < UPGRADE_TYPES_SINCE:

@@ -135,7 +135,7 @@ class Collector:
         )
 
     def _look_at_traffic(self) -> Look[tuple[Traffic, int]]:
-        """Of all connections since the start, and how many there are."""
+        """Count bytes of all connections since the start, and how many there are."""
         received = sent = 0
         connections = self._server.connections()
         for number, connection in enumerate(connections, 1):

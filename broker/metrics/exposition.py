@@ -40,7 +40,7 @@ class Exposition:
         self._rows = 0
 
     def text(self) -> str:
-        """All of it."""
+        """The text of all metrics."""
         return "".join(self._parts)
 
     def add(self, metric: Metric, value: float, *labels: str) -> None:

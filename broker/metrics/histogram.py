@@ -32,7 +32,7 @@ class Histogram:
         self.mark()
 
     def observe(self, duration_ns: int) -> None:
-        """Count one."""
+        """Count one value."""
         self._counts[bisect_left(BOUNDS_NS, duration_ns)] += 1
         self._sum_ns += duration_ns
 

@@ -138,7 +138,7 @@ class TimedSelector(selectors.DefaultSelector):
         _select: Callable[..., list[Any]] = selectors.DefaultSelector.select,
         _clock: Callable[[], int] = monotonic_ns,
     ) -> list[tuple[selectors.SelectorKey, int]]:
-        """As the selector does; what is bound at the definition is looked up fast."""
+        """Wait as the selector does; what is bound at the definition is looked up fast."""
         busy_ns = _clock() - self.woke_ns
         if busy_ns >= self._notable_ns:
             self._note(busy_ns)
@@ -187,7 +187,7 @@ class TimedFlusher(Flusher):
     instruments: Instruments
 
     def sync(self, files: list[Any]) -> None:
-        """As Flusher does; one call at a time."""
+        """Flush as Flusher does; one call at a time."""
         durations_ns: list[int] = []
         began_ns = monotonic_ns()
         super().sync([_TimedFile(file, durations_ns) for file in files])
@@ -217,7 +217,7 @@ class MeasuredServer(Server):
         self._fold_timer = self.loop.call_later(FOLD_INTERVAL_S, self._fold)
 
     def close(self) -> None:
-        """As Server does."""
+        """Close all as Server does."""
         self._fold_timer.cancel()
         super().close()
 
@@ -303,7 +303,7 @@ class MeasuredServer(Server):
             self._is_flushed = False
 
     def disconnect(self, connection: Connection, reason: CloseReason | None, *level: int) -> None:
-        """As Server does; what came and went by it goes on counting."""
+        """End a connection as Server does; what came and went by it goes on counting."""
         if not connection.closed:
             self._parked.pop(connection.connection_id, None)
             received, sent = traffic_of(connection)

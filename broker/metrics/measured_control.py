@@ -12,7 +12,10 @@ class MeasuredControlledServer(MeasuredServer, ControlledServer):
     """A server under a test's control whose requests are measured."""
 
     def carry_out(self) -> None:
-        """As the server does. A request that a fault held back comes by no event of Server's."""
+        """Carry out what the core has put out.
+
+        A request that a fault held back comes by no event of Server's.
+        """
         if self._parked:
             self._note_answers(monotonic_ns())
         super().carry_out()

@@ -32,7 +32,7 @@ class Detail(Enum):
 
 
 class Metric(NamedTuple):
-    """One row."""
+    """A metric: one row of the table."""
 
     name: str
     kind: Kind

@@ -66,7 +66,7 @@ class Mutations:
         self.throttle_ms = 0
 
     def record(self, partition_count: int) -> None:
-        """That many partitions are made or deleted.
+        """Record that so many partitions are made or deleted.
 
         Raises: KafkaError THROTTLING_QUOTA_EXCEEDED; then they are not to be, and not recorded.
         """
@@ -227,7 +227,7 @@ class ClientQuotas:
             response.throttle_time_ms = throttle_ms
 
     def on_encoded(self, context: RequestContext, answer: Encoded) -> Encoded:
-        """The same of one that its handler has encoded. Produce and Fetch have asked already."""
+        """Throttle an answer that its handler has encoded. Produce and Fetch have asked already."""
         if context.api_key == PRODUCE and not answer.pieces:
             self.on_produced(context)
         if context.api_key in (PRODUCE, FETCH):

@@ -55,7 +55,7 @@ class Rate:
         self._current = 0
 
     def record(self, amount: float, now_ms: int) -> None:
-        """That much was used; a negative amount takes back what was recorded just before."""
+        """Record what was used; a negative amount takes back what was recorded just before."""
         sample = self._samples[self._current]
         if now_ms - sample.start_ms >= self._windows.size_ms:
             sample = self._next_sample(now_ms)
@@ -117,7 +117,7 @@ class TokenBucket:
         self._last_ms = now_ms
 
     def record(self, tokens: float, limit: float, now_ms: int) -> None:
-        """That many were used."""
+        """Record how many were used."""
         self._fill(limit, now_ms)
         self._tokens -= tokens
 

@@ -196,7 +196,7 @@ class Leadership:
 
     @property
     def leader_epoch(self) -> int:
-        """Of this node's claim: its partitions are led by no lower one."""
+        """The epoch of this node's claim: its partitions are led by no lower one."""
         assert self.record is not None, "nobody has claimed"
         return self.record.leader_epoch
 
@@ -348,7 +348,7 @@ class Leadership:
             self._must_read = True
 
     def _see(self, version: str, value: bytes, now_ms: int) -> None:
-        """That is the record now."""
+        """Take it that this is the record now."""
         self._must_read = False
         if version != self._version:
             record = None if version == ABSENT else decode_lease_record(value)

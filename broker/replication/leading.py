@@ -112,7 +112,7 @@ class StandbyLink:
         self._control: list[bytes] = []
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
-        """Raises: WireError, OSError."""
+        """Take what a standby sent. Raises: WireError, OSError."""
         if self.state is not State.GREETING:  # else who proves nothing could stay by talking
             self.heard_ms = now_ms
         for message in self._frames.feed(data):
@@ -321,7 +321,7 @@ class Leading:
         return self.link
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
-        """Raises: WireError, OSError."""
+        """Take what a standby sent. Raises: WireError, OSError."""
         link = self.link
         assert link is not None, "bytes of nobody"
         state, applied = link.state, link.applied

@@ -47,7 +47,7 @@ class LeaseRecord(NamedTuple):
     write_id: str
 
     def encode(self) -> bytes:
-        """As the engine keeps it."""
+        """The bytes that the engine keeps."""
         nodes = {
             str(node_id): {"replication": node.replication, "listeners": dict(node.listeners)}
             for node_id, node in sorted(self.nodes.items())
@@ -57,7 +57,7 @@ class LeaseRecord(NamedTuple):
 
 
 def decode_lease_record(value: bytes) -> LeaseRecord:
-    """Raises: LeaseRecordError."""
+    """The record of its bytes. Raises: LeaseRecordError."""
     try:
         fields = json.loads(value)
         leader = fields["leader"]

@@ -81,12 +81,14 @@ class ReplicatedDisk:
         return ReplicatedFile(self, file, name)
 
     def mkdir(self, path: str) -> None:
-        """As `Disk` has it."""
+        """Make a directory, as `Disk` does."""
         self._disk.mkdir(path)
         self._tell_of(Kind.MAKE_DIRECTORY, path)
 
     def rename(self, old: str, new: str) -> None:
-        """As `Disk` has it; of what the cleaner's process has written the bytes are told first."""
+        """Rename as `Disk` does; of what the cleaner's process has written the bytes are told
+        first.
+        """
         name, new_name = self._name(old), self._name(new)
         if name is not None and is_unfinished(old) and self.publish is not None:
             self._tell_content(old, name)
@@ -95,17 +97,17 @@ class ReplicatedDisk:
             self.tell(Operation(Kind.RENAME, name, new_path=new_name))
 
     def unlink(self, path: str) -> None:
-        """As `Disk` has it."""
+        """Remove a file, as `Disk` does."""
         self._disk.unlink(path)
         self._tell_of(Kind.REMOVE, path)
 
     def rmtree(self, path: str) -> None:
-        """As `Disk` has it."""
+        """Remove a folder, as `Disk` does."""
         self._disk.rmtree(path)
         self._tell_of(Kind.REMOVE_TREE, path)
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
-        """As `Disk` has it."""
+        """Replace a file, as `Disk` does."""
         self._disk.write_atomic(path, data, sync=sync)
         name = self._name(path)
         if name is not None:

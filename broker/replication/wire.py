@@ -93,7 +93,7 @@ def pack(operation: Operation) -> list[Any]:
 
 
 def unpack(row: Any) -> Operation:
-    """Raises: WireError."""
+    """The fields of a message. Raises: WireError."""
     try:
         kind, path, position, data, new_path = row
         operation = Operation(Kind(kind), path, position, data, new_path)

@@ -191,7 +191,7 @@ class Authenticator:
     def _on_versions(
         self, state: Authentication, frame: memoryview, header: RequestHeader
     ) -> Verdict:
-        """It is served; once only where it is answered without an error."""
+        """Serve ApiVersions; once only where it is answered without an error."""
         if header.api is not None:
             request = ApiVersionsRequest.read(frame, header.body_start, header.api_version)[0]
             if names_software(request, header.api_version):

@@ -73,7 +73,7 @@ class Access:
         return answer
 
     def sees(self, operation: int, resource_type: int, name: str) -> bool:
-        """The same, for what is left out of an answer: nobody was refused it."""
+        """Whether a client may see it: for what is left out of an answer: nobody was refused it."""
         return self.may(operation, resource_type, name)
 
     def may_on_cluster(self, operation: int) -> bool:

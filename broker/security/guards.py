@@ -146,7 +146,7 @@ Guard = Callable[[Case], Answer]
 
 
 def nothing(case: Case) -> Answer:
-    """Everybody may."""
+    """No guard: everybody may."""
     return case.proceed()
 
 

@@ -28,7 +28,7 @@ class LoginModule(NamedTuple):
 
     @property
     def passwords(self) -> dict[str, str]:
-        """By user: what the options `user_NAME` say."""
+        """The passwords by user: what the options `user_NAME` say."""
         return {
             name.removeprefix(USER_PREFIX): value
             for name, value in self.options.items()

@@ -131,7 +131,7 @@ class TokenValidator:
         self._settings, self._keys = settings, keys
 
     def bearer(self, token: str, wall_ms: int) -> Bearer:
-        """Raises: AuthenticationError."""
+        """Whom a token is of. Raises: AuthenticationError."""
         try:
             claims = self._claims(token)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:

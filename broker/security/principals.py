@@ -60,7 +60,7 @@ class PrincipalMapper:
         self._rules = list(_read_rules(rules.strip())) or [_subject_itself]
 
     def principal(self, certificate: Mapping[str, Any] | None) -> str:
-        """Of a client's certificate, as `ssl` decodes it; ANONYMOUS for none.
+        """The principal of a client's certificate, as `ssl` decodes it; ANONYMOUS for none.
 
         Raises: OSError where no rule matches.
         """

@@ -70,7 +70,7 @@ def _offset_commit(request: offset_commit.OffsetCommitRequest, code: Code) -> Me
 
 
 def _offset_delete(request: offset_delete.OffsetDeleteRequest, code: Code) -> Message:
-    """Of topics; the group has its error in the whole answer."""
+    """The refusal of topics; the group has its error in the whole answer."""
     return offset_delete.OffsetDeleteResponse(
         topics=[
             offset_delete.OffsetDeleteResponseTopic(
@@ -245,7 +245,7 @@ def _alter_client_quotas(
 def _describe_user_scram_credentials(
     request: describe_user_scram_credentials.DescribeUserScramCredentialsRequest, code: Code
 ) -> Message:
-    """As Apache Kafka answers: a row for each user, without the name."""
+    """The refusal as Apache Kafka answers it: a row for each user, without the name."""
     return describe_user_scram_credentials.DescribeUserScramCredentialsResponse(
         error_code=code,
         error_message=None,

@@ -19,7 +19,7 @@ WRITTEN_BY_HAND = {"__init__.py", "message.py"}
 
 
 def formatted(text: str) -> str:
-    """As ruff would have it."""
+    """The text as ruff would have it."""
     for arguments in (["format"], ["check", "--fix", "--quiet"], ["format"]):
         command = [
             sys.executable,

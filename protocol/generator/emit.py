@@ -153,7 +153,7 @@ def _type(one: Field) -> str:
 
 
 def _default(one: Field) -> str:
-    """As an expression; "[]" and "X()" are made anew for each message."""
+    """The default as an expression; "[]" and "X()" are made anew for each message."""
     default = one.default
     if default == "null":
         return "None"
@@ -321,7 +321,7 @@ def _default_line(one: Field) -> str:
 
 
 def _refused_null(one: Field, struct: Struct, refuse: str, value: str) -> list[str]:
-    """For a field that may be null in some of its versions only."""
+    """The refusal of null for a field that may be null in some of its versions only."""
     if not one.may_be_null or one.nullable == one.versions:
         return []
     condition = _condition(one.nullable, struct.valid)
@@ -448,5 +448,5 @@ def _write_tagged(struct: Struct, compact: str) -> list[str]:
 
 
 def module_name(api_name: str) -> str:
-    """`end_txn` of "EndTxn"."""
+    """The module of a message: `end_txn` of "EndTxn"."""
     return snake_case(api_name)

@@ -31,7 +31,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str | None) -> Versions:
-        """Of "3", "0-7", "2+" or "none"."""
+        """The versions of "3", "0-7", "2+" or "none"."""
         if not text or text == "none":
             return cls(1, 0)
         first, dash, last = text.partition("-")
@@ -80,7 +80,7 @@ class Struct:
 
 
 def snake_case(name: str) -> str:
-    """As kafka-python names fields: "ProducerId" is producer_id."""
+    """A name as kafka-python has it for fields: "ProducerId" is producer_id."""
     return _WORD.sub("_", name).lower()
 
 

@@ -242,3 +242,30 @@ def test_a_function_is_short_or_says_why_not() -> None:
 )
 def test_a_large_function_is_recognised(code: str, is_named: bool) -> None:
     assert bool(without_a_reason(ast.parse(code))) is is_named
+
+
+# --- first lines of docstrings --------------------------------------------------------------------
+
+# Such a line says nothing to somebody who has not read the body, or what stands beside it.
+WITHOUT_SUBJECT = re.compile(r"(As|Of|That|To|It|By) |The same\b|From now|One row\.")
+
+
+def test_the_first_line_of_a_docstring_says_by_itself_what_the_thing_is() -> None:
+    lines = [
+        f"{path.relative_to(ROOT)}: {getattr(node, 'name', 'module')}: {text.splitlines()[0]}"
+        for package in (
+            "barnabas",
+            "broker",
+            "coordinator",
+            "protocol",
+            "spark_connector",
+            "storage",
+        )
+        for path in (ROOT / package).rglob("*.py")
+        if "messages" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, Function | ast.ClassDef | ast.Module)
+        and (text := ast.get_docstring(node)) is not None
+        and WITHOUT_SUBJECT.match(text)
+    ]
+    assert lines == []
