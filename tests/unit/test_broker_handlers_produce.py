@@ -180,7 +180,7 @@ def test_a_batch_is_counted_once_against_the_room_of_the_disk(
     assert taken == [len(large())]
 
 
-@pytest.mark.parametrize("version", [3, 6, 7])
+@pytest.mark.parametrize("version", [2, 3, 6, 7])
 def test_plain_batches_of_old_requests_are_of_no_transaction(host: CoreHost, version: int) -> None:
     assert error_of(host.call(host.connect(1), produce("t"), version)) == Code.NONE
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from helpers.core_host import CoreHost
+from helpers.disk_broker import DiskBroker, Producer
 
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.txn_offset_commit import (
@@ -40,3 +42,14 @@ def test_offsets_of_the_empty_group_are_refused_before_anything_else(tmp_path: P
     assert host.broker.metadata.topic("__consumer_offsets") is None, "nothing was made for it"
     assert codes("g") == [Code.INVALID_PRODUCER_ID_MAPPING] * 2
     host.close()
+
+
+@pytest.mark.parametrize(("level", "code"), [(1, Code.NONE), (2, Code.INVALID_PRODUCER_EPOCH)])
+def test_a_later_epoch_goes_on_with_offsets_below_level_2(level: int, code: int) -> None:
+    """As recorded of Apache Kafka 3.9; 4.3 refuses it."""
+    b = DiskBroker(barnabas_features=f"transaction.version={level}")
+    b.topic("t")
+    p = Producer(b, "txn")
+    assert p.add_offsets("g") == Code.NONE and p.commit_offset("g", "t", 5) == Code.NONE
+    p.epoch += 1
+    assert p.commit_offset("g", "t", 6) == code

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from barnabas.coordinator.consumer_protocol import subscribed_topics
+from barnabas.coordinator.consumer_protocol import (
+    Subscription,
+    read_subscription,
+    subscribed_topics,
+)
 
 
 def encoded(version: int, *topics: str, user_data: bytes | None = b"sticky") -> bytes:
@@ -56,3 +60,14 @@ def test_a_subscription_that_is_cut_off_is_none(user_data: bytes | None) -> None
 )
 def test_bytes_that_are_no_subscription_are_none(metadata: str) -> None:
     assert subscribed_topics(bytes.fromhex(metadata)) is None
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_each_version_tells_what_it_has_a_field_for(version: int) -> None:
+    told = read_subscription(encoded(version, "t", "u"))
+    assert told == Subscription(
+        version,
+        ("t", "u"),
+        {"t": [0, 1]} if version >= 1 else {},
+        "rack" if version >= 3 else None,
+    )

@@ -44,3 +44,14 @@ def test_an_id_is_not_given_if_its_block_could_not_be_reserved() -> None:
         allocator.allocate()
     assert allocator.allocate() == 10
     assert reserved == [15, 15]
+
+
+def test_what_was_used_is_skipped_and_a_block_is_not_given_up_for_less() -> None:
+    reserved: list[int] = []
+    allocator = ProducerIdAllocator(block_size=3, persist=reserved.append, next_id=0)
+    assert allocator.allocate() == 0
+    allocator.skip_used(1)
+    assert allocator.allocate() == 1, "it is of the block"
+    allocator.skip_used(9)
+    assert allocator.allocate() == 9
+    assert reserved == [3, 12]

@@ -37,6 +37,7 @@ from barnabas.coordinator.topic_patterns import (
         (r"\Qa.\Eb", ["a.b"], ["axb"]),
         (r"\x61\141", ["aa"], ["a"]),
         (r"\x{61}{2}", ["aa"], ["a"]),
+        (r"\p{Lu}{2}", ["AB"], ["A", "ab"]),
         ("^a$", ["a"], ["aa"]),
         (r"\Aa\z", ["a"], ["ba"]),
         ("a^b", [], ["ab", "a^b"]),
@@ -84,6 +85,7 @@ def test_what_matches(pattern: str, matching: list[str], others: list[str]) -> N
         ("(" * 500 + ")" * 500, "nested"),
         ("((a{1000}){100})", "too large"),
         ("(?--i)a", "looks around"),
+        ("(?P<nn", "name"),
     ],
 )
 def test_what_is_refused_says_why(pattern: str, reason: str) -> None:

@@ -949,6 +949,14 @@ def test_after_a_power_loss_every_producer_is_fenced_once(slow: TxnHost) -> None
         assert slow.add(name, again.producer_id, again.producer_epoch, T0) == {("t", 0): 0}
 
 
+def test_one_that_is_being_ended_does_not_hold_up_the_timeouts_of_others(slow: TxnHost) -> None:
+    begun(slow, "decided", 1000)
+    open_pid, _ = begun(slow, "open", 1000)
+    slow.decided.add("decided")
+    slow.tick(1000)
+    assert [(one.transactional_id, one.producer_id) for one in slow.markers] == [("open", open_pid)]
+
+
 def test_whoever_is_asked_to_abort_what_is_open_leaves_what_is_decided(slow: TxnHost) -> None:
     """Also where the decision's record is not there yet."""
     open_pid, _ = begun(slow, "open")

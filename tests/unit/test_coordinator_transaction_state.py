@@ -57,3 +57,11 @@ def test_a_fence_raises_the_epoch_up_to_the_highest() -> None:
     assert not fenced.is_epoch_given_out
     highest = begun(100)._replace(producer_epoch=32767)
     assert highest.fenced(NOBODY, 200).producer_epoch == 32767
+
+
+def test_a_first_session_remembers_nobody_before_it() -> None:
+    metadata = TransactionMetadata("txn", 7, 0, 60_000)
+    assert metadata.last_producer == NOBODY
+    after = metadata._replace(previous_producer_id=5)
+    assert after.last_producer == (5, 32766), "the last epoch that a producer may have"
+    assert after._replace(producer_epoch=1).last_producer == NOBODY

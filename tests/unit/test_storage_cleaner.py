@@ -182,6 +182,18 @@ def test_what_is_written_anew_is_compressed_at_the_topics_level(
     assert sizes[1] < sizes[0]
 
 
+def test_a_cleaned_segment_without_aborted_transactions_has_no_index_of_them(
+    tmp_path: Path,
+) -> None:
+    manager, log = compacted_log(tmp_path)
+    for number in range(6):
+        put(log, b"k%d" % (number % 2), b"v")
+    fill(log)
+    assert compact(manager, log)
+    assert offsets(log) == [4, 5]
+    assert not list((tmp_path / "t-0").glob("*.txnindex"))
+
+
 def test_records_of_any_width_are_found_in_their_batch() -> None:
     """Lengths and offsets of one, two and three bytes; `records_of` is the other reader."""
     widths = (0, 1, 20, 55, 63, 64, 65, 127, 128, 8180, 8191, 8192, 70_000)
@@ -872,6 +884,23 @@ def test_a_damaged_batch_stops_the_cleaning_and_leaves_the_log_as_it_is(
         clean(manager.disk, job)
     assert list(tmp_path.glob("t-0/*.cleaned")) == []
     assert path.read_bytes() == raw
+
+
+@pytest.mark.parametrize(("at", "change"), [(16, 3), (8, 0x40), (8, 0x80)])
+def test_what_is_no_batch_is_called_so(tmp_path: Path, at: int, change: int) -> None:
+    """Its magic byte, or its length."""
+    _, log = compacted_log(tmp_path, segment_bytes=500)
+    for number in range(20):
+        put(log, b"k%d" % number, b"v")
+    log.flush()
+    path = tmp_path / "t-0" / f"{log.segments[1].base_offset:020d}.log"
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= change
+    path.write_bytes(raw)
+    job = job_of(log)
+    assert job is not None
+    with pytest.raises(CorruptLog, match="no batch begins there"):
+        clean(OsDisk(), job)
 
 
 @pytest.mark.parametrize(

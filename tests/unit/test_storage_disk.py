@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 from pathlib import Path
 
@@ -119,3 +120,12 @@ def test_a_copy_of_a_directory_has_another_mount_id(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     assert disk.mount_id(f"{tmp_path}/a") == disk.mount_id(f"{tmp_path}/a")
     assert disk.mount_id(f"{tmp_path}/a") != disk.mount_id(f"{tmp_path}/b")
+
+
+def test_a_file_that_cannot_be_opened_closes_no_descriptor_of_others(tmp_path: Path) -> None:
+    before = [os.fstat(descriptor).st_ino for descriptor in range(3)]
+    for _ in range(3):
+        with pytest.raises(FileNotFoundError):
+            OsDisk().open(f"{tmp_path}/none")
+    gc.collect()
+    assert [os.fstat(descriptor).st_ino for descriptor in range(3)] == before

@@ -23,6 +23,7 @@ from helpers.storage_logs import (
     open_manager,
     values_of,
 )
+from sim.disk import SimDisk
 
 from barnabas.storage.disk import OsDisk, Syncable
 from barnabas.storage.flush_journal import (
@@ -425,3 +426,29 @@ def test_a_start_ends_with_a_word_where_the_journal_is_damaged(tmp_path: Path) -
         LogDirectoryError, match=r"0000000001.journal, byte 0: .*Restore the file from a copy; or"
     ):
         open_manager(tmp_path)
+
+
+def test_a_journal_that_was_begun_anew_has_nothing_durable_yet(tmp_path: Path) -> None:
+    """As above, with the first two frames of the second journal."""
+    journal = journal_with(tmp_path, decisions(2))
+    journal.begin_next()
+    for decision in decisions(2):
+        journal.append([], [decision])
+    path = tmp_path / journals(tmp_path)[1]
+    whole = path.read_bytes()
+    path.write_bytes(whole[:20] + bytes(10) + whole[30:])
+    assert found_in(tmp_path) == decisions(2)
+
+
+def test_what_a_start_has_read_of_a_journal_outlives_a_loss_of_power() -> None:
+    """After a kill it may be in the page cache alone, and the start acts on it."""
+    for seed in range(8):
+        disk = SimDisk(random.Random(seed), lambda: NOW_MS)
+        disk.mkdir("/data")
+        disk.fsync_dir("/")
+        FlushJournal(disk, "/data").append([], decisions(3))
+        disk.fsync_dir("/data")
+        disk.kill()
+        assert FlushJournal(disk, "/data").read().decisions == decisions(3)
+        disk.lose_power()
+        assert FlushJournal(disk, "/data").read().decisions == decisions(3)

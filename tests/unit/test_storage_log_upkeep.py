@@ -59,6 +59,11 @@ def test_a_log_that_is_gone_is_left_alone(log: Log, monkeypatch: pytest.MonkeyPa
 def test_producers_expire_with_their_interval(log: Log) -> None:
     upkeep = upkeep_of(log, producer_expiration_check_interval_ms=MINUTE_MS)
     day_ms = 24 * 60 * MINUTE_MS
+    first_ms = upkeep._next_expiration_ms
+    upkeep.expire(first_ms - 1)
+    assert upkeep._next_expiration_ms == first_ms
+    upkeep.expire(first_ms)
+    assert upkeep._next_expiration_ms == first_ms + MINUTE_MS
     upkeep.expire(NOW_MS + day_ms)
     assert sorted(log.producer_state.producers) == [8], "it has a transaction open"
 

@@ -5,6 +5,7 @@ what to do.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,16 @@ def test_a_bad_batch_with_good_ones_behind_is_not_cut(tmp_path: Path) -> None:
     assert again.logs == {}
 
 
+@pytest.mark.parametrize("clean", [False, True])
+def test_who_has_no_id_is_no_producer(tmp_path: Path, clean: bool) -> None:
+    manager, log = new_log(tmp_path)
+    log.append(batch([b"plain"]), now_ms=NOW_MS)
+    log.append(batch([b"idempotent"], pid=0, epoch=0, seq=0), now_ms=NOW_MS)
+    assert list(log.producer_state.producers) == [0]
+    _, log = reopened(manager, LogConfig(), clean=clean)
+    assert list(log.producer_state.producers) == [0]
+
+
 def test_zeros_after_a_power_failure_are_cut(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     fill(log, 5)
@@ -138,6 +149,22 @@ def test_a_segment_begun_behind_a_torn_one_goes(tmp_path: Path) -> None:
     ) == ([0], 1, [])
     fill(log, 1, start=1)
     assert values_of(log) == {0: b"0", 1: b"1"}
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_an_empty_segment_behind_whole_batches_that_are_lost_goes(
+    tmp_path: Path, policy: str
+) -> None:
+    """Compaction leaves gaps, too, but none before an empty segment."""
+    config = replace(SMALL, cleanup_policy=frozenset({policy}))
+    manager, log = new_log(tmp_path, segment_bytes=200, cleanup_policy=frozenset({policy}))
+    for _ in range(2):
+        log.append(batch([b"v"], keys=[b"k"]), now_ms=NOW_MS)
+    cut = Path(log.segments.active.path(".log"))
+    log._roll(NOW_MS)
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    _, log = reopened(manager, config, clean=False)
+    assert ([segment.base_offset for segment in log.segments], log.log_end_offset) == ([0], 1)
 
 
 def test_a_snapshot_that_is_corrupt_falls_back_to_the_older_one_then_to_a_scan(

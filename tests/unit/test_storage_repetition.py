@@ -95,3 +95,14 @@ def test_a_batch_that_is_gone_from_the_log_goes_by_its_checksum(
         _, log = reopened(manager, config, clean=True)
     assert send(log, b"gone") == "repeated"
     assert send(log, b"other") == ("repeated" if restarts else OTHER)
+
+
+def test_what_retention_has_taken_is_repeated_by_its_bytes_alone(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    assert send(log, b"a") == "written"
+    log._roll(NOW_MS)
+    log.delete_records_before(1)
+    assert log.delete_old_segments(NOW_MS) == 1
+    assert send(log, b"a") == "repeated"
+    assert send(log, b"b") == OTHER
+    assert send(log, b"a", codec=GZIP) == OTHER, "nothing tells that they are the same"

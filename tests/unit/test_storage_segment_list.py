@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.storage_kafka_log import KAFKA, TXN_BASES, TXN_END, kafka_log
 
+from barnabas.storage import segment_list
 from barnabas.storage.segment import CorruptLog
 from barnabas.storage.segment_list import LogEnd, SegmentList
 
@@ -67,6 +68,13 @@ def test_headers_come_latest_first_and_from_earlier_segments(segments: SegmentLi
     assert offsets == list(range(29, -1, -1))
 
 
+def test_headers_are_not_looked_for_without_end(
+    segments: SegmentList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_list, "_MOST_HEADERS_BEFORE", 2)
+    assert 2 <= len(list(segments.headers_before(30))) < 30
+
+
 def test_reading_ends_at_the_batch_of_the_limit(segments: SegmentList) -> None:
     assert segments.end_position(segments.active, 48) == 1362
     assert segments.end_position(segments[1], 48) == SIZES[1], "an earlier segment is read whole"
@@ -89,4 +97,7 @@ def test_a_size_that_the_files_do_not_have_is_no_reason_to_delete(segments: Segm
     with Path(segments[1].path(".log")).open("ab") as file:
         file.write(b"more")
     with pytest.raises(CorruptLog, match="Nothing is deleted"):
+        segments.check_sizes()
+    Path(segments[1].path(".log")).unlink()
+    with pytest.raises(CorruptLog, match="the file has -1 bytes"):
         segments.check_sizes()

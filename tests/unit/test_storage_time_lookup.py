@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.storage_kafka_log import KAFKA, kafka_log
+from helpers.storage_logs import NOW_MS, batch, new_log
 
 from barnabas.storage.log import Log
 
@@ -46,3 +47,17 @@ def test_the_record_of_the_highest_time(plain: Log, tmp_path: Path) -> None:
     txn = kafka_log(tmp_path / "again")
     assert txn.offset_of_max_timestamp() == (1795222689718, 47, 0)
     assert txn.offset_of_max_timestamp(upper_bound_offset=47) is None
+
+
+def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path) -> None:
+    """Kafka's time index has the offset of the last record of the batch or, in older versions, of
+    one before it: what is told is the first record of the time.
+    """
+    _, log = new_log(tmp_path)
+    for timestamp in (NOW_MS, NOW_MS + 9, NOW_MS + 9, NOW_MS + 5):
+        log.append(batch([b"a", b"b"], timestamp=timestamp), now_ms=NOW_MS)
+    assert log.offset_of_max_timestamp() == (NOW_MS + 9, 2, 0)
+    segment = log.segments.active
+    segment.load_times()
+    segment.max_timestamp_offset = 0
+    assert log.offset_of_max_timestamp() == (NOW_MS + 9, 2, 0)
