@@ -63,6 +63,15 @@ def test_a_batch_that_reaches_into_the_next_segment_is_damage(segments: SegmentL
         segments.find(2)
 
 
+def test_a_batch_that_is_longer_than_its_file_is_damage(segments: SegmentList) -> None:
+    path = Path(segments[0].path(".log"))
+    data = bytearray(path.read_bytes())
+    data[156 + 8 : 156 + 12] = (78 - 12 + 1).to_bytes(4)  # batch_length of the last batch
+    path.write_bytes(data)
+    with pytest.raises(CorruptLog, match="no batch begins there"):
+        segments.find(2)
+
+
 def test_headers_come_latest_first_and_from_earlier_segments(segments: SegmentList) -> None:
     offsets = [header.base_offset for header in segments.headers_before(30)]
     assert offsets == list(range(29, -1, -1))
