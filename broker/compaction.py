@@ -239,7 +239,8 @@ class Compaction:
 
     def _load(self) -> Offsets:
         try:
-            return decode_offsets(self._logs.disk.read(self._path()))
+            data = self._logs.disk.read(self._path())
+            return decode_offsets(data) if data else {}  # Apache Kafka makes it empty
         except FileNotFoundError:
             return {}
         except CorruptCheckpoint as error:

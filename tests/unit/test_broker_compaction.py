@@ -185,6 +185,20 @@ def test_a_result_for_a_log_that_is_not_compacted_any_more_is_dropped(tmp_path: 
     assert not list(tmp_path.glob("t-0/*.cleaned"))
 
 
+@pytest.mark.parametrize(("data", "is_said"), [(b"", False), (b"0\n1\nt 0", True)])
+def test_a_checkpoint_that_says_nothing_is_kafkas_and_no_fault(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes, is_said: bool
+) -> None:
+    """Kafka's broker makes the file when it starts, before there is anything to say."""
+    (tmp_path / "cleaner-offset-checkpoint").write_bytes(data)
+    host = Host(tmp_path)
+    log = host.log()
+    fill(log)
+    host.tick()
+    assert host.clean() == "t-0"
+    assert ("cannot be used" in caplog.text) is is_said
+
+
 def test_a_failure_is_logged_and_tried_again_later_and_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
