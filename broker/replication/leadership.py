@@ -165,14 +165,15 @@ class Leadership:
     after each answer, each change of a wish, and at `next_request_ms`.
 
     holding: the rim sets it, before the directory becomes worth less, after it is worth more.
-    node_id: of this node.
+    node_id: of this node. has_opened: the rim sets it, once the leader's directory is open and no
+    standby's any more.
     """
 
     def __init__(self, node: Node, settings: LeaseSettings, holding: Holding, now_ms: int) -> None:
         assert 0 < settings.margin_ms < settings.ttl_ms, "a margin as long as the lease"
         self._node, self._settings, self.holding = node, settings, holding
         self.timeout_ms = settings.ttl_ms // TIMEOUT_PARTS
-        self.role = Role.WATCHING
+        self.role, self.has_opened = Role.WATCHING, False
         self.record: LeaseRecord | None = None
         self.node_id = node.node_id
         self._wanted_in_sync: frozenset[int] = frozenset()
@@ -273,6 +274,7 @@ class Leadership:
         wanted = record._replace(
             cluster_id=self.cluster_id or record.cluster_id,
             in_sync=self._wanted_in_sync.union((me,)),
+            opened_by=me if self.has_opened else record.opened_by,
             nodes=self.nodes,
         )
         # a write of unknown outcome is overtaken, else what it asks for may still come to be
@@ -305,9 +307,12 @@ class Leadership:
         return self._claimed(record)
 
     def _is_worth_less(self, record: LeaseRecord) -> bool:
-        """Whether any other node of the set has more: of two that lost power, who led last."""
+        """Whether any other node of the set has more: of two that lost power, who led last. A
+        standby that claimed and lost power before its directory was a leader's has NOTHING.
+        """
         if self.holding is Holding.POWER_LOST:
-            return record.leader != self._node.node_id
+            last = record.leader if record.opened_by is None else record.opened_by
+            return last != self.node_id
         return self.holding is Holding.NOTHING
 
     def _claimed(self, record: LeaseRecord) -> LeaseRecord:

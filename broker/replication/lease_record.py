@@ -8,6 +8,7 @@
     in_sync      the node ids that have all that was acknowledged: no other may claim
     nodes        by node id, where each listens: for the other node, and for clients by listener
     write_id     of this write; no two writes have the same
+    opened_by    the node id of the last leader that has opened its directory; null: nobody has
 
 The engine keeps it as JSON. Source: none, this is Barnabas's own; the idea is that of client-go's
 `leaderelection` with a set beside it.
@@ -45,6 +46,7 @@ class LeaseRecord(NamedTuple):
     in_sync: frozenset[int]
     nodes: Mapping[int, NodeAddresses]
     write_id: str
+    opened_by: int | None = None
 
     def encode(self) -> bytes:
         """The bytes that the engine keeps."""
@@ -60,7 +62,7 @@ def decode_lease_record(value: bytes) -> LeaseRecord:
     """The record of its bytes. Raises: LeaseRecordError."""
     try:
         fields = json.loads(value)
-        leader = fields["leader"]
+        leader, opened_by = fields["leader"], fields.get("opened_by")
         return LeaseRecord(
             str(fields["cluster_id"]),
             None if leader is None else int(leader),
@@ -69,6 +71,7 @@ def decode_lease_record(value: bytes) -> LeaseRecord:
             frozenset(map(int, fields["in_sync"])),
             {int(node_id): _addresses(node) for node_id, node in fields["nodes"].items()},
             str(fields["write_id"]),
+            None if opened_by is None else int(opened_by),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LeaseRecordError(f"the lease's record cannot be read: {error!r}") from error

@@ -231,6 +231,7 @@ class PairNode(Node):
             self.leadership.holding = Holding.WHOLE
             assert self.leading is not None
             self.leadership.cluster_id = self.leading.cluster_id = self.broker.logs.cluster_id
+            self.leadership.has_opened = True
             self.leading.on_start()
             self._set_off()
             self.world.on_leader(self)

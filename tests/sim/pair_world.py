@@ -120,6 +120,8 @@ class PairWorld(World):
         def tweak_all(scenario: Scenario) -> None:
             if focus is not None:
                 focus(scenario)
+            if not scenario.topics.keys() - {"gone"}:
+                self.pair.is_sync = True
             fit_for_two(scenario, loses=not self.pair.is_sync)
 
         super().__init__(seed, tweak=tweak_all, tracing=tracing)

@@ -17,6 +17,11 @@ MOST_SEEDS = 40
 LESSONS = (
     (2, "a leader at position 0 took its standby's copy for whole while it caught up"),
     (10, "a first leader that died before its directory was one could never lead again"),
+    (
+        410,
+        "a standby lost power between its claim and its start, and who had led before it had left "
+        "the set: nobody led again",
+    ),
     (137, "of two leaders that lost power one after the other none ever led again"),
 )
 

@@ -50,10 +50,14 @@ class Register:
 
 
 def node(
-    node_id: int, holding: Holding = Holding.WHOLE, now_ms: int = 0, **more: str | int
+    node_id: int,
+    holding: Holding = Holding.WHOLE,
+    now_ms: int = 0,
+    session: str = "",
+    **more: str | int,
 ) -> Leadership:
     addresses = NodeAddresses(f"host{node_id}:9093", {"PLAINTEXT": f"host{node_id}:9092"})
-    its = Node(node_id, addresses, f"s{node_id}", **more)  # type: ignore[arg-type]
+    its = Node(node_id, addresses, session or f"s{node_id}", **more)  # type: ignore[arg-type]
     return Leadership(its, LeaseSettings(TTL_MS, MARGIN_MS), holding, now_ms)
 
 
@@ -226,7 +230,9 @@ def test_of_two_leaders_that_lost_their_power_the_last_leads() -> None:
     run(second, engine, 1)
     run(second, engine, 1 + TTL_MS)
     assert second.role is Role.LEADING and second.in_sync == BOTH
-    first, last = (node(number, Holding.POWER_LOST, 2 * TTL_MS) for number in (1, 2))
+    first, last = (
+        node(number, Holding.POWER_LOST, 2 * TTL_MS, f"later {number}") for number in (1, 2)
+    )
     run(last, engine, 2 * TTL_MS)
     run(last, engine, 4 * TTL_MS)
     assert last.role is Role.WATCHING, "the other may have more"
@@ -235,6 +241,23 @@ def test_of_two_leaders_that_lost_their_power_the_last_leads() -> None:
     run(last, engine, 5 * TTL_MS)
     run(last, engine, 6 * TTL_MS)
     assert last.role is Role.LEADING
+
+
+def test_a_standby_that_claimed_and_lost_power_before_it_opened_has_less_than_who_led() -> None:
+    engine = Register()
+    leader = leader_of_pair(engine)
+    leader.has_opened = True
+    run(leader, engine, 1)
+    standby = node(2)
+    run(standby, engine, 1)
+    run(standby, engine, 1 + TTL_MS)
+    assert standby.role is Role.LEADING
+    first = node(1, Holding.POWER_LOST, 2 * TTL_MS, "later 1")
+    second = node(2, Holding.NOTHING, 2 * TTL_MS, "later 2")
+    for now_ms in range(2 * TTL_MS, 5 * TTL_MS, TTL_MS // 12):
+        run(first, engine, now_ms)
+        run(second, engine, now_ms)
+    assert first.role is Role.LEADING and first.in_sync == {1}
 
 
 def test_a_leader_does_not_take_back_who_has_left_the_set() -> None:
