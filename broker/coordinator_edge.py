@@ -32,12 +32,12 @@ from barnabas.broker.outbox import PARKED, Answer, CoordinatorWait
 from barnabas.broker.refusals import refusal
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.protocol.api_table import Api
-    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
 
@@ -120,7 +120,7 @@ class _Edge:
         self._one, self._several = SINGLE.get(api.name), SEVERAL.get(api.name)
         self._list = LISTS.get(api.name)
 
-    def handle(self, request: Any, context: RequestContext) -> Answer:
+    def handle(self, request: Message, context: RequestContext) -> Answer:
         """Answer a request, or refuse what of it is another broker's."""
         if self._api.name == "InitProducerId":
             self._broker.node_producer_ids.serve(context)
@@ -142,11 +142,13 @@ class _Edge:
             if isinstance(request, SyncGroupRequest):
                 if self._broker.groups.completes_rebalance(request):
                     return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
-            elif self._api.name == "ConsumerGroupHeartbeat":
+            elif isinstance(request, ConsumerGroupHeartbeatRequest):
                 return self._handle_heartbeat(request, context)
         return self._handle_keys(self._one.topic, [key], request, context)
 
-    def _handle_several(self, several: Several, request: Any, context: RequestContext) -> Answer:
+    def _handle_several(
+        self, several: Several, request: Message, context: RequestContext
+    ) -> Answer:
         items = getattr(request, several.field)
 
         def key_of(item: Any) -> str:
@@ -205,7 +207,7 @@ class _Edge:
         return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
 
     def _handle_keys(
-        self, topic: str, keys: list[str], request: Any, context: RequestContext
+        self, topic: str, keys: list[str], request: Message, context: RequestContext
     ) -> Answer:
         """Hand on a request about these, all of this broker or refused; while it waits for its
         answer, they have to stay this broker's.
@@ -234,7 +236,7 @@ class _Edge:
         )
 
     def _refusal(
-        self, request: Any, context: RequestContext, code: Code = Code.NOT_COORDINATOR
+        self, request: Message, context: RequestContext, code: Code = Code.NOT_COORDINATOR
     ) -> Message:
         return refusal(self._api, context.api_version, request, code)
 

@@ -8,7 +8,7 @@ KIP-430 (operations), KIP-679, KIP-848, KIP-939, and what Apache Kafka 3.9 answe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.outbox import Answer, Encoded
 from barnabas.broker.security import guards
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.broker.dispatch import Route
     from barnabas.protocol.api_table import Api
+    from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
 
 CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
@@ -243,7 +244,7 @@ def authorized(broker: Broker, api: Api, row: Route) -> Route:
         return row
     handle = row.handle
 
-    def handle_authorized(request: Any, context: RequestContext) -> Answer:
+    def handle_authorized(request: Message, context: RequestContext) -> Answer:
         access = broker.access_of(context)
         assert access is not None, "there is an authorizer"
         answer = guard(Case(broker, api, handle, request, context, access))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from barnabas.broker.security.authorizer import Access
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.messages.message import Message
+    from barnabas.protocol.messages.produce import ProduceRequest
     from barnabas.protocol.request_context import RequestContext
 
 CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
@@ -242,7 +243,7 @@ def _hang_up(case: Case, denied: list[Any]) -> Answer:
     return NO_RESPONSE
 
 
-def _has_transactional(request: Any) -> bool:
+def _has_transactional(request: ProduceRequest) -> bool:
     return any(
         partition.records is not None
         and len(partition.records) >= HEADER_SIZE
