@@ -85,7 +85,7 @@ class Compaction:
             return
         log, dirt = dirtiest
         self._under_way = log
-        if log.durability.is_flushed_in_place(dirt.end_offset):
+        if log.durability.recovery_point >= dirt.end_offset:
             self._begin(now_ms)
         else:
             self._flushes.wait([log], self._begin, now_ms, in_place=True)
@@ -182,7 +182,7 @@ class Compaction:
     def _assess(self, log: Log, now_ms: int) -> Dirt | None:
         key = TopicPartition(log.topic, log.partition)
         try:
-            return assess(log, self._cleaned_to.get(key), self._logs.wall.at(now_ms))
+            return assess(log, self._cleaned_to.get(key), now_ms + self._logs.wall.ahead_ms)
         except CorruptLog as error:
             self._note_failure(key, str(error), now_ms)
             return None
@@ -193,7 +193,7 @@ class Compaction:
         assert log is not None and self._job is None
         key = TopicPartition(log.topic, log.partition)
         dirt = self._assess(log, now_ms) if self._logs.logs.get(key) is log else None
-        if dirt is not None and not log.durability.is_flushed_in_place(dirt.end_offset):
+        if dirt is not None and log.durability.recovery_point < dirt.end_offset:
             dirt = None  # it has grown by a segment meanwhile: its turn comes again
         try:
             if dirt is not None:
@@ -202,7 +202,7 @@ class Compaction:
                     dirt,
                     job_id=self._next_job_id,
                     map_bytes=self._config.log_cleaner_dedupe_buffer_size,
-                    wall_ms=self._logs.wall.at(now_ms),
+                    wall_ms=now_ms + self._logs.wall.ahead_ms,
                 )
         except CorruptLog as error:
             self._note_failure(key, str(error), now_ms)

@@ -46,9 +46,8 @@ class CoordinatorRuntime:
         broker = self._broker
         while True:
             if result.records:
-                log = broker.topics.append_to_internal_topic(
-                    OFFSETS_TOPIC, result.partition, result.records, now_ms, result.producer
-                )
+                log = broker.topics.internal_log(OFFSETS_TOPIC, result.partition, now_ms)
+                log.append_records(result.records, now_ms, result.producer)
                 offset = log.log_end_offset - len(result.records)
                 for key, value in result.records:
                     broker.groups.replay(result.partition, offset, key, value, result.producer)
@@ -67,13 +66,11 @@ class CoordinatorRuntime:
         """Carry out what the transaction coordinator decided."""
         broker = self._broker
         if result.records:
-            log = broker.topics.append_to_internal_topic(
-                TRANSACTIONS_TOPIC, result.partition, result.records, now_ms
-            )
-            offset = log.log_end_offset - len(result.records)
-            for key, value in result.records:
-                broker.transactions.replay(result.partition, offset, key, value)
-                offset += 1
+            log = broker.topics.internal_log(TRANSACTIONS_TOPIC, result.partition, now_ms)
+            log.append_records(result.records, now_ms)
+            assert len(result.transactions) == len(result.records), "a record that says nothing"
+            for metadata in result.transactions:
+                broker.transactions.apply(metadata)
             broker.progress.on_appended([log], now_ms)
             if result.durable and broker.transaction_ends.flushes_commits:
                 broker.flushes.wait([log], lambda then_ms: self._conclude(result, then_ms), now_ms)

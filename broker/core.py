@@ -22,7 +22,7 @@ from barnabas.broker.compaction import Compaction
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.disk_space import DiskSpace
-from barnabas.broker.dispatch import ROUTES, Route, answer, read_body
+from barnabas.broker.dispatch import ROUTES, Route, read_body
 from barnabas.broker.failover import Failover
 from barnabas.broker.features import (
     GROUP_VERSION,
@@ -311,7 +311,7 @@ class Broker:
             self.close(connection_id, error)
 
     def _handle(self, context: RequestContext, row: Route, request: Message) -> None:
-        response = answer(row, request, context)
+        response = row.handle(request, context)
         if isinstance(response, Encoded):
             self.answer(context.connection_id, response.pieces)
         elif isinstance(response, NoResponse):

@@ -8,7 +8,7 @@ Every request goes this way, in this order:
 | its body is read; one that cannot be read ends the connection | `read_body` |
 | with an authorizer: what of it is not allowed is refused | `security/authorization.py` |
 | of several brokers: one that its coordinator is not refuses it | `coordinator_edge.py` |
-| its handler answers it | `answer` |
+| its handler answers it | `Route.handle` |
 | ...parks it; a coordinator's Result answers it, now or later | `to_groups`, `to_transactions` |
 | ...ends the connection of a request that was delayed on one given up | `to_transactions`: guard |
 | ...holds it back while the id's last transaction is ending | `to_transactions`: hold_back |
@@ -77,11 +77,6 @@ def read_body(row: Route, frame: memoryview, header: RequestHeader) -> Message:
             f"the body of a {row.name} request cannot be read: {error}"
         ) from error
     return request
-
-
-def answer(row: Route, request: Message, context: RequestContext) -> Answer:
-    """What the handler answers. What holds for every request has its place here, see the table."""
-    return row.handle(request, context)
 
 
 def to_groups(broker: Broker, decide: Decide[Request]) -> Handler[Request]:

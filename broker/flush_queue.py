@@ -140,7 +140,7 @@ class FlushQueue:
         """
         missing = []
         for log in logs:
-            if not log.durability.is_flushed(log.log_end_offset):
+            if log.durability.durable_offset < log.log_end_offset:
                 missing.append((log, log.log_end_offset))
                 self._next.setdefault(log, False)
         self._waiting_for_frame.append((missing, then))
@@ -225,7 +225,9 @@ class FlushQueue:
             return
         self._is_beginning = True
         try:
-            may_journal = self._may_journal()
+            may_journal = (
+                self._journal is not None and self._fewest_logs > 0 and self._has_disk_space()
+            )
             if not may_journal:
                 while self._waiting_for_frame and self._try_release_without_frame(now_ms):
                     pass  # whoever went on may wait again, for what is on the disk already
@@ -250,9 +252,6 @@ class FlushQueue:
             self._outbox.flushes.append(self._under_way)
         else:
             self._delete_journals()
-
-    def _may_journal(self) -> bool:
-        return self._journal is not None and self._fewest_logs > 0 and self._has_disk_space()
 
     def _take_next(
         self,
@@ -280,7 +279,7 @@ class FlushQueue:
         for log, end in ends.items():
             in_place = next_logs.get(log, False)
             end_offset = log.log_end_offset if end is None else end.offset
-            if not in_place and log.durability.is_flushed(end_offset):
+            if not in_place and log.durability.durable_offset >= end_offset:
                 continue  # the flush that was under way meanwhile has brought it to the disk
             begun = None
             if uses_journal and not in_place:
@@ -307,7 +306,8 @@ class FlushQueue:
         """
         frame, is_heard = Frame(), False
         if not later or all(
-            log in entries or log.durability.is_flushed(end.offset) for log, end in later.items()
+            log in entries or log.durability.durable_offset >= end.offset
+            for log, end in later.items()
         ):
             is_heard = self._offer(frame, entries, now_ms)
         self._write_frame(frame, entries, files, now_ms)
@@ -319,7 +319,7 @@ class FlushQueue:
         is_heard = False
         for missing, then in waiting:
             for log, offset in missing:
-                if log not in entries and not log.durability.is_flushed(offset):
+                if log not in entries and log.durability.durable_offset < offset:
                     self._waiting_for_frame.append((missing, then))
                     break
             else:
@@ -422,7 +422,5 @@ class FlushQueue:
 def _missing(ends: list[tuple[Log, int]], in_place: bool) -> list[tuple[Log, int]]:
     """Those of the ends that are not on the disk yet."""
     if in_place:
-        return [
-            (log, offset) for log, offset in ends if not log.durability.is_flushed_in_place(offset)
-        ]
-    return [(log, offset) for log, offset in ends if not log.durability.is_flushed(offset)]
+        return [(log, offset) for log, offset in ends if log.durability.recovery_point < offset]
+    return [(log, offset) for log, offset in ends if log.durability.durable_offset < offset]

@@ -134,7 +134,7 @@ def look_at_transactional_ids(
     broker: Broker, now_ms: int
 ) -> Look[tuple[TransactionalIdState, ...]]:
     """All transactional ids, with what is open of them."""
-    wall_ms = broker.wall.at(now_ms)
+    wall_ms = now_ms + broker.wall.ahead_ms
     rows: list[TransactionalIdState] = []
     for metadata in list(broker.transactions.snapshot().values()):
         is_open = metadata.state not in AT_REST

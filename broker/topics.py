@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from barnabas.broker.disk_space import DiskSpace
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.outbox import Ids
-    from barnabas.coordinator.result import CoordinatorRecord
     from barnabas.protocol.topic_partition import TopicPartition
     from barnabas.storage.log import Log
     from barnabas.storage.log_config import LogConfig
@@ -179,22 +178,6 @@ class TopicRegistry:
             self.ensure_internal_topic(name, now_ms)
         log = self._partitions[name][index]
         assert log is not None, f"{name}-{index} is missing"
-        return log
-
-    def append_to_internal_topic(
-        self,
-        name: str,
-        index: int,
-        records: Sequence[CoordinatorRecord],
-        now_ms: int,
-        producer: tuple[int, int] | None = None,
-    ) -> Log:
-        """Append a coordinator's records as one batch. Gives the log.
-
-        Takes:  producer, (producer_id, producer_epoch) of a transactional batch.
-        """
-        log = self.internal_log(name, index, now_ms)
-        log.append_records(records, now_ms, producer)
         return log
 
     # --- creation and growth ---------------------------------------------------------------------

@@ -171,7 +171,7 @@ class Ending:
     decision: None until it is made.
     frame: of the journal, while it is made.
     prepare: the record of the decision, once it is encoded.
-    logs: those that got a marker.
+    logs: those that got a marker. topics_version: of the registry then.
     held_back: calls that are made when it has ended, in the order in which they came.
     """
 
@@ -185,6 +185,7 @@ class Ending:
         "prepare",
         "request",
         "step",
+        "topics_version",
         "transaction",
         "transactional_id",
     )
@@ -202,6 +203,7 @@ class Ending:
         self.frame: Frame | None = None
         self.prepare: CoordinatorRecord | None = None
         self.logs: list[Log] = []
+        self.topics_version = 0
         self.held_back: list[Callable[[int], None]] = []
 
 
@@ -263,7 +265,14 @@ class TransactionEnds:
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
         """EndTxn. The connection is closed if its producer has given it up (`check_connection`)."""
         broker = self._broker
-        self._check_connection(request, context)
+        if context.api_version < END_GIVES_EPOCH:  # in version 2 the epoch tells a late one
+            broker.transactions.check_connection(
+                request.transactional_id,
+                (request.producer_id, request.producer_epoch),
+                context.connection_id,
+                (Channel.COORDINATOR, Channel.ENDS),
+                node_id=context.node_id,
+            )
         broker.park(context)
         ending = self._endings.get(request.transactional_id)
         if ending is None or ending.step is Step.FLUSH_DATA:
@@ -271,23 +280,6 @@ class TransactionEnds:
         else:
             ending.held_back.append(lambda now_ms: self._end_again(request, context, now_ms))
         return PARKED
-
-    def _check_connection(
-        self, request: EndTxnRequest, context: RequestContext, *, is_again: bool = False
-    ) -> None:
-        """Raises: DelayedRequest. In version 2 the epoch tells a late one."""
-        if context.api_version >= END_GIVES_EPOCH:
-            return
-        check = self._broker.transactions.check_connection
-        name, connection, node_id = (
-            request.transactional_id,
-            context.connection_id,
-            context.node_id,
-        )
-        producer = (request.producer_id, request.producer_epoch)
-        check(name, producer, connection, Channel.COORDINATOR, is_noted=False, node_id=node_id)
-        if not is_again:
-            check(name, producer, connection, Channel.ENDS, node_id=node_id)
 
     def begin(self, decision: Decision, now_ms: int) -> None:
         """Carry a decision out that needs no data on the disk: an abort, or any with `os`.
@@ -380,11 +372,18 @@ class TransactionEnds:
 
     def _end_again(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
         """Hear an EndTxn that was held back, unless its producer has given its connection up."""
-        try:
-            self._check_connection(request, context, is_again=True)
-        except DelayedRequest as error:
-            self._broker.close(context.connection_id, error)
-            return
+        if context.api_version < END_GIVES_EPOCH:
+            try:
+                self._broker.transactions.check_connection(
+                    request.transactional_id,
+                    (request.producer_id, request.producer_epoch),
+                    context.connection_id,
+                    is_noted=False,
+                    node_id=context.node_id,
+                )
+            except DelayedRequest as error:
+                self._broker.close(context.connection_id, error)
+                return
         self._end(request, context, now_ms)
 
     def _calls_of(self, ending: Ending) -> list[Callable[[int], None]]:
@@ -468,9 +467,8 @@ class TransactionEnds:
         self, log_partition: int, record: CoordinatorRecord, says: TransactionMetadata, now_ms: int
     ) -> None:
         broker = self._broker
-        log = broker.topics.append_to_internal_topic(
-            TRANSACTIONS_TOPIC, log_partition, [record], now_ms
-        )
+        log = broker.topics.internal_log(TRANSACTIONS_TOPIC, log_partition, now_ms)
+        log.append_records((record,), now_ms)
         broker.transactions.apply(says)
         broker.progress.on_appended([log], now_ms)
 
@@ -497,6 +495,7 @@ class TransactionEnds:
         decision, broker = ending.decision, self._broker
         assert decision is not None
         marker = Marker(*decision[1:5], decision.decided_ms)
+        ending.topics_version = broker.topics.version
         for topic, index in decision.partitions:
             here = marker
             if self.commits_on is not None:
@@ -567,12 +566,15 @@ class TransactionEnds:
             if isinstance(decision.waiting, WaitingInit):
                 session = broker.transactions.begin_session(complete, decision.waiting, now_ms)
                 broker.runtime.run_transactions(session, now_ms)
-        is_gone = len(ending.logs) < len(decision.partitions)
-        for log in ending.logs:
-            if broker.topics.partition(log.topic, log.partition) is not log:
-                is_gone = True
-        if is_gone:
+        if len(ending.logs) < len(decision.partitions) or (
+            ending.topics_version != broker.topics.version and self._has_lost_partition(ending)
+        ):
             self.flush_completions()
+
+    def _has_lost_partition(self, ending: Ending) -> bool:
+        """Whether a partition that got a marker has gone since."""
+        partition = self._broker.topics.partition
+        return any(partition(log.topic, log.partition) is not log for log in ending.logs)
 
     # --- what starts and deletions need as well --------------------------------------------------
 
@@ -582,22 +584,17 @@ class TransactionEnds:
         Gives: the log; None where the partition is no more, or the producer has gone on to a later
         epoch there. The caller tries the fetches that wait for it.
 
-        A transaction that is open there always ends: there is no other coordinator, so a higher
-        epoch in the partition is a client's doing (WriteTxnMarkers takes any coordinator epoch, a
-        batch any producer epoch), and the marker bears it. Apache Kafka gives up on such a marker,
-        and the transaction hangs. Markers of internal offsets also materialise (or drop) the group
-        offsets that waited for them.
+        A transaction that is open there always ends (`epochs_of_decision`). Markers of internal
+        offsets also materialise (or drop) the group offsets that waited for them.
         """
         producer_id, producer_epoch, coordinator_epoch, commit, timestamp = marker
         log = self._broker.topics.partition(topic, index)
         if log is None:
             return None
-        coordinator_epoch = max(
-            coordinator_epoch, log.producer_state.coordinator_epoch_of(producer_id)
+        producers = log.producer_state
+        producer_epoch, coordinator_epoch = producers.epochs_of_decision(
+            producer_id, producer_epoch, coordinator_epoch
         )
-        is_open = log.producer_state.has_ongoing_transaction_of(producer_id)
-        if is_open:
-            producer_epoch = max(producer_epoch, log.producer_state.producer_epoch_of(producer_id))
         try:
             info = log.append_marker(
                 producer_id=producer_id,
@@ -608,6 +605,7 @@ class TransactionEnds:
                 timestamp=timestamp,
             )
         except KafkaError as error:
+            is_open = producers.has_ongoing_transaction_of(producer_id)
             assert error.code is Code.INVALID_PRODUCER_EPOCH and not is_open, (
                 f"{log!r} refuses our own marker: {error}"
             )

@@ -387,7 +387,7 @@ class ClassicGroup:
             self.generation,
             self.protocol_name,
             self.leader_id,
-            -1 if self.state_since_ms is None else self._wall.at(self.state_since_ms),
+            -1 if self.state_since_ms is None else self.state_since_ms + self._wall.ahead_ms,
             tuple(
                 MemberMetadata(
                     member.member_id,

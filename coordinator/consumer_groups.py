@@ -435,7 +435,9 @@ class ConsumerGroups:
                 has_changed = has_changed or topics != (() if former is None else former.topics)
                 change.set_pattern(
                     regex,
-                    PatternValue(topics, consumer.patterns_version, self._context.wall.at(now_ms)),
+                    PatternValue(
+                        topics, consumer.patterns_version, now_ms + self._context.wall.ahead_ms
+                    ),
                 )
         if change.records:
             change.raise_epoch_if(has_changed)

@@ -228,7 +228,7 @@ class GroupConversion:
             )
         return GroupMetadataValue(
             CONSUMER_PROTOCOL_TYPE, consumer.epoch, protocol, NO_LEADER,
-            self._wall.at(now_ms), tuple(members),
+            now_ms + self._wall.ahead_ms, tuple(members),
         )  # fmt: skip
 
 

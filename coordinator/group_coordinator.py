@@ -819,7 +819,7 @@ class GroupCoordinator:
             offsets = self._take_checked(request.group_id, check, codes, offsets)
             if offsets:
                 retention_ms = request.retention_time_ms
-                wall_ms = self._wall.at(now_ms)
+                wall_ms = now_ms + self._wall.ahead_ms
                 expire_ms = (
                     NO_TIMESTAMP
                     if retention_ms < 0
@@ -895,7 +895,7 @@ class GroupCoordinator:
             if offsets:
                 result.producer = (request.producer_id, request.producer_epoch)
                 result.records += self._offset_records(
-                    request.group_id, offsets, codes, self._wall.at(now_ms), NO_TIMESTAMP
+                    request.group_id, offsets, codes, now_ms + self._wall.ahead_ms, NO_TIMESTAMP
                 )
                 self._schedule_retention_check(
                     self._get_or_create_group(result.partition, request.group_id), now_ms

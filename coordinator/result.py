@@ -1,9 +1,10 @@
 """What every coordinator gives back, and how it sees the rest of the broker.
 
 A coordinator decides and never writes. `on_<event>` returns a Result; its host
-(broker/coordinator_runtime.py) appends the records to the internal topic, hands each to `replay`,
-and, once the records are as durable as the configuration asks, releases the replies and carries out
-the effects. If the append fails on I/O the broker stops, so nothing is ever rolled back.
+(broker/coordinator_runtime.py) appends the records to the internal topic, lets each hold by
+`replay` (or by `apply`, where what it says is at hand), and, once the records are as durable as the
+configuration asks, releases the replies and carries out the effects. If the append fails on I/O the
+broker stops, so nothing is ever rolled back.
 """
 
 from __future__ import annotations
@@ -106,15 +107,18 @@ class Result:
     """All that follows from one event.
 
     records: for the internal-topic partition `partition`, appended as one batch; empty where
-    nothing is to be kept. producer: (producer_id, producer_epoch) where the batch is transactional
-    (a TxnOffsetCommit), else None. replies: released once the records are committed (at once where
-    there are none). effects: carried out after that, in order. more: further results, for other
-    partitions, handled in order after this one (a tick touches many). durable: the replies and
-    effects wait until the records are on the disk, if decisions are to be durable at all.
+    nothing is to be kept. transactions: what each of the records says, where they are of
+    __transaction_state: they are not read again. producer: (producer_id, producer_epoch) where the
+    batch is transactional (a TxnOffsetCommit), else None. replies: released once the records are
+    committed (at once where there are none). effects: carried out after that, in order. more:
+    further results, for other partitions, handled in order after this one (a tick touches many).
+    durable: the replies and effects wait until the records are on the disk, if decisions are to be
+    durable at all.
     """
 
     partition: int = -1
     records: list[CoordinatorRecord] = field(default_factory=list)
+    transactions: list[TransactionMetadata] = field(default_factory=list)
     producer: tuple[int, int] | None = None
     replies: list[Reply] = field(default_factory=list)
     effects: list[Decision | SessionAtEnd] = field(default_factory=list)

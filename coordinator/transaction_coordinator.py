@@ -26,7 +26,7 @@ Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890, as Apache Kafka 3.9 and 4.3 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -219,12 +219,9 @@ class TransactionCoordinator:
         if transactional_id is None:
             return
         if value is None:
-            self._transactions.pop(transactional_id, None)
-            self.two_phase.discard(transactional_id)
-            self._timers.cancel(transactional_id)
-            self._latest_connections.pop(transactional_id, None)
-            return
-        self.apply(decode_value(transactional_id, value))
+            self._forget(transactional_id)
+        else:
+            self.apply(decode_value(transactional_id, value))
 
     def apply(self, metadata: TransactionMetadata) -> None:
         """Let a record hold that was just appended, and says `metadata`: as `replay` would.
@@ -233,6 +230,9 @@ class TransactionCoordinator:
         very moment is of now; at a start it is as old as the wall clock says.
         """
         transactional_id = metadata.transactional_id
+        if metadata.state is TransactionState.DEAD:
+            self._forget(transactional_id)
+            return
         before = self._transactions.get(transactional_id)
         self._transactions[transactional_id] = metadata
         if self.is_loaded and logger.isEnabledFor(logging.DEBUG):
@@ -258,6 +258,12 @@ class TransactionCoordinator:
             )
         else:
             self._timers.cancel(transactional_id)
+
+    def _forget(self, transactional_id: str) -> None:
+        self._transactions.pop(transactional_id, None)
+        self.two_phase.discard(transactional_id)
+        self._timers.cancel(transactional_id)
+        self._latest_connections.pop(transactional_id, None)
 
     def _note_two_phase(
         self, before: TransactionMetadata | None, metadata: TransactionMetadata
@@ -310,7 +316,7 @@ class TransactionCoordinator:
             )
             session = WaitingInit(NO_TICKET, goes_on, transaction.timeout_ms, takes_new_id=True)
             if is_open:
-                fence = transaction.fenced(goes_on, self._wall.at(now_ms))
+                fence = transaction.fenced(goes_on, now_ms + self._wall.ahead_ms)
                 effects.append(self._decision(fence, session))
             elif transaction.state in PREPARED:
                 effects.append(SessionAtEnd(transaction.transactional_id, session))
@@ -340,7 +346,7 @@ class TransactionCoordinator:
     ) -> Result:
         """Add a partition to an open transaction, whose record of it a power loss has taken."""
         added = transaction.with_partitions(
-            [partition], self._wall.at(now_ms), transaction.client_transaction_version
+            [partition], now_ms + self._wall.ahead_ms, transaction.client_transaction_version
         )
         return self._result(added, [added], [])
 
@@ -440,7 +446,10 @@ class TransactionCoordinator:
         else:
             producer = ProducerIdAndEpoch(current.producer_id, current.producer_epoch + 1)
         kept = transaction.kept(
-            producer, requester, max(timeout_ms, transaction.timeout_ms), self._wall.at(now_ms)
+            producer,
+            requester,
+            max(timeout_ms, transaction.timeout_ms),
+            now_ms + self._wall.ahead_ms,
         )
         response = _init_response(producer, kept.producer)
         return _once_durable(self._result(kept, [kept], [Reply(context.ticket, response)]))
@@ -466,7 +475,7 @@ class TransactionCoordinator:
             self._allocate_producer_id(),
             0,
             timeout_ms,
-            last_update_ms=self._wall.at(now_ms),
+            last_update_ms=now_ms + self._wall.ahead_ms,
         )
         return _once_durable(
             self._result(
@@ -516,7 +525,7 @@ class TransactionCoordinator:
         else:
             producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch + 1)
         session = transaction.in_new_session(
-            producer, init.requester, init.timeout_ms, self._wall.at(now_ms)
+            producer, init.requester, init.timeout_ms, now_ms + self._wall.ahead_ms
         )
         return session, _init_response(producer)
 
@@ -530,9 +539,9 @@ class TransactionCoordinator:
         """
         if self.settings.transaction_version >= VERSION_2:
             return transaction.prepared_with_next_epoch(
-                False, self._wall.at(now_ms), self._allocate_producer_id
+                False, now_ms + self._wall.ahead_ms, self._allocate_producer_id
             )
-        return transaction.fenced(requester, self._wall.at(now_ms))
+        return transaction.fenced(requester, now_ms + self._wall.ahead_ms)
 
     # AddPartitionsToTxn, AddOffsetsToTxn
 
@@ -642,7 +651,9 @@ class TransactionCoordinator:
             pair in transaction.partitions for pair in pairs
         ):  # nor does a transaction begin with no partition
             return None
-        return transaction.with_partitions(pairs, self._wall.at(now_ms), client_transaction_version)
+        return transaction.with_partitions(
+            pairs, now_ms + self._wall.ahead_ms, client_transaction_version
+        )
 
     def on_add_offsets_to_txn(
         self, request: AddOffsetsToTxnRequest, context: RequestContext, now_ms: int
@@ -803,7 +814,7 @@ class TransactionCoordinator:
         transactional_id: str,
         producer: tuple[int, int],
         connection_id: int,
-        channel: Channel = Channel.COORDINATOR,
+        channels: Sequence[Channel] = (Channel.COORDINATOR,),
         *,
         is_noted: bool = True,
         node_id: int = -1,
@@ -823,28 +834,31 @@ class TransactionCoordinator:
         In version 2 the epoch of a late request is of the last transaction, but for one: where that
         was of version 1, both have the same.
 
-        Takes:  producer, its id and epoch. channel, what the connection is for. is_noted: false
-                where others may go on over earlier ones: an EndTxn gives up no connection but those
-                of ends. node_id, of the broker that it came to: a client has a connection to each
-                of several, and goes on over an older one when a leader is moved.
+        Takes:  producer, its id and epoch. channels, what the connection is for: it must not be
+                given up for any of them, and those before it are given up for the last one.
+                is_noted: false where others may go on over earlier ones. node_id, of the broker
+                that it came to: a client has a connection to each of several, and goes on over an
+                older one when a leader is moved.
         Raises: DelayedRequest.
         """
         transaction = self._transactions.get(transactional_id)
         if transaction is None or (transaction.producer_id, transaction.producer_epoch) != producer:
             return
         connections = self._latest_connections.setdefault(transactional_id, {})
-        of_producer, latest = connections.get((channel, node_id), (producer, 0))
-        if of_producer != producer:
-            # InitProducerId came between, over whichever connection: what is late from before bears
-            # the epoch of before
-            latest = 0
-        if connection_id < latest:
-            raise DelayedRequest(
-                f"a request for the transactional id {transactional_id} comes over a connection "
-                "that its producer has given up since"
-            )
+        latest = 0
+        for channel in channels:
+            of_producer, latest = connections.get((channel, node_id), (producer, 0))
+            if of_producer != producer:
+                # InitProducerId came between, over whichever connection: what is late from before
+                # bears the epoch of before
+                latest = 0
+            if connection_id < latest:
+                raise DelayedRequest(
+                    f"a request for the transactional id {transactional_id} comes over a "
+                    "connection that its producer has given up since"
+                )
         if is_noted and connection_id > latest:
-            connections[channel, node_id] = (producer, connection_id)
+            connections[channels[-1], node_id] = (producer, connection_id)
 
     def on_commit_requested(
         self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int
@@ -859,8 +873,7 @@ class TransactionCoordinator:
         if (
             transaction is None
             or transaction.state is not TransactionState.ONGOING
-            or transaction.current_producer != (producer_id, producer_epoch)
-            or not transaction.is_epoch_given_out
+            or not transaction.is_current(producer_id, producer_epoch)
         ):
             return None
         if transaction.timeout_ms != NO_TIMEOUT_MS:
@@ -883,10 +896,10 @@ class TransactionCoordinator:
     ) -> Decision:
         """The decision of an EndTxn, which is answered with the next epoch in version 2."""
         if context.api_version < END_GIVES_EPOCH:
-            prepare = transaction.prepared(commit, self._wall.at(now_ms))
+            prepare = transaction.prepared(commit, now_ms + self._wall.ahead_ms)
             return self._decision(prepare, WaitingEndTxn(context.ticket))
         prepare = transaction.prepared_with_next_epoch(
-            commit, self._wall.at(now_ms), self._allocate_producer_id
+            commit, now_ms + self._wall.ahead_ms, self._allocate_producer_id
         )
         return self._decision(prepare, WaitingEndTxn(context.ticket, prepare.next_producer))
 
@@ -966,7 +979,7 @@ class TransactionCoordinator:
             or transaction.producer_epoch != decision.producer_epoch
         ):
             return None
-        return transaction.completed(self._wall.at(now_ms))
+        return transaction.completed(now_ms + self._wall.ahead_ms)
 
     # time
 
@@ -982,7 +995,7 @@ class TransactionCoordinator:
                 fence = self._fenced(transaction, NOBODY, now_ms)
                 effects.append(self._decision(fence))
             else:
-                moved.append(transaction.expired(self._wall.at(now_ms)))
+                moved.append(transaction.expired(now_ms + self._wall.ahead_ms))
         return self._results(moved, effects, [])
 
     def on_abort_requested(self, now_ms: int) -> Result:
@@ -1071,7 +1084,8 @@ class TransactionCoordinator:
             ):
                 return False
             return (
-                longer_than_ms < 0 or self._wall.at(now_ms) - transaction.start_ms > longer_than_ms
+                longer_than_ms < 0
+                or now_ms + self._wall.ahead_ms - transaction.start_ms > longer_than_ms
             )
 
         response = ListTransactionsResponse(
@@ -1096,13 +1110,13 @@ class TransactionCoordinator:
     def _result(
         self,
         metadata: TransactionMetadata,
-        records: Iterable[TransactionMetadata],
+        moved: list[TransactionMetadata],
         replies: list[Reply],
     ) -> Result:
-        return self._result_for(metadata.transactional_id, records, replies)
+        return self._result_for(metadata.transactional_id, moved, replies)
 
     def _result_for(
-        self, transactional_id: str, records: Iterable[TransactionMetadata], replies: list[Reply]
+        self, transactional_id: str, moved: list[TransactionMetadata], replies: list[Reply]
     ) -> Result:
         """The result for the partition of a transactional id.
 
@@ -1113,7 +1127,8 @@ class TransactionCoordinator:
             partition=partition_for(transactional_id, self._partition_count)
             if transactional_id
             else -1,
-            records=[record_of(metadata) for metadata in records],
+            records=[record_of(metadata) for metadata in moved],
+            transactions=moved,
             replies=replies,
             durable=transactional_id in self.two_phase,
         )
@@ -1133,6 +1148,7 @@ class TransactionCoordinator:
             partition = partition_for(metadata.transactional_id, self._partition_count)
             result = by_partition.setdefault(partition, Result(partition=partition))
             result.records.append(record_of(metadata))
+            result.transactions.append(metadata)
         chain = list(by_partition.values()) or [Result()]
         chain[-1].replies.extend(replies)
         chain[-1].durable = bool(replies) and any(metadata.is_two_phase for metadata in moved)

@@ -206,6 +206,14 @@ class TransactionMetadata(NamedTuple):
         """Whose requests are taken: of a transaction that was kept, the producer that kept it."""
         return self.next_producer if self.is_kept else self.producer
 
+    def is_current(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether that is the producer whose requests are taken, and it was given its epoch."""
+        if self.epoch_is_a_fence or self.producer_epoch >= MAX_PRODUCER_EPOCH:
+            return False
+        if self.next_producer_epoch < 0:  # nobody has kept it: nearly always
+            return producer_id == self.producer_id and producer_epoch == self.producer_epoch
+        return self.current_producer == (producer_id, producer_epoch)
+
     @property
     def is_epoch_given_out(self) -> bool:
         """Whether any producer has the current epoch.
@@ -231,7 +239,7 @@ class TransactionMetadata(NamedTuple):
         """Whom the end that is prepared makes of the producer."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
-        return self.producer
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     def was_ended_by(self, producer: ProducerIdAndEpoch) -> bool:
         """Whether an end of version 2 by `producer` led to the current epoch.
@@ -397,6 +405,10 @@ class TransactionMetadata(NamedTuple):
         """
         commit = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return self._moved(
+                state, wall_ms, partitions=NO_PARTITIONS, next_producer_epoch=NO_PRODUCER_EPOCH
+            )
         producer = self.next_producer
         return self._moved(
             state,

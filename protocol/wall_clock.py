@@ -19,26 +19,25 @@ class WallClock:
 
     One value, shared by logs and coordinators; the rim feeds it before each event. Unfed, as in
     most tests, both times are the same.
+
+    ahead_ms: how far the wall clock is ahead: an event of the steady time `now_ms` is at the wall
+    time `now_ms + ahead_ms`.
     """
 
-    __slots__ = ("_ahead_ms", "_now_ms")
+    __slots__ = ("_now_ms", "ahead_ms")
 
     def __init__(self) -> None:
-        self._ahead_ms = 0
+        self.ahead_ms = 0
         self._now_ms: int | None = None
 
     def feed(self, now_ms: int, wall_ms: int) -> None:
         """Both times of the event that comes."""
-        self._ahead_ms, self._now_ms = wall_ms - now_ms, now_ms
+        self.ahead_ms, self._now_ms = wall_ms - now_ms, now_ms
 
     @property
     def now_ms(self) -> int | None:
         """The steady time of the event that came last; None: it is not fed."""
         return self._now_ms
-
-    def at(self, now_ms: int) -> int:
-        """The wall time of an event of the steady time `now_ms`."""
-        return now_ms + self._ahead_ms
 
     def since_ms(self, timestamp_ms: int) -> int:
         """The steady time of a timestamp.
@@ -49,5 +48,5 @@ class WallClock:
         for less than nothing: a clock that was set back prolongs no deadline beyond its whole
         length.
         """
-        since_ms = timestamp_ms - self._ahead_ms
+        since_ms = timestamp_ms - self.ahead_ms
         return since_ms if self._now_ms is None or since_ms < self._now_ms else self._now_ms

@@ -96,14 +96,6 @@ class Durability:
         """Whether the directory has names that are not durable yet."""
         return self._names_changed
 
-    def is_flushed(self, end_offset: int) -> bool:
-        """Whether all below `end_offset` is durable, in the log's files or in a journal."""
-        return self.durable_offset >= end_offset
-
-    def is_flushed_in_place(self, end_offset: int) -> bool:
-        """Whether all below `end_offset` is durable in the log's own files."""
-        return self.recovery_point >= end_offset
-
     def stable_below(self, offset: int, high_watermark: int) -> int:
         """`offset`, or the first offset of a transaction that is not stable for want of a flush."""
         if self._pending_markers:

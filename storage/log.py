@@ -235,10 +235,10 @@ class Log:
         view = batch if isinstance(batch, memoryview) else memoryview(batch)
         rules = self._rules
         if checked is None:
-            wall_ms = self.wall.at(now_ms) if rules.needs_time else NO_TIMESTAMP
+            wall_ms = now_ms + self.wall.ahead_ms if rules.needs_time else NO_TIMESTAMP
             checked = check_client_batch(view, rules, wall_ms, at_once=at_once)
         elif rules.log_append_time:
-            checked = with_append_time(checked, self.wall.at(now_ms))
+            checked = with_append_time(checked, now_ms + self.wall.ahead_ms)
         view, size, attributes, last_delta, max_timestamp, producer_id, epoch, sequence, crc = (
             checked  # type: ignore[assignment]
         )
@@ -260,6 +260,7 @@ class Log:
                 return AppendInfo(
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True
                 )
+            set_offset_and_epoch(view, self.log_end_offset, self.leader_epoch)
             first_offset, last_offset = self._write(view, size, last_delta, max_timestamp, now_ms)
             self.producer_state.on_batch(
                 producer_id,
@@ -274,6 +275,7 @@ class Log:
                 crc,
             )
         else:
+            set_offset_and_epoch(view, self.log_end_offset, self.leader_epoch)
             first_offset, last_offset = self._write(view, size, last_delta, max_timestamp, now_ms)
         self._advance(last_offset + 1)
         return AppendInfo(
@@ -292,8 +294,14 @@ class Log:
         Raises: OSError, which is fatal.
         After:  log_end_offset is the offset after the last of the records.
         """
-        time_ms = self.wall.at(now_ms)
-        batch = encode_pairs(records, time_ms, producer)
+        time_ms = now_ms + self.wall.ahead_ms
+        batch = encode_pairs(
+            records,
+            time_ms,
+            producer,
+            base_offset=self.log_end_offset,
+            leader_epoch=self.leader_epoch,
+        )
         first_offset, last_offset = self._write(
             batch, len(batch), len(records) - 1, time_ms, now_ms
         )
@@ -338,7 +346,7 @@ class Log:
         self.producer_state.check_marker(
             producer_id, producer_epoch, coordinator_epoch, transaction_version
         )
-        time_ms = self.wall.at(now_ms) if timestamp is None else timestamp
+        time_ms = now_ms + self.wall.ahead_ms if timestamp is None else timestamp
         batch = bytearray(
             encode_marker(
                 commit=commit,
@@ -349,6 +357,7 @@ class Log:
             )
         )
         first_offset = self.producer_state.open_txns.get(producer_id)
+        set_offset_and_epoch(batch, self.log_end_offset, self.leader_epoch)
         offset, _ = self._write(batch, len(batch), 0, time_ms, now_ms)
         if self.durability.waits_for_disk and not is_decided and first_offset is not None:
             self.durability.add_pending_marker(first_offset, offset)
@@ -368,7 +377,7 @@ class Log:
         max_timestamp: int,
         now_ms: int,
     ) -> tuple[int, int]:
-        """Give the batch its offsets and write it; gives the first and the last.
+        """Write a batch that has its offset and leader epoch; gives its first and last offset.
 
         The caller takes it into the producers' state and advances.
         """
@@ -380,7 +389,6 @@ class Log:
         if segment.should_roll(size, last_offset, max_timestamp, now_ms, self._roll_limits):
             self._roll(now_ms)
             segment = self.segments.active
-        set_offset_and_epoch(view, first_offset, self.leader_epoch)
         segment.append(view, size, first_offset, last_offset, max_timestamp)
         if not self.unread_bytes:
             self._changed_logs.setdefault(self, now_ms)
@@ -649,7 +657,7 @@ class Log:
             self._config,
             self.log_start_offset,
             self.high_watermark,
-            self.wall.at(now_ms),
+            now_ms + self.wall.ahead_ms,
         )
         return self._delete_oldest(count, now_ms) if count else 0
 

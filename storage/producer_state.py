@@ -203,6 +203,23 @@ class ProducerStateManager:
         entry = self.producers.get(producer_id)
         return 0 if entry is None else max(entry.coordinator_epoch, 0)
 
+    def epochs_of_decision(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> tuple[int, int]:
+        """(producer epoch, coordinator epoch) that the marker of a coordinator's decision bears.
+
+        A transaction that is open here always ends. There is no other coordinator, so a higher
+        epoch in the partition is a client's doing (WriteTxnMarkers takes any coordinator epoch, a
+        batch any producer epoch), and the marker bears it. Apache Kafka gives up on such a marker,
+        and the transaction hangs.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return producer_epoch, coordinator_epoch
+        if entry.txn_first_offset >= 0:
+            producer_epoch = max(producer_epoch, entry.producer_epoch)
+        return producer_epoch, max(coordinator_epoch, entry.coordinator_epoch)
+
     def active_producers(self) -> list[ActiveProducer]:
         """The producers that are remembered, as KIP-664 shows them."""
         return [

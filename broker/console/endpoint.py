@@ -176,7 +176,7 @@ class Console:
 
     def _observe(self) -> Look[views.Observed]:
         broker, now_ms = self._server.broker, self._server.now_ms()
-        wall_ms = broker.wall.at(now_ms)
+        wall_ms = now_ms + broker.wall.ahead_ms
         partitions = yield from look_at_partitions(broker)
         ids = yield from look_at_transactional_ids(broker, now_ms)
         groups = yield from look_at_groups(broker)

@@ -293,7 +293,7 @@ def _check_connection(broker: Broker, produce: _Produce) -> None:
             name,
             produce.producer,
             produce.context.connection_id,
-            Channel.DATA,
+            (Channel.DATA,),
             node_id=produce.context.node_id,
         )
 
@@ -322,7 +322,7 @@ def _trace(log: Log, transactional_id: str, info: AppendInfo, records: Any) -> N
 
 def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
     pending, produce.pending = produce.pending, []
-    now_ms = broker.wall.at(produce.context.now_ms)
+    now_ms = produce.context.now_ms + broker.wall.ahead_ms
 
     def run() -> list[Checked | AppendRefused]:
         return [_checked(batch, now_ms) for batch in pending]

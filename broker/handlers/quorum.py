@@ -49,7 +49,7 @@ def on_describe_quorum(
         _directory_id(broker) if context.api_version >= DIRECTORY_SINCE else None,
         changes,
         NEVER_FETCHED,
-        broker.wall.at(context.now_ms),
+        context.now_ms + broker.wall.ahead_ms,
     )
     partition = DescribeQuorumResponsePartitionData(
         error_message=None,

@@ -59,7 +59,7 @@ def on_txn_offset_commit(
         request.transactional_id,
         producer,
         context.connection_id,
-        Channel.OFFSETS,
+        (Channel.OFFSETS,),
         node_id=context.node_id,
     )
     if context.api_version < OFFSETS_ADD:

@@ -131,7 +131,7 @@ class Collector:
             server.selector.longest_stall_ns(),
             len(broker.metadata.topics),
             len(broker.logs.offline),
-            broker.wall.at(now_ms),
+            now_ms + broker.wall.ahead_ms,
         )
 
     def _look_at_traffic(self) -> Look[tuple[Traffic, int]]:

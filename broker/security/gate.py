@@ -86,7 +86,9 @@ class SaslGate:
         from barnabas.broker.security.oauth import OAuthBearerServer, TokenValidator
 
         validator = TokenValidator(listener.oauth, listener.oauth_keys)
-        return lambda: OAuthBearerServer(validator, lambda: self._broker.wall.at(self._now_ms))
+        return lambda: OAuthBearerServer(
+            validator, lambda: self._now_ms + self._broker.wall.ahead_ms
+        )
 
     def on_connected(self, connection: ConnectionState) -> None:
         if connection.listener.has_sasl:

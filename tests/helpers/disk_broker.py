@@ -25,8 +25,8 @@ from sim.disk import Directory, SimDisk
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
-from barnabas.coordinator.result import CoordinatorRecord, Result, partition_for
-from barnabas.coordinator.transaction_records import encode_key, encode_value
+from barnabas.coordinator.result import Result, partition_for
+from barnabas.coordinator.transaction_coordinator import record_of
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -503,12 +503,11 @@ class DiskBroker:
         """
         found = self.broker.transactions.metadata(txn)
         assert found is not None and not found.partitions
-        record = CoordinatorRecord(
-            encode_key(txn), encode_value(found._replace(producer_epoch=epoch))
-        )
+        moved = found._replace(producer_epoch=epoch)
         partition = partition_for(txn, len(self.broker.topics.partitions_of("__transaction_state")))
         self.broker.runtime.run_transactions(
-            Result(partition=partition, records=[record]), self.now_ms
+            Result(partition=partition, records=[record_of(moved)], transactions=[moved]),
+            self.now_ms,
         )
 
     def commit(

@@ -105,7 +105,7 @@ def begin_transaction(broker: Broker, transactional_id: str, **changes: int) -> 
         NOW_MS,
     )._replace(**changes)  # type: ignore[arg-type]
     record = CoordinatorRecord(encode_key(transactional_id), encode_value(ongoing))
-    broker.topics.append_to_internal_topic(TRANSACTIONS_TOPIC, 0, [record], NOW_MS)
+    broker.topics.internal_log(TRANSACTIONS_TOPIC, 0, NOW_MS).append_records([record], NOW_MS)
 
 
 def planned(

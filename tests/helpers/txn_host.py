@@ -212,17 +212,19 @@ class TxnHost:
             self.write_markers()
 
     def _append_all(self, result: Result) -> None:
-        for record in result.records:
-            self._append(result.partition, record.key, record.value)
+        assert result.records == [record_of(metadata) for metadata in result.transactions]
+        for metadata in result.transactions:
+            self._append_metadata(result.partition, metadata)
         for effect in result.effects:
             if isinstance(effect, Decision):
                 self._append_metadata(effect.log_partition, effect.prepare)
 
     def _append(self, partition: int, key: bytes, value: bytes | None) -> None:
+        """Let a record be in the log that no request has led to."""
         self.coordinator.replay(*self._append_row(partition, key, value))
 
     def _append_metadata(self, partition: int, metadata: TransactionMetadata) -> None:
-        """As the broker appends the records of a transaction's end: they are not read again."""
+        """As the broker appends them: they are not read again."""
         self._append_row(partition, *record_of(metadata))
         self.coordinator.apply(metadata)
 

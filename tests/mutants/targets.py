@@ -26,7 +26,6 @@ TARGETS: dict[str, tuple[str, ...] | None] = {
     "broker/transaction_recovery.py": None,
     "broker/unwritten_markers.py": None,
     "broker/topics.py": (
-        "TopicRegistry.append_to_internal_topic",
         "TopicRegistry.internal_log",
         "TopicRegistry._end_deletions*",
     ),

@@ -212,7 +212,7 @@ class LogMachine(RuleBasedStateMachine):
         end.
         """
         self.manager.on_tick(NOW_MS)  # log starts that were told are on disk
-        if self.log.durability.is_flushed(self.log.log_end_offset):
+        if self.log.durability.durable_offset >= self.log.log_end_offset:
             self.manager.write_checkpoints()
         path = self.log.segments.active.path(".log")
         with open(path, "ab") as file:

@@ -446,7 +446,7 @@ def complete_before_marker() -> Iterator[None]:
 )
 def data_before_ongoing() -> Iterator[None]:
     run = CoordinatorRuntime.run_transactions
-    append = TopicRegistry.append_to_internal_topic
+    internal_log = TopicRegistry.internal_log
 
     def run_transactions(self: CoordinatorRuntime, result: Result, now_ms: int) -> None:
         held = self._broker.topics.__dict__.setdefault("held", [])
@@ -463,17 +463,16 @@ def data_before_ongoing() -> Iterator[None]:
             return
         run(self, result, now_ms)
 
-    def append_with_held(
-        self: TopicRegistry, name: str, index: int, records: Any, now_ms: int, producer: Any = None
-    ) -> Any:
+    def log_with_held(self: TopicRegistry, name: str, index: int, now_ms: int) -> Any:
         if name == TRANSACTIONS_TOPIC:
             for earlier in self.__dict__.pop("held", ()):
-                append(self, name, earlier.partition, earlier.records, now_ms)
-        return append(self, name, index, records, now_ms, producer)
+                log = internal_log(self, name, earlier.partition, now_ms)
+                log.append_records(earlier.records, now_ms)
+        return internal_log(self, name, index, now_ms)
 
     with (
         changed(CoordinatorRuntime, "run_transactions", run_transactions),
-        changed(TopicRegistry, "append_to_internal_topic", append_with_held),
+        changed(TopicRegistry, "internal_log", log_with_held),
     ):
         yield
 
@@ -810,12 +809,16 @@ def coordinator_epochs_stand_still() -> Iterator[None]:
         make(self, *args, **named)
         self._coordinator_epoch = lambda partition: 0
 
-    def none(self: ProducerStateManager, producer_id: int) -> int:
-        return 0
+    epochs = ProducerStateManager.epochs_of_decision
+
+    def of_decision(
+        self: ProducerStateManager, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> tuple[int, int]:
+        return epochs(self, producer_id, producer_epoch, coordinator_epoch)[0], coordinator_epoch
 
     with (
         changed(TransactionCoordinator, "__init__", of_epoch_0),
-        changed(ProducerStateManager, "coordinator_epoch_of", none),
+        changed(ProducerStateManager, "epochs_of_decision", of_decision),
     ):
         yield
 
@@ -1724,7 +1727,7 @@ def deadlines_follow_the_wall_clock() -> Iterator[None]:
     shown: dict[int, int] = {}
 
     def on_tick(self: Broker, now_ms: int) -> None:
-        ahead_ms = self.wall.at(now_ms) - now_ms
+        ahead_ms = self.wall.ahead_ms
         tick(self, now_ms + ahead_ms - shown.setdefault(id(self), ahead_ms))
 
     with changed(Broker, "on_tick", on_tick):
@@ -1738,7 +1741,7 @@ def deadlines_follow_the_wall_clock() -> Iterator[None]:
 )
 def records_begin_in_the_future() -> Iterator[None]:
     def since_ms(self: WallClock, timestamp_ms: int) -> int:
-        return timestamp_ms - self._ahead_ms
+        return timestamp_ms - self.ahead_ms
 
     with changed(WallClock, "since_ms", since_ms):
         yield

@@ -22,8 +22,9 @@ class FakeLog:
     def append(self) -> None:
         self.log_end_offset += 1
 
-    def is_flushed(self, end_offset: int) -> bool:
-        return self.flushed >= end_offset
+    @property
+    def durable_offset(self) -> int:
+        return self.flushed
 
     def begin_flush(self) -> Any:
         return (

@@ -41,7 +41,7 @@ def test_what_is_due_by_time_is_flushed_once(host: CoreHost) -> None:
     host.tick(50)
     assert (progress.next_due_ms, len(host.flushes)) == (None, 1)
     host.flush()
-    assert log.durability.is_flushed(log.log_end_offset)
+    assert log.durability.durable_offset >= log.log_end_offset
     host.close()
 
 

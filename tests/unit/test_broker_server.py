@@ -90,7 +90,7 @@ class ScriptedBroker:
 
     def on_frame(self, connection: int, frame: memoryview, now_ms: int) -> None:
         content = bytes(frame)
-        self.times.append((now_ms, self.wall.at(now_ms)))
+        self.times.append((now_ms, now_ms + self.wall.ahead_ms))
         self.frames.append((connection, content))
         self.answer(connection, content)
 

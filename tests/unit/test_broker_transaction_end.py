@@ -257,10 +257,11 @@ def test_a_walk_of_one_commit_is_short() -> None:
     """Broker and coordinator decide; protocol and storage are called from 20 places and do as told.
 
     Before the law had a place the walk was 348 calls in 24 files, 215 and 13 of them of those two.
+    Why it is not fewer files: docs/ARCHITECTURE.md, "The rooms of a commit".
     """
     walk = walk_of_a_commit()
     deciding, everything = walk.files("broker", "coordinator"), walk.files(*PACKAGES)
     print(f"{deciding.total()} calls in {len(deciding)} files of broker and coordinator")
     print(f"{everything.total()} calls in {len(everything)} files of all packages")
-    assert deciding.total() < 100 and len(deciding) <= 10, deciding
-    assert everything.total() < 150 and len(everything) <= 22, everything
+    assert deciding.total() < 80 and len(deciding) <= 10, deciding
+    assert everything.total() < 120 and len(everything) <= 21, everything

@@ -651,7 +651,7 @@ def test_connections_of_an_id_that_expired_are_forgotten() -> None:
     metadata = TransactionMetadata("txn", 1, 0, 60_000)
     coordinator.replay(0, 0, encode_key("txn"), encode_value(metadata))
     for channel in Channel:
-        coordinator.check_connection("txn", (1, 0), 5, channel)
+        coordinator.check_connection("txn", (1, 0), 5, (channel,))
     assert len(coordinator._latest_connections["txn"]) == len(Channel)
     coordinator.replay(0, 1, encode_key("txn"), None)
     assert not coordinator._latest_connections

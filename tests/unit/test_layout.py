@@ -112,7 +112,6 @@ TESTED_AS_A_PART = {
     "spark_connector/encoded_record_batch.py": "unit/test_spark_produce_request.py",
     "spark_connector/murmur2.py": "unit/test_spark_partitioner.py",
     "spark_connector/two_phase_producer.py": "e2e/test_two_phase.py",
-    "protocol/records.py": "property/test_storage_record_walk.py",
 }
 
 

@@ -196,6 +196,17 @@ def test_epochs_of_producers_that_are_not_remembered() -> None:
     assert state.coordinator_epoch_of(PID) == 1
 
 
+def test_the_marker_of_a_decision_bears_no_lower_epoch_than_what_it_ends() -> None:
+    """There is no other coordinator: what is open always ends, and what is not open keeps out."""
+    state = ProducerStateManager()
+    assert state.epochs_of_decision(PID, 3, 5) == (3, 5), "nobody wrote here"
+    batch(state, epoch=4)
+    assert state.epochs_of_decision(PID, 3, 5) == (4, 5)
+    marker(state, epoch=4, coordinator_epoch=9)
+    assert state.epochs_of_decision(PID, 3, 5) == (3, 9), "nothing is open"
+    assert state.epochs_of_decision(PID, 5, 10) == (5, 10)
+
+
 def test_a_marker_of_version_2_that_is_written_again_does_not_end_the_next_transaction() -> None:
     """Also one that begins with the log's first record. Source: KIP-890, KIP-1228."""
     state = ProducerStateManager()
