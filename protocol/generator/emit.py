@@ -334,9 +334,9 @@ def _read_tagged(struct: Struct, compact: str) -> list[str]:
         return []
     if not tagged:
         return (
-            ["at = skip_tags(data, at)"]
+            ["at = at + 1 if data[at] == 0 else skip_tags(data, at)"]
             if compact == "True"
-            else [f"if {compact}:", "    at = skip_tags(data, at)"]
+            else [f"if {compact}:", "    at = at + 1 if data[at] == 0 else skip_tags(data, at)"]
         )
     lines = ["tags, at = read_tags(data, at)"]
     for one in tagged:

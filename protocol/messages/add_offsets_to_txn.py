@@ -50,7 +50,7 @@ class AddOffsetsToTxnRequest(Message):
         at += 10
         group_id, at = read_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(transactional_id, producer_id, producer_epoch, group_id), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -86,7 +86,7 @@ class AddOffsetsToTxnResponse(Message):
         throttle_time_ms, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code), at
 
     def write(self, out: bytearray, version: int) -> None:

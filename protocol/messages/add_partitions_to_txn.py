@@ -47,7 +47,7 @@ class AddPartitionsToTxnTopic(Message):
         name, at = read_string(data, at, compact)
         partitions, at = read_numbers(data, at, compact, "i")
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -99,7 +99,7 @@ class AddPartitionsToTxnTransaction(Message):
             at += 11
             topics, at = read_structs(data, at, compact, AddPartitionsToTxnTopic.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(transactional_id, producer_id, producer_epoch, verify_only, topics), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -187,7 +187,7 @@ class AddPartitionsToTxnRequest(Message):
                 data, at, compact, AddPartitionsToTxnTopic.read, version
             )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             transactions,
             v3_and_below_transactional_id,
@@ -241,7 +241,7 @@ class AddPartitionsToTxnPartitionResult(Message):
         partition_index, partition_error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, partition_error_code), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -278,7 +278,7 @@ class AddPartitionsToTxnTopicResult(Message):
             data, at, compact, AddPartitionsToTxnPartitionResult.read, version
         )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, results_by_partition), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -319,7 +319,7 @@ class AddPartitionsToTxnResult(Message):
                 data, at, compact, AddPartitionsToTxnTopicResult.read, version
             )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(transactional_id, topic_results), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -391,7 +391,7 @@ class AddPartitionsToTxnResponse(Message):
                 data, at, compact, AddPartitionsToTxnTopicResult.read, version
             )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             throttle_time_ms, error_code, results_by_transaction, results_by_topic_v3_and_below
         ), at

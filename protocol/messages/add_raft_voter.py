@@ -51,7 +51,7 @@ class Listener(Message):
         host, at = read_string(data, at, True)
         (port,) = _UINT16.unpack_from(data, at)
         at += 2
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, host, port), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -113,7 +113,7 @@ class AddRaftVoterRequest(Message):
         if version >= 1:
             (ack_when_committed,) = _BOOL.unpack_from(data, at)
             at += 1
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             cluster_id, timeout_ms, voter_id, voter_directory_id, listeners, ack_when_committed
         ), at
@@ -156,7 +156,7 @@ class AddRaftVoterResponse(Message):
         throttle_time_ms, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         error_message, at = read_nullable_string(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, error_message), at
 
     def write(self, out: bytearray, version: int) -> None:

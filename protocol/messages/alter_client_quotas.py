@@ -45,7 +45,7 @@ class EntityData(Message):
         entity_type, at = read_string(data, at, compact)
         entity_name, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(entity_type, entity_name), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -78,7 +78,7 @@ class OpData(Message):
         value, remove = _FLOAT64_BOOL.unpack_from(data, at)
         at += 9
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(key, value, remove), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -110,7 +110,7 @@ class EntryData(Message):
         entity, at = read_structs(data, at, compact, EntityData.read, version)
         ops, at = read_structs(data, at, compact, OpData.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(entity, ops), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -145,7 +145,7 @@ class AlterClientQuotasRequest(Message):
         (validate_only,) = _BOOL.unpack_from(data, at)
         at += 1
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(entries, validate_only), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -186,7 +186,7 @@ class AlterClientQuotasResponseEntryData(Message):
         error_message, at = read_nullable_string(data, at, compact)
         entity, at = read_structs(data, at, compact, EntityData.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(error_code, error_message, entity), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -229,7 +229,7 @@ class AlterClientQuotasResponse(Message):
             data, at, compact, AlterClientQuotasResponseEntryData.read, version
         )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, entries), at
 
     def write(self, out: bytearray, version: int) -> None:

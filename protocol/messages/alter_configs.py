@@ -45,7 +45,7 @@ class AlterableConfig(Message):
         name, at = read_string(data, at, compact)
         value, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, value), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -84,7 +84,7 @@ class AlterConfigsResource(Message):
         resource_name, at = read_string(data, at, compact)
         configs, at = read_structs(data, at, compact, AlterableConfig.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(resource_type, resource_name, configs), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -122,7 +122,7 @@ class AlterConfigsRequest(Message):
         (validate_only,) = _BOOL.unpack_from(data, at)
         at += 1
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(resources, validate_only), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -166,7 +166,7 @@ class AlterConfigsResourceResponse(Message):
         at += 1
         resource_name, at = read_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(error_code, error_message, resource_type, resource_name), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -206,7 +206,7 @@ class AlterConfigsResponse(Message):
         at += 4
         responses, at = read_structs(data, at, compact, AlterConfigsResourceResponse.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, responses), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -48,7 +48,7 @@ class ReassignablePartition(Message):
         (partition_index,) = _INT32.unpack_from(data, at)
         at += 4
         replicas, at = read_nullable_numbers(data, at, True, "i")
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, replicas), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -76,7 +76,7 @@ class ReassignableTopic(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ReassignableTopic, int]:
         name, at = read_string(data, at, True)
         partitions, at = read_structs(data, at, True, ReassignablePartition.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -121,7 +121,7 @@ class AlterPartitionReassignmentsRequest(Message):
             (allow_replication_factor_change,) = _BOOL.unpack_from(data, at)
             at += 1
         topics, at = read_structs(data, at, True, ReassignableTopic.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(timeout_ms, allow_replication_factor_change, topics), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -156,7 +156,7 @@ class ReassignablePartitionResponse(Message):
         partition_index, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         error_message, at = read_nullable_string(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, error_code, error_message), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -186,7 +186,7 @@ class ReassignableTopicResponse(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[ReassignableTopicResponse, int]:
         name, at = read_string(data, at, True)
         partitions, at = read_structs(data, at, True, ReassignablePartitionResponse.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -247,7 +247,7 @@ class AlterPartitionReassignmentsResponse(Message):
         at += 2
         error_message, at = read_nullable_string(data, at, True)
         responses, at = read_structs(data, at, True, ReassignableTopicResponse.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             throttle_time_ms, allow_replication_factor_change, error_code, error_message, responses
         ), at

@@ -43,7 +43,7 @@ class AlterReplicaLogDirTopic(Message):
         name, at = read_string(data, at, compact)
         partitions, at = read_numbers(data, at, compact, "i")
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -73,7 +73,7 @@ class AlterReplicaLogDir(Message):
         path, at = read_string(data, at, compact)
         topics, at = read_structs(data, at, compact, AlterReplicaLogDirTopic.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(path, topics), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -104,7 +104,7 @@ class AlterReplicaLogDirsRequest(Message):
         compact = version >= 2
         dirs, at = read_structs(data, at, compact, AlterReplicaLogDir.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(dirs), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -135,7 +135,7 @@ class AlterReplicaLogDirPartitionResult(Message):
         partition_index, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, error_code), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -172,7 +172,7 @@ class AlterReplicaLogDirTopicResult(Message):
             data, at, compact, AlterReplicaLogDirPartitionResult.read, version
         )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic_name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -210,7 +210,7 @@ class AlterReplicaLogDirsResponse(Message):
         at += 4
         results, at = read_structs(data, at, compact, AlterReplicaLogDirTopicResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, results), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -46,7 +46,7 @@ class ScramCredentialDeletion(Message):
         name, at = read_string(data, at, True)
         (mechanism,) = _INT8.unpack_from(data, at)
         at += 1
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, mechanism), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -88,7 +88,7 @@ class ScramCredentialUpsertion(Message):
         at += 5
         salt, at = read_bytes(data, at, True)
         salted_password, at = read_bytes(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, mechanism, iterations, salt, salted_password), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -126,7 +126,7 @@ class AlterUserScramCredentialsRequest(Message):
     ) -> tuple[AlterUserScramCredentialsRequest, int]:
         deletions, at = read_structs(data, at, True, ScramCredentialDeletion.read, version)
         upsertions, at = read_structs(data, at, True, ScramCredentialUpsertion.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(deletions, upsertions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -158,7 +158,7 @@ class AlterUserScramCredentialsResult(Message):
         (error_code,) = _INT16.unpack_from(data, at)
         at += 2
         error_message, at = read_nullable_string(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(user, error_code, error_message), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -197,7 +197,7 @@ class AlterUserScramCredentialsResponse(Message):
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
         results, at = read_structs(data, at, True, AlterUserScramCredentialsResult.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, results), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -53,7 +53,7 @@ class ApiVersionsRequest(Message):
             client_software_name, at = read_string(data, at, compact)
             client_software_version, at = read_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(client_software_name, client_software_version), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -86,7 +86,7 @@ class ApiVersion(Message):
         api_key, min_version, max_version = _INT16_3_TIMES.unpack_from(data, at)
         at += 6
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(api_key, min_version, max_version), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -123,7 +123,7 @@ class SupportedFeatureKey(Message):
             min_version, max_version = _INT16_2_TIMES.unpack_from(data, at)
             at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, min_version, max_version), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -172,7 +172,7 @@ class FinalizedFeatureKey(Message):
             max_version_level, min_version_level = _INT16_2_TIMES.unpack_from(data, at)
             at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, max_version_level, min_version_level), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -59,7 +59,7 @@ class ConsumerGroupDescribeRequest(Message):
         group_ids, at = read_strings(data, at, True)
         (include_authorized_operations,) = _BOOL.unpack_from(data, at)
         at += 1
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(group_ids, include_authorized_operations), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -93,7 +93,7 @@ class TopicPartitions(Message):
         topic_id, at = read_uuid(data, at)
         topic_name, at = read_string(data, at, True)
         partitions, at = read_numbers(data, at, True, "i")
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic_id, topic_name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -119,7 +119,7 @@ class Assignment(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[Assignment, int]:
         topic_partitions, at = read_structs(data, at, True, TopicPartitions.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic_partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -204,7 +204,7 @@ class Member(Message):
         if version >= 1:
             (member_type,) = _INT8.unpack_from(data, at)
             at += 1
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             member_id,
             instance_id,
@@ -296,7 +296,7 @@ class DescribedGroup(Message):
         members, at = read_structs(data, at, True, Member.read, version)
         (authorized_operations,) = _INT32.unpack_from(data, at)
         at += 4
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             error_code,
             error_message,
@@ -345,7 +345,7 @@ class ConsumerGroupDescribeResponse(Message):
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
         groups, at = read_structs(data, at, True, DescribedGroup.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, groups), at
 
     def write(self, out: bytearray, version: int) -> None:

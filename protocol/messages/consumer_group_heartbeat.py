@@ -56,7 +56,7 @@ class TopicPartitions(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[TopicPartitions, int]:
         topic_id, at = read_uuid(data, at)
         partitions, at = read_numbers(data, at, True, "i")
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic_id, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -140,7 +140,7 @@ class ConsumerGroupHeartbeatRequest(Message):
             subscribed_topic_regex, at = read_nullable_string(data, at, True)
         server_assignor, at = read_nullable_string(data, at, True)
         topic_partitions, at = read_nullable_structs(data, at, True, TopicPartitions.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             group_id,
             member_id,
@@ -187,7 +187,7 @@ class Assignment(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[Assignment, int]:
         topic_partitions, at = read_structs(data, at, True, TopicPartitions.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic_partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -250,7 +250,7 @@ class ConsumerGroupHeartbeatResponse(Message):
         member_epoch, heartbeat_interval_ms = _INT32_2_TIMES.unpack_from(data, at)
         at += 8
         assignment, at = read_nullable_struct(data, at, Assignment.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             throttle_time_ms,
             error_code,

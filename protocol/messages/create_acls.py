@@ -82,7 +82,7 @@ class AclCreation(Message):
         operation, permission_type = _INT8_2_TIMES.unpack_from(data, at)
         at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             resource_type,
             resource_name,
@@ -128,7 +128,7 @@ class CreateAclsRequest(Message):
         compact = version >= 2
         creations, at = read_structs(data, at, compact, AclCreation.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(creations), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -158,7 +158,7 @@ class AclCreationResult(Message):
         at += 2
         error_message, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(error_code, error_message), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -196,7 +196,7 @@ class CreateAclsResponse(Message):
         at += 4
         results, at = read_structs(data, at, compact, AclCreationResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, results), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -48,7 +48,7 @@ class CreatableRenewers(Message):
         principal_type, at = read_string(data, at, compact)
         principal_name, at = read_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(principal_type, principal_name), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -101,7 +101,7 @@ class CreateDelegationTokenRequest(Message):
         (max_lifetime_ms,) = _INT64.unpack_from(data, at)
         at += 8
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(owner_principal_type, owner_principal_name, renewers, max_lifetime_ms), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -201,7 +201,7 @@ class CreateDelegationTokenResponse(Message):
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             error_code,
             principal_type,

@@ -45,7 +45,7 @@ class CreatePartitionsAssignment(Message):
         compact = version >= 2
         broker_ids, at = read_numbers(data, at, compact, "i")
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(broker_ids), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -87,7 +87,7 @@ class CreatePartitionsTopic(Message):
             data, at, compact, CreatePartitionsAssignment.read, version
         )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, count, assignments), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -131,7 +131,7 @@ class CreatePartitionsRequest(Message):
         timeout_ms, validate_only = _INT32_BOOL.unpack_from(data, at)
         at += 5
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topics, timeout_ms, validate_only), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -167,7 +167,7 @@ class CreatePartitionsTopicResult(Message):
         at += 2
         error_message, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, error_code, error_message), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -206,7 +206,7 @@ class CreatePartitionsResponse(Message):
         at += 4
         results, at = read_structs(data, at, compact, CreatePartitionsTopicResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, results), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -57,7 +57,7 @@ class CreatableReplicaAssignment(Message):
         at += 4
         broker_ids, at = read_numbers(data, at, compact, "i")
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, broker_ids), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -87,7 +87,7 @@ class CreatableTopicConfig(Message):
         name, at = read_string(data, at, compact)
         value, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, value), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -139,7 +139,7 @@ class CreatableTopic(Message):
         assignments, at = read_structs(data, at, compact, CreatableReplicaAssignment.read, version)
         configs, at = read_structs(data, at, compact, CreatableTopicConfig.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, num_partitions, replication_factor, assignments, configs), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -188,7 +188,7 @@ class CreateTopicsRequest(Message):
             (validate_only,) = _BOOL.unpack_from(data, at)
             at += 1
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topics, timeout_ms, validate_only), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -243,7 +243,7 @@ class CreatableTopicConfigs(Message):
             read_only, config_source, is_sensitive = _BOOL_INT8_BOOL.unpack_from(data, at)
             at += 3
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, value, read_only, config_source, is_sensitive), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -393,7 +393,7 @@ class CreateTopicsResponse(Message):
             at += 4
         topics, at = read_structs(data, at, compact, CreatableTopicResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, topics), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -82,7 +82,7 @@ class DeleteAclsFilter(Message):
         operation, permission_type = _INT8_2_TIMES.unpack_from(data, at)
         at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             resource_type_filter,
             resource_name_filter,
@@ -128,7 +128,7 @@ class DeleteAclsRequest(Message):
         compact = version >= 2
         filters, at = read_structs(data, at, compact, DeleteAclsFilter.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(filters), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -204,7 +204,7 @@ class DeleteAclsMatchingAcl(Message):
         operation, permission_type = _INT8_2_TIMES.unpack_from(data, at)
         at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             error_code,
             error_message,
@@ -264,7 +264,7 @@ class DeleteAclsFilterResult(Message):
         error_message, at = read_nullable_string(data, at, compact)
         matching_acls, at = read_structs(data, at, compact, DeleteAclsMatchingAcl.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(error_code, error_message, matching_acls), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -305,7 +305,7 @@ class DeleteAclsResponse(Message):
         at += 4
         filter_results, at = read_structs(data, at, compact, DeleteAclsFilterResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, filter_results), at
 
     def write(self, out: bytearray, version: int) -> None:

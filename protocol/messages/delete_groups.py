@@ -44,7 +44,7 @@ class DeleteGroupsRequest(Message):
         compact = version >= 2
         groups_names, at = read_strings(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(groups_names), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -74,7 +74,7 @@ class DeletableGroupResult(Message):
         (error_code,) = _INT16.unpack_from(data, at)
         at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(group_id, error_code), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -112,7 +112,7 @@ class DeleteGroupsResponse(Message):
         at += 4
         results, at = read_structs(data, at, compact, DeletableGroupResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, results), at
 
     def write(self, out: bytearray, version: int) -> None:

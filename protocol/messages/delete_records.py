@@ -43,7 +43,7 @@ class DeleteRecordsPartition(Message):
         partition_index, offset = _INT32_INT64.unpack_from(data, at)
         at += 12
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, offset), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -74,7 +74,7 @@ class DeleteRecordsTopic(Message):
         name, at = read_string(data, at, compact)
         partitions, at = read_structs(data, at, compact, DeleteRecordsPartition.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -109,7 +109,7 @@ class DeleteRecordsRequest(Message):
         (timeout_ms,) = _INT32.unpack_from(data, at)
         at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topics, timeout_ms), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -143,7 +143,7 @@ class DeleteRecordsPartitionResult(Message):
         partition_index, low_watermark, error_code = _INT32_INT64_INT16.unpack_from(data, at)
         at += 14
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, low_watermark, error_code), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -176,7 +176,7 @@ class DeleteRecordsTopicResult(Message):
         name, at = read_string(data, at, compact)
         partitions, at = read_structs(data, at, compact, DeleteRecordsPartitionResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -214,7 +214,7 @@ class DeleteRecordsResponse(Message):
         at += 4
         topics, at = read_structs(data, at, compact, DeleteRecordsTopicResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, topics), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -51,7 +51,7 @@ class DeleteTopicState(Message):
             name, at = read_nullable_string(data, at, compact)
             topic_id, at = read_uuid(data, at)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, topic_id), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -103,7 +103,7 @@ class DeleteTopicsRequest(Message):
         (timeout_ms,) = _INT32.unpack_from(data, at)
         at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topics, topic_names, timeout_ms), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -157,7 +157,7 @@ class DeletableTopicResult(Message):
         if version >= 5:
             error_message, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, topic_id, error_code, error_message), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -203,7 +203,7 @@ class DeleteTopicsResponse(Message):
             at += 4
         responses, at = read_structs(data, at, compact, DeletableTopicResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, responses), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -85,7 +85,7 @@ class DescribeAclsRequest(Message):
         operation, permission_type = _INT8_2_TIMES.unpack_from(data, at)
         at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             resource_type_filter,
             resource_name_filter,
@@ -138,7 +138,7 @@ class AclDescription(Message):
         operation, permission_type = _INT8_2_TIMES.unpack_from(data, at)
         at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(principal, host, operation, permission_type), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -185,7 +185,7 @@ class DescribeAclsResource(Message):
             at += 1
         acls, at = read_structs(data, at, compact, AclDescription.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(resource_type, resource_name, pattern_type, acls), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -237,7 +237,7 @@ class DescribeAclsResponse(Message):
         error_message, at = read_nullable_string(data, at, compact)
         resources, at = read_structs(data, at, compact, DescribeAclsResource.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, error_message, resources), at
 
     def write(self, out: bytearray, version: int) -> None:

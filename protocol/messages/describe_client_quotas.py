@@ -52,7 +52,7 @@ class ComponentData(Message):
         at += 1
         match, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(entity_type, match_type, match), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -89,7 +89,7 @@ class DescribeClientQuotasRequest(Message):
         (strict,) = _BOOL.unpack_from(data, at)
         at += 1
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(components, strict), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -119,7 +119,7 @@ class EntityData(Message):
         entity_type, at = read_string(data, at, compact)
         entity_name, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(entity_type, entity_name), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -150,7 +150,7 @@ class ValueData(Message):
         (value,) = _FLOAT64.unpack_from(data, at)
         at += 8
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(key, value), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -182,7 +182,7 @@ class EntryData(Message):
         entity, at = read_structs(data, at, compact, EntityData.read, version)
         values, at = read_structs(data, at, compact, ValueData.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(entity, values), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -229,7 +229,7 @@ class DescribeClientQuotasResponse(Message):
         error_message, at = read_nullable_string(data, at, compact)
         entries, at = read_nullable_structs(data, at, compact, EntryData.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, error_message, entries), at
 
     def write(self, out: bytearray, version: int) -> None:

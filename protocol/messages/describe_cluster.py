@@ -63,7 +63,7 @@ class DescribeClusterRequest(Message):
         if version >= 2:
             (include_fenced_brokers,) = _BOOL.unpack_from(data, at)
             at += 1
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(include_cluster_authorized_operations, endpoint_type, include_fenced_brokers), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -117,7 +117,7 @@ class DescribeClusterBroker(Message):
         if version >= 2:
             (is_fenced,) = _BOOL.unpack_from(data, at)
             at += 1
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(broker_id, host, port, rack, is_fenced), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -200,7 +200,7 @@ class DescribeClusterResponse(Message):
         brokers, at = read_structs(data, at, True, DescribeClusterBroker.read, version)
         (cluster_authorized_operations,) = _INT32.unpack_from(data, at)
         at += 4
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             throttle_time_ms,
             error_code,

@@ -59,7 +59,7 @@ class DescribeConfigsResource(Message):
         resource_name, at = read_string(data, at, compact)
         configuration_keys, at = read_nullable_strings(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(resource_type, resource_name, configuration_keys), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -109,7 +109,7 @@ class DescribeConfigsRequest(Message):
             (include_documentation,) = _BOOL.unpack_from(data, at)
             at += 1
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(resources, include_synonyms, include_documentation), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -154,7 +154,7 @@ class DescribeConfigsSynonym(Message):
             (source,) = _INT8.unpack_from(data, at)
             at += 1
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, value, source), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -249,7 +249,7 @@ class DescribeConfigsResourceResult(Message):
             at += 1
             documentation, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             name,
             value,
@@ -322,7 +322,7 @@ class DescribeConfigsResult(Message):
         resource_name, at = read_string(data, at, compact)
         configs, at = read_structs(data, at, compact, DescribeConfigsResourceResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(error_code, error_message, resource_type, resource_name, configs), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -363,7 +363,7 @@ class DescribeConfigsResponse(Message):
         at += 4
         results, at = read_structs(data, at, compact, DescribeConfigsResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, results), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -47,7 +47,7 @@ class DescribeDelegationTokenOwner(Message):
         principal_type, at = read_string(data, at, compact)
         principal_name, at = read_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(principal_type, principal_name), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -82,7 +82,7 @@ class DescribeDelegationTokenRequest(Message):
             data, at, compact, DescribeDelegationTokenOwner.read, version
         )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(owners), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -113,7 +113,7 @@ class DescribedDelegationTokenRenewer(Message):
         principal_type, at = read_string(data, at, compact)
         principal_name, at = read_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(principal_type, principal_name), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -195,7 +195,7 @@ class DescribedDelegationToken(Message):
             data, at, compact, DescribedDelegationTokenRenewer.read, version
         )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             principal_type,
             principal_name,
@@ -263,7 +263,7 @@ class DescribeDelegationTokenResponse(Message):
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(error_code, tokens, throttle_time_ms), at
 
     def write(self, out: bytearray, version: int) -> None:

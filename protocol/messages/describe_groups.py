@@ -58,7 +58,7 @@ class DescribeGroupsRequest(Message):
             (include_authorized_operations,) = _BOOL.unpack_from(data, at)
             at += 1
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(groups, include_authorized_operations), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -121,7 +121,7 @@ class DescribedGroupMember(Message):
         member_metadata, at = read_bytes(data, at, compact)
         member_assignment, at = read_bytes(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             member_id, group_instance_id, client_id, client_host, member_metadata, member_assignment
         ), at
@@ -202,7 +202,7 @@ class DescribedGroup(Message):
             (authorized_operations,) = _INT32.unpack_from(data, at)
             at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             error_code,
             error_message,
@@ -263,7 +263,7 @@ class DescribeGroupsResponse(Message):
             at += 4
         groups, at = read_structs(data, at, compact, DescribedGroup.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, groups), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -48,7 +48,7 @@ class DescribableLogDirTopic(Message):
         topic, at = read_string(data, at, compact)
         partitions, at = read_numbers(data, at, compact, "i")
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -79,7 +79,7 @@ class DescribeLogDirsRequest(Message):
         compact = version >= 2
         topics, at = read_nullable_structs(data, at, compact, DescribableLogDirTopic.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topics), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -122,7 +122,7 @@ class DescribeLogDirsPartition(Message):
         )
         at += 21
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, partition_size, offset_lag, is_future_key), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -155,7 +155,7 @@ class DescribeLogDirsTopic(Message):
         name, at = read_string(data, at, compact)
         partitions, at = read_structs(data, at, compact, DescribeLogDirsPartition.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -214,7 +214,7 @@ class DescribeLogDirsResult(Message):
             (is_cordoned,) = _BOOL.unpack_from(data, at)
             at += 1
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(error_code, log_dir, topics, total_bytes, usable_bytes, is_cordoned), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -266,7 +266,7 @@ class DescribeLogDirsResponse(Message):
             at += 2
         results, at = read_structs(data, at, compact, DescribeLogDirsResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, results), at
 
     def write(self, out: bytearray, version: int) -> None:

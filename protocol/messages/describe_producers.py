@@ -44,7 +44,7 @@ class TopicRequest(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[TopicRequest, int]:
         name, at = read_string(data, at, True)
         partition_indexes, at = read_numbers(data, at, True, "i")
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partition_indexes), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -71,7 +71,7 @@ class DescribeProducersRequest(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[DescribeProducersRequest, int]:
         topics, at = read_structs(data, at, True, TopicRequest.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topics), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -126,7 +126,7 @@ class ProducerState(Message):
             current_txn_start_offset,
         ) = _INT64_INT32_2_TIMES_INT64_INT32_INT64.unpack_from(data, at)
         at += 36
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             producer_id,
             producer_epoch,
@@ -180,7 +180,7 @@ class PartitionResponse(Message):
         at += 6
         error_message, at = read_nullable_string(data, at, True)
         active_producers, at = read_structs(data, at, True, ProducerState.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, error_code, error_message, active_producers), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -207,7 +207,7 @@ class TopicResponse(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[TopicResponse, int]:
         name, at = read_string(data, at, True)
         partitions, at = read_structs(data, at, True, PartitionResponse.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -241,7 +241,7 @@ class DescribeProducersResponse(Message):
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
         topics, at = read_structs(data, at, True, TopicResponse.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, topics), at
 
     def write(self, out: bytearray, version: int) -> None:

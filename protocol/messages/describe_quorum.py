@@ -48,7 +48,7 @@ class PartitionData(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[PartitionData, int]:
         (partition_index,) = _INT32.unpack_from(data, at)
         at += 4
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -73,7 +73,7 @@ class TopicData(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[TopicData, int]:
         topic_name, at = read_string(data, at, True)
         partitions, at = read_structs(data, at, True, PartitionData.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic_name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -100,7 +100,7 @@ class DescribeQuorumRequest(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[DescribeQuorumRequest, int]:
         topics, at = read_structs(data, at, True, TopicData.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topics), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -158,7 +158,7 @@ class ReplicaState(Message):
         if version >= 1:
             last_fetch_timestamp, last_caught_up_timestamp = _INT64_2_TIMES.unpack_from(data, at)
             at += 16
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             replica_id,
             replica_directory_id,
@@ -236,7 +236,7 @@ class DescribeQuorumResponsePartitionData(Message):
         at += 16
         current_voters, at = read_structs(data, at, True, ReplicaState.read, version)
         observers, at = read_structs(data, at, True, ReplicaState.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             partition_index,
             error_code,
@@ -285,7 +285,7 @@ class DescribeQuorumResponseTopicData(Message):
         partitions, at = read_structs(
             data, at, True, DescribeQuorumResponsePartitionData.read, version
         )
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic_name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -319,7 +319,7 @@ class Listener(Message):
             host, at = read_string(data, at, True)
             (port,) = _UINT16.unpack_from(data, at)
             at += 2
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, host, port), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -357,7 +357,7 @@ class Node(Message):
             (node_id,) = _INT32.unpack_from(data, at)
             at += 4
             listeners, at = read_structs(data, at, True, Listener.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(node_id, listeners), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -409,7 +409,7 @@ class DescribeQuorumResponse(Message):
         nodes: list[Node] = []
         if version >= 2:
             nodes, at = read_structs(data, at, True, Node.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(error_code, error_message, topics, nodes), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -49,7 +49,7 @@ class TopicRequest(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[TopicRequest, int]:
         name, at = read_string(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -75,7 +75,7 @@ class Cursor(Message):
         topic_name, at = read_string(data, at, True)
         (partition_index,) = _INT32.unpack_from(data, at)
         at += 4
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic_name, partition_index), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -116,7 +116,7 @@ class DescribeTopicPartitionsRequest(Message):
         (response_partition_limit,) = _INT32.unpack_from(data, at)
         at += 4
         cursor, at = read_nullable_struct(data, at, Cursor.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topics, response_partition_limit, cursor), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -187,7 +187,7 @@ class DescribeTopicPartitionsResponsePartition(Message):
         eligible_leader_replicas, at = read_nullable_numbers(data, at, True, "i")
         last_known_elr, at = read_nullable_numbers(data, at, True, "i")
         offline_replicas, at = read_numbers(data, at, True, "i")
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             error_code,
             partition_index,
@@ -266,7 +266,7 @@ class DescribeTopicPartitionsResponseTopic(Message):
         )
         (topic_authorized_operations,) = _INT32.unpack_from(data, at)
         at += 4
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             error_code, name, topic_id, is_internal, partitions, topic_authorized_operations
         ), at
@@ -316,7 +316,7 @@ class DescribeTopicPartitionsResponse(Message):
             data, at, True, DescribeTopicPartitionsResponseTopic.read, version
         )
         next_cursor, at = read_nullable_struct(data, at, Cursor.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, topics, next_cursor), at
 
     def write(self, out: bytearray, version: int) -> None:

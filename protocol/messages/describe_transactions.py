@@ -46,7 +46,7 @@ class DescribeTransactionsRequest(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[DescribeTransactionsRequest, int]:
         transactional_ids, at = read_strings(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(transactional_ids), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -72,7 +72,7 @@ class TopicData(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[TopicData, int]:
         topic, at = read_string(data, at, True)
         partitions, at = read_numbers(data, at, True, "i")
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -138,7 +138,7 @@ class TransactionState(Message):
         )
         at += 22
         topics, at = read_structs(data, at, True, TopicData.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             error_code,
             transactional_id,
@@ -191,7 +191,7 @@ class DescribeTransactionsResponse(Message):
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
         transaction_states, at = read_structs(data, at, True, TransactionState.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, transaction_states), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -41,7 +41,7 @@ class UserName(Message):
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[UserName, int]:
         name, at = read_string(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -69,7 +69,7 @@ class DescribeUserScramCredentialsRequest(Message):
         cls, data: Buffer, at: int, version: int
     ) -> tuple[DescribeUserScramCredentialsRequest, int]:
         users, at = read_nullable_structs(data, at, True, UserName.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(users), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -94,7 +94,7 @@ class CredentialInfo(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[CredentialInfo, int]:
         mechanism, iterations = _INT8_INT32.unpack_from(data, at)
         at += 5
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(mechanism, iterations), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -137,7 +137,7 @@ class DescribeUserScramCredentialsResult(Message):
         at += 2
         error_message, at = read_nullable_string(data, at, True)
         credential_infos, at = read_structs(data, at, True, CredentialInfo.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(user, error_code, error_message, credential_infos), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -185,7 +185,7 @@ class DescribeUserScramCredentialsResponse(Message):
         at += 6
         error_message, at = read_nullable_string(data, at, True)
         results, at = read_structs(data, at, True, DescribeUserScramCredentialsResult.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, error_message, results), at
 
     def write(self, out: bytearray, version: int) -> None:

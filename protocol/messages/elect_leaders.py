@@ -50,7 +50,7 @@ class TopicPartitions(Message):
         topic, at = read_string(data, at, compact)
         partitions, at = read_numbers(data, at, compact, "i")
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -102,7 +102,7 @@ class ElectLeadersRequest(Message):
         (timeout_ms,) = _INT32.unpack_from(data, at)
         at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(election_type, topic_partitions, timeout_ms), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -141,7 +141,7 @@ class PartitionResult(Message):
         at += 6
         error_message, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_id, error_code, error_message), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -176,7 +176,7 @@ class ReplicaElectionResult(Message):
         topic, at = read_string(data, at, compact)
         partition_result, at = read_structs(data, at, compact, PartitionResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic, partition_result), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -228,7 +228,7 @@ class ElectLeadersResponse(Message):
             data, at, compact, ReplicaElectionResult.read, version
         )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, replica_election_results), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -50,7 +50,7 @@ class EndTxnRequest(Message):
         producer_id, producer_epoch, committed = _INT64_INT16_BOOL.unpack_from(data, at)
         at += 11
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(transactional_id, producer_id, producer_epoch, committed), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -100,7 +100,7 @@ class EndTxnResponse(Message):
             producer_id, producer_epoch = _INT64_INT16.unpack_from(data, at)
             at += 10
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, producer_id, producer_epoch), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -66,7 +66,7 @@ class ReplicaState(Message):
             replica_id, replica_epoch = _INT32_INT64.unpack_from(data, at)
             at += 12
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(replica_id, replica_epoch), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -223,7 +223,7 @@ class FetchTopic(Message):
             topic_id, at = read_uuid(data, at)
         partitions, at = read_structs(data, at, compact, FetchPartition.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic, topic_id, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -270,7 +270,7 @@ class ForgottenTopic(Message):
         if version >= 7:
             partitions, at = read_numbers(data, at, compact, "i")
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic, topic_id, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -477,7 +477,7 @@ class EpochEndOffset(Message):
             epoch, end_offset = _INT32_INT64.unpack_from(data, at)
             at += 12
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(epoch, end_offset), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -514,7 +514,7 @@ class LeaderIdAndEpoch(Message):
             leader_id, leader_epoch = _INT32_2_TIMES.unpack_from(data, at)
             at += 8
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(leader_id, leader_epoch), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -549,7 +549,7 @@ class SnapshotId(Message):
         end_offset, epoch = _INT64_INT32.unpack_from(data, at)
         at += 12
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(end_offset, epoch), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -581,7 +581,7 @@ class AbortedTransaction(Message):
             producer_id, first_offset = _INT64_2_TIMES.unpack_from(data, at)
             at += 16
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(producer_id, first_offset), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -778,7 +778,7 @@ class FetchableTopicResponse(Message):
             topic_id, at = read_uuid(data, at)
         partitions, at = read_structs(data, at, compact, PartitionData.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic, topic_id, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -827,7 +827,7 @@ class NodeEndpoint(Message):
             at += 4
             rack, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(node_id, host, port, rack), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -64,7 +64,7 @@ class FindCoordinatorRequest(Message):
         if version >= 4:
             coordinator_keys, at = read_strings(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(key, key_type, coordinator_keys), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -132,7 +132,7 @@ class Coordinator(Message):
             at += 6
             error_message, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(key, node_id, host, port, error_code, error_message), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -229,7 +229,7 @@ class FindCoordinatorResponse(Message):
         if version >= 4:
             coordinators, at = read_structs(data, at, compact, Coordinator.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             throttle_time_ms, error_code, error_message, node_id, host, port, coordinators
         ), at

@@ -46,7 +46,7 @@ class GetTelemetrySubscriptionsRequest(Message):
         cls, data: Buffer, at: int, version: int
     ) -> tuple[GetTelemetrySubscriptionsRequest, int]:
         client_instance_id, at = read_uuid(data, at)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(client_instance_id), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -124,7 +124,7 @@ class GetTelemetrySubscriptionsResponse(Message):
         )
         at += 9
         requested_metrics, at = read_strings(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             throttle_time_ms,
             error_code,

@@ -62,7 +62,7 @@ class HeartbeatRequest(Message):
         if version >= 3:
             group_instance_id, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(group_id, generation_id, member_id, group_instance_id), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -106,7 +106,7 @@ class HeartbeatResponse(Message):
         (error_code,) = _INT16.unpack_from(data, at)
         at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -49,7 +49,7 @@ class AlterableConfig(Message):
         at += 1
         value, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, config_operation, value), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -89,7 +89,7 @@ class AlterConfigsResource(Message):
         resource_name, at = read_string(data, at, compact)
         configs, at = read_structs(data, at, compact, AlterableConfig.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(resource_type, resource_name, configs), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -129,7 +129,7 @@ class IncrementalAlterConfigsRequest(Message):
         (validate_only,) = _BOOL.unpack_from(data, at)
         at += 1
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(resources, validate_only), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -173,7 +173,7 @@ class AlterConfigsResourceResponse(Message):
         at += 1
         resource_name, at = read_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(error_code, error_message, resource_type, resource_name), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -215,7 +215,7 @@ class IncrementalAlterConfigsResponse(Message):
         at += 4
         responses, at = read_structs(data, at, compact, AlterConfigsResourceResponse.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, responses), at
 
     def write(self, out: bytearray, version: int) -> None:

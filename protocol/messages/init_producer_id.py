@@ -86,7 +86,7 @@ class InitProducerIdRequest(Message):
             enable2_pc, keep_prepared_txn = _BOOL_2_TIMES.unpack_from(data, at)
             at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             transactional_id,
             transaction_timeout_ms,
@@ -172,7 +172,7 @@ class InitProducerIdResponse(Message):
             ongoing_txn_producer_id, ongoing_txn_producer_epoch = _INT64_INT16.unpack_from(data, at)
             at += 10
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             throttle_time_ms,
             error_code,

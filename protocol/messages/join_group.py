@@ -48,7 +48,7 @@ class JoinGroupRequestProtocol(Message):
         name, at = read_string(data, at, compact)
         metadata, at = read_bytes(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, metadata), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -131,7 +131,7 @@ class JoinGroupRequest(Message):
         if version >= 8:
             reason, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             group_id,
             session_timeout_ms,
@@ -189,7 +189,7 @@ class JoinGroupResponseMember(Message):
             group_instance_id, at = read_nullable_string(data, at, compact)
         metadata, at = read_bytes(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(member_id, group_instance_id, metadata), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -278,7 +278,7 @@ class JoinGroupResponse(Message):
         member_id, at = read_string(data, at, compact)
         members, at = read_structs(data, at, compact, JoinGroupResponseMember.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             throttle_time_ms,
             error_code,

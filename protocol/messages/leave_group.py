@@ -54,7 +54,7 @@ class MemberIdentity(Message):
         if version >= 5:
             reason, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(member_id, group_instance_id, reason), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -104,7 +104,7 @@ class LeaveGroupRequest(Message):
         if version >= 3:
             members, at = read_structs(data, at, compact, MemberIdentity.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(group_id, member_id, members), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -151,7 +151,7 @@ class MemberResponse(Message):
             (error_code,) = _INT16.unpack_from(data, at)
             at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(member_id, group_instance_id, error_code), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -208,7 +208,7 @@ class LeaveGroupResponse(Message):
         if version >= 3:
             members, at = read_structs(data, at, compact, MemberResponse.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, members), at
 
     def write(self, out: bytearray, version: int) -> None:

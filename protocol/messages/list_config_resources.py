@@ -46,7 +46,7 @@ class ListConfigResourcesRequest(Message):
         resource_types: list[int] = []
         if version >= 1:
             resource_types, at = read_numbers(data, at, True, "b")
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(resource_types), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -77,7 +77,7 @@ class ConfigResource(Message):
         if version >= 1:
             (resource_type,) = _INT8.unpack_from(data, at)
             at += 1
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(resource_name, resource_type), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -119,7 +119,7 @@ class ListConfigResourcesResponse(Message):
         throttle_time_ms, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         config_resources, at = read_structs(data, at, True, ConfigResource.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, config_resources), at
 
     def write(self, out: bytearray, version: int) -> None:

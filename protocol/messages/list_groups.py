@@ -56,7 +56,7 @@ class ListGroupsRequest(Message):
         if version >= 5:
             types_filter, at = read_strings(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(states_filter, types_filter), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -108,7 +108,7 @@ class ListedGroup(Message):
         if version >= 5:
             group_type, at = read_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(group_id, protocol_type, group_state, group_type), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -159,7 +159,7 @@ class ListGroupsResponse(Message):
         at += 2
         groups, at = read_structs(data, at, compact, ListedGroup.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, groups), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -67,7 +67,7 @@ class ListOffsetsPartition(Message):
             (max_num_offsets,) = _INT32.unpack_from(data, at)
             at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, current_leader_epoch, timestamp, max_num_offsets), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -105,7 +105,7 @@ class ListOffsetsTopic(Message):
         name, at = read_string(data, at, compact)
         partitions, at = read_structs(data, at, compact, ListOffsetsPartition.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -166,7 +166,7 @@ class ListOffsetsRequest(Message):
             (timeout_ms,) = _INT32.unpack_from(data, at)
             at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(replica_id, isolation_level, topics, timeout_ms), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -237,7 +237,7 @@ class ListOffsetsPartitionResponse(Message):
             (leader_epoch,) = _INT32.unpack_from(data, at)
             at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             partition_index, error_code, old_style_offsets, timestamp, offset, leader_epoch
         ), at
@@ -286,7 +286,7 @@ class ListOffsetsTopicResponse(Message):
         name, at = read_string(data, at, compact)
         partitions, at = read_structs(data, at, compact, ListOffsetsPartitionResponse.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -326,7 +326,7 @@ class ListOffsetsResponse(Message):
             at += 4
         topics, at = read_structs(data, at, compact, ListOffsetsTopicResponse.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, topics), at
 
     def write(self, out: bytearray, version: int) -> None:

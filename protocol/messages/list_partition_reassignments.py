@@ -47,7 +47,7 @@ class ListPartitionReassignmentsTopics(Message):
     ) -> tuple[ListPartitionReassignmentsTopics, int]:
         name, at = read_string(data, at, True)
         partition_indexes, at = read_numbers(data, at, True, "i")
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partition_indexes), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -84,7 +84,7 @@ class ListPartitionReassignmentsRequest(Message):
         topics, at = read_nullable_structs(
             data, at, True, ListPartitionReassignmentsTopics.read, version
         )
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(timeout_ms, topics), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -123,7 +123,7 @@ class OngoingPartitionReassignment(Message):
         replicas, at = read_numbers(data, at, True, "i")
         adding_replicas, at = read_numbers(data, at, True, "i")
         removing_replicas, at = read_numbers(data, at, True, "i")
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, replicas, adding_replicas, removing_replicas), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -155,7 +155,7 @@ class OngoingTopicReassignment(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[OngoingTopicReassignment, int]:
         name, at = read_string(data, at, True)
         partitions, at = read_structs(data, at, True, OngoingPartitionReassignment.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -200,7 +200,7 @@ class ListPartitionReassignmentsResponse(Message):
         at += 6
         error_message, at = read_nullable_string(data, at, True)
         topics, at = read_structs(data, at, True, OngoingTopicReassignment.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, error_message, topics), at
 
     def write(self, out: bytearray, version: int) -> None:

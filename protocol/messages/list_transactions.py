@@ -82,7 +82,7 @@ class ListTransactionsRequest(Message):
         transactional_id_pattern: str | None = None
         if version >= 2:
             transactional_id_pattern, at = read_nullable_string(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             state_filters, producer_id_filters, duration_filter, transactional_id_pattern
         ), at
@@ -124,7 +124,7 @@ class TransactionState(Message):
         (producer_id,) = _INT64.unpack_from(data, at)
         at += 8
         transaction_state, at = read_string(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(transactional_id, producer_id, transaction_state), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -173,7 +173,7 @@ class ListTransactionsResponse(Message):
         at += 6
         unknown_state_filters, at = read_strings(data, at, True)
         transaction_states, at = read_structs(data, at, True, TransactionState.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, unknown_state_filters, transaction_states), at
 
     def write(self, out: bytearray, version: int) -> None:

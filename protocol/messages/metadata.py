@@ -58,7 +58,7 @@ class MetadataRequestTopic(Message):
         if name is None and not (version >= 10):
             refuse_null("name", version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic_id, name), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -126,7 +126,7 @@ class MetadataRequest(Message):
             (include_topic_authorized_operations,) = _BOOL.unpack_from(data, at)
             at += 1
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             topics,
             allow_auto_topic_creation,
@@ -187,7 +187,7 @@ class MetadataResponseBroker(Message):
         if version >= 1:
             rack, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(node_id, host, port, rack), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -256,7 +256,7 @@ class MetadataResponsePartition(Message):
         if version >= 5:
             offline_replicas, at = read_numbers(data, at, compact, "i")
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             error_code,
             partition_index,
@@ -340,7 +340,7 @@ class MetadataResponseTopic(Message):
             (topic_authorized_operations,) = _INT32.unpack_from(data, at)
             at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             error_code, name, topic_id, is_internal, partitions, topic_authorized_operations
         ), at
@@ -435,7 +435,7 @@ class MetadataResponse(Message):
             (error_code,) = _INT16.unpack_from(data, at)
             at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             throttle_time_ms,
             brokers,

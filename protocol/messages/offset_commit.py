@@ -77,7 +77,7 @@ class OffsetCommitRequestPartition(Message):
             at += 8
         committed_metadata, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             partition_index,
             committed_offset,
@@ -133,7 +133,7 @@ class OffsetCommitRequestTopic(Message):
             topic_id, at = read_uuid(data, at)
         partitions, at = read_structs(data, at, compact, OffsetCommitRequestPartition.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, topic_id, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -208,7 +208,7 @@ class OffsetCommitRequest(Message):
             at += 8
         topics, at = read_structs(data, at, compact, OffsetCommitRequestTopic.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             group_id,
             generation_id_or_member_epoch,
@@ -254,7 +254,7 @@ class OffsetCommitResponsePartition(Message):
         partition_index, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, error_code), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -299,7 +299,7 @@ class OffsetCommitResponseTopic(Message):
             data, at, compact, OffsetCommitResponsePartition.read, version
         )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, topic_id, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -342,7 +342,7 @@ class OffsetCommitResponse(Message):
             at += 4
         topics, at = read_structs(data, at, compact, OffsetCommitResponseTopic.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, topics), at
 
     def write(self, out: bytearray, version: int) -> None:

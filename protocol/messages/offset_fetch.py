@@ -59,7 +59,7 @@ class OffsetFetchRequestTopic(Message):
             name, at = read_string(data, at, compact)
             partition_indexes, at = read_numbers(data, at, compact, "i")
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partition_indexes), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -109,7 +109,7 @@ class OffsetFetchRequestTopics(Message):
         if version >= 8:
             partition_indexes, at = read_numbers(data, at, compact, "i")
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, topic_id, partition_indexes), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -169,7 +169,7 @@ class OffsetFetchRequestGroup(Message):
                 data, at, compact, OffsetFetchRequestTopics.read, version
             )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(group_id, member_id, member_epoch, topics), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -238,7 +238,7 @@ class OffsetFetchRequest(Message):
             (require_stable,) = _BOOL.unpack_from(data, at)
             at += 1
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(group_id, topics, groups, require_stable), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -315,7 +315,7 @@ class OffsetFetchResponsePartition(Message):
             (error_code,) = _INT16.unpack_from(data, at)
             at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             partition_index, committed_offset, committed_leader_epoch, metadata, error_code
         ), at
@@ -369,7 +369,7 @@ class OffsetFetchResponseTopic(Message):
                 data, at, compact, OffsetFetchResponsePartition.read, version
             )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -434,7 +434,7 @@ class OffsetFetchResponsePartitions(Message):
             (error_code,) = _INT16.unpack_from(data, at)
             at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             partition_index, committed_offset, committed_leader_epoch, metadata, error_code
         ), at
@@ -496,7 +496,7 @@ class OffsetFetchResponseTopics(Message):
                 data, at, compact, OffsetFetchResponsePartitions.read, version
             )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, topic_id, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -545,7 +545,7 @@ class OffsetFetchResponseGroup(Message):
             (error_code,) = _INT16.unpack_from(data, at)
             at += 2
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(group_id, topics, error_code), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -610,7 +610,7 @@ class OffsetFetchResponse(Message):
         if version >= 8:
             groups, at = read_structs(data, at, compact, OffsetFetchResponseGroup.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, topics, error_code, groups), at
 
     def write(self, out: bytearray, version: int) -> None:

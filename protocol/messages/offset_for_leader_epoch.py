@@ -55,7 +55,7 @@ class OffsetForLeaderPartition(Message):
         (leader_epoch,) = _INT32.unpack_from(data, at)
         at += 4
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition, current_leader_epoch, leader_epoch), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -89,7 +89,7 @@ class OffsetForLeaderTopic(Message):
         topic, at = read_string(data, at, compact)
         partitions, at = read_structs(data, at, compact, OffsetForLeaderPartition.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -129,7 +129,7 @@ class OffsetForLeaderEpochRequest(Message):
             at += 4
         topics, at = read_structs(data, at, compact, OffsetForLeaderTopic.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(replica_id, topics), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -172,7 +172,7 @@ class EpochEndOffset(Message):
         (end_offset,) = _INT64.unpack_from(data, at)
         at += 8
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(error_code, partition, leader_epoch, end_offset), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -204,7 +204,7 @@ class OffsetForLeaderTopicResult(Message):
         topic, at = read_string(data, at, compact)
         partitions, at = read_structs(data, at, compact, EpochEndOffset.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(topic, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -244,7 +244,7 @@ class OffsetForLeaderEpochResponse(Message):
             at += 4
         topics, at = read_structs(data, at, compact, OffsetForLeaderTopicResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, topics), at
 
     def write(self, out: bytearray, version: int) -> None:

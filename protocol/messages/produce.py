@@ -55,7 +55,7 @@ class PartitionProduceData(Message):
         at += 4
         records, at = read_nullable_records(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(index, records), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -99,7 +99,7 @@ class TopicProduceData(Message):
             topic_id, at = read_uuid(data, at)
         partition_data, at = read_structs(data, at, compact, PartitionProduceData.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, topic_id, partition_data), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -153,7 +153,7 @@ class ProduceRequest(Message):
         at += 6
         topic_data, at = read_structs(data, at, compact, TopicProduceData.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(transactional_id, acks, timeout_ms, topic_data), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -193,7 +193,7 @@ class BatchIndexAndErrorMessage(Message):
             at += 4
             batch_index_error_message, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(batch_index, batch_index_error_message), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -231,7 +231,7 @@ class LeaderIdAndEpoch(Message):
             leader_id, leader_epoch = _INT32_2_TIMES.unpack_from(data, at)
             at += 8
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(leader_id, leader_epoch), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -391,7 +391,7 @@ class TopicProduceResponse(Message):
             data, at, compact, PartitionProduceResponse.read, version
         )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, topic_id, partition_responses), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -440,7 +440,7 @@ class NodeEndpoint(Message):
             at += 4
             rack, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(node_id, host, port, rack), at
 
     def write(self, out: bytearray, version: int) -> None:

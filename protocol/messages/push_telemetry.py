@@ -65,7 +65,7 @@ class PushTelemetryRequest(Message):
         subscription_id, terminating, compression_type = _INT32_BOOL_INT8.unpack_from(data, at)
         at += 6
         metrics, at = read_bytes(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(client_instance_id, subscription_id, terminating, compression_type, metrics), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -96,7 +96,7 @@ class PushTelemetryResponse(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[PushTelemetryResponse, int]:
         throttle_time_ms, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -53,7 +53,7 @@ class RemoveRaftVoterRequest(Message):
         (voter_id,) = _INT32.unpack_from(data, at)
         at += 4
         voter_directory_id, at = read_uuid(data, at)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(cluster_id, voter_id, voter_directory_id), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -89,7 +89,7 @@ class RemoveRaftVoterResponse(Message):
         throttle_time_ms, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         error_message, at = read_nullable_string(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, error_message), at
 
     def write(self, out: bytearray, version: int) -> None:

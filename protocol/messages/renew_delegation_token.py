@@ -39,7 +39,7 @@ class RenewDelegationTokenRequest(Message):
         (renew_period_ms,) = _INT64.unpack_from(data, at)
         at += 8
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(hmac, renew_period_ms), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -77,7 +77,7 @@ class RenewDelegationTokenResponse(Message):
         error_code, expiry_timestamp_ms, throttle_time_ms = _INT16_INT64_INT32.unpack_from(data, at)
         at += 14
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(error_code, expiry_timestamp_ms, throttle_time_ms), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -42,7 +42,7 @@ class SaslAuthenticateRequest(Message):
         compact = version >= 2
         auth_bytes, at = read_bytes(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(auth_bytes), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -92,7 +92,7 @@ class SaslAuthenticateResponse(Message):
             (session_lifetime_ms,) = _INT64.unpack_from(data, at)
             at += 8
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(error_code, error_message, auth_bytes, session_lifetime_ms), at
 
     def write(self, out: bytearray, version: int) -> None:

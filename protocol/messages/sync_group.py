@@ -46,7 +46,7 @@ class SyncGroupRequestAssignment(Message):
         member_id, at = read_string(data, at, compact)
         assignment, at = read_bytes(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(member_id, assignment), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -121,7 +121,7 @@ class SyncGroupRequest(Message):
             protocol_name, at = read_nullable_string(data, at, compact)
         assignments, at = read_structs(data, at, compact, SyncGroupRequestAssignment.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             group_id,
             generation_id,
@@ -196,7 +196,7 @@ class SyncGroupResponse(Message):
             protocol_name, at = read_nullable_string(data, at, compact)
         assignment, at = read_bytes(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, protocol_type, protocol_name, assignment), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -68,7 +68,7 @@ class TxnOffsetCommitRequestPartition(Message):
             at += 4
         committed_metadata, at = read_nullable_string(data, at, compact)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             partition_index, committed_offset, committed_leader_epoch, committed_metadata
         ), at
@@ -108,7 +108,7 @@ class TxnOffsetCommitRequestTopic(Message):
             data, at, compact, TxnOffsetCommitRequestPartition.read, version
         )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -185,7 +185,7 @@ class TxnOffsetCommitRequest(Message):
             group_instance_id, at = read_nullable_string(data, at, compact)
         topics, at = read_structs(data, at, compact, TxnOffsetCommitRequestTopic.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             transactional_id,
             group_id,
@@ -238,7 +238,7 @@ class TxnOffsetCommitResponsePartition(Message):
         partition_index, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, error_code), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -273,7 +273,7 @@ class TxnOffsetCommitResponseTopic(Message):
             data, at, compact, TxnOffsetCommitResponsePartition.read, version
         )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -311,7 +311,7 @@ class TxnOffsetCommitResponse(Message):
         at += 4
         topics, at = read_structs(data, at, compact, TxnOffsetCommitResponseTopic.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, topics), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -39,7 +39,7 @@ class UnregisterBrokerRequest(Message):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[UnregisterBrokerRequest, int]:
         (broker_id,) = _INT32.unpack_from(data, at)
         at += 4
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(broker_id), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -73,7 +73,7 @@ class UnregisterBrokerResponse(Message):
         throttle_time_ms, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         error_message, at = read_nullable_string(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, error_message), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -71,7 +71,7 @@ class FeatureUpdateKey(Message):
         if version >= 1:
             (upgrade_type,) = _INT8.unpack_from(data, at)
             at += 1
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(feature, max_version_level, allow_downgrade, upgrade_type), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -124,7 +124,7 @@ class UpdateFeaturesRequest(Message):
         if version >= 1:
             (validate_only,) = _BOOL.unpack_from(data, at)
             at += 1
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(timeout_ms, feature_updates, validate_only), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -160,7 +160,7 @@ class UpdatableFeatureResult(Message):
         (error_code,) = _INT16.unpack_from(data, at)
         at += 2
         error_message, at = read_nullable_string(data, at, True)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(feature, error_code, error_message), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -206,7 +206,7 @@ class UpdateFeaturesResponse(Message):
         results: list[UpdatableFeatureResult] = []
         if version <= 1:
             results, at = read_structs(data, at, True, UpdatableFeatureResult.read, version)
-        at = skip_tags(data, at)
+        at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(throttle_time_ms, error_code, error_message, results), at
 
     def write(self, out: bytearray, version: int) -> None:

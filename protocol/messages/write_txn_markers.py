@@ -46,7 +46,7 @@ class WritableTxnMarkerTopic(Message):
         name, at = read_string(data, at, compact)
         partition_indexes, at = read_numbers(data, at, compact, "i")
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partition_indexes), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -109,7 +109,7 @@ class WritableTxnMarker(Message):
             (transaction_version,) = _INT8.unpack_from(data, at)
             at += 1
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(
             producer_id,
             producer_epoch,
@@ -152,7 +152,7 @@ class WriteTxnMarkersRequest(Message):
         compact = version >= 1
         markers, at = read_structs(data, at, compact, WritableTxnMarker.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(markers), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -183,7 +183,7 @@ class WritableTxnMarkerPartitionResult(Message):
         partition_index, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(partition_index, error_code), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -218,7 +218,7 @@ class WritableTxnMarkerTopicResult(Message):
             data, at, compact, WritableTxnMarkerPartitionResult.read, version
         )
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(name, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -251,7 +251,7 @@ class WritableTxnMarkerResult(Message):
         at += 8
         topics, at = read_structs(data, at, compact, WritableTxnMarkerTopicResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(producer_id, topics), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -282,7 +282,7 @@ class WriteTxnMarkersResponse(Message):
         compact = version >= 1
         markers, at = read_structs(data, at, compact, WritableTxnMarkerResult.read, version)
         if compact:
-            at = skip_tags(data, at)
+            at = at + 1 if data[at] == 0 else skip_tags(data, at)
         return cls(markers), at
 
     def write(self, out: bytearray, version: int) -> None:
