@@ -5,15 +5,15 @@ shown who it is or failed to, in a file of its own.
     principal       who: `User:NAME`
     host            from where
     client_id       as the client says it
-    request         by which request: Kafka's name of it
+    request         by which request: Kafka's name of it; TLS of a certificate
     operation       what, by the names of Kafka's tools
     resource_type   on what
     resource_name
     allowed         true or false
 
-A login is an AUTHENTICATE of a LISTENER by SaslAuthenticate; one that failed is of User:ANONYMOUS,
-or of who the session was before. READ, WRITE and DESCRIBE of one resource are told once a
-connection until an ACL changes; anything else each time.
+A login is an AUTHENTICATE of a LISTENER by SaslAuthenticate, or by TLS where the client has shown a
+certificate; one that failed is of User:ANONYMOUS, or of who the session was before. READ, WRITE and
+DESCRIBE of one resource are told once a connection until an ACL changes; anything else each time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from barnabas.broker.outbox import AuditRecord
+from barnabas.broker.outbox import BY_CERTIFICATE, AuditRecord
 from barnabas.protocol.api_table import BY_KEY
 
 logger = logging.getLogger("barnabas.security")
@@ -70,7 +70,7 @@ def _line(time: str, record: AuditRecord) -> str:
         "principal": record.principal,
         "host": record.host,
         "client_id": record.client_id,
-        "request": BY_KEY[record.api_key].name,
+        "request": "TLS" if record.api_key == BY_CERTIFICATE else BY_KEY[record.api_key].name,
         "operation": record.operation,
         "resource_type": record.resource_type,
         "resource_name": record.resource_name,

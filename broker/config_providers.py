@@ -57,11 +57,14 @@ def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> st
         return match[0]  # it is the text of something else
     try:
         value = providers[provider](path or "", key)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {match[0]}: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise ConfigError(f"{name}: {match[0]} cannot be read: {reason}") from error
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {match[0]}: {error}") from error
+    except ValueError as error:  # as the system's calls have it
+        shown = match[0].replace("\0", "\\0")
+        raise ConfigError(f"{name}: {shown} cannot be read: a path has no NUL") from error
     if value is None:
         raise ConfigError(f"{name}: {match[0]} is not there")
     return value

@@ -8,8 +8,11 @@
     max.connections.per.ip, and          it is closed at once
      max.connections.per.ip.overrides
 
+A listener may have a `max.connections` and a `max.connection.creation.rate` of its own: they make
+those wait that come by it.
+
 Rates are measured over the windows of `quota.window.num` and `quota.window.size.seconds`. All of
-these may change at run time. Source: KIP-402, KIP-612; Apache Kafka 3.9.
+these but a listener's own may change at run time. Source: KIP-402, KIP-612; Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from barnabas.broker.config import INT_MAX, BrokerConfig, parse_connection_overrides
-from barnabas.broker.listeners import UNIX_SCHEME
+from barnabas.broker.listeners import UNIX_SCHEME, ListenerConfig
 from barnabas.broker.metadata import QuotaEntity
 from barnabas.broker.quotas.entities import limit_of_address
 from barnabas.broker.quotas.rates import Rate, Windows
 
+MAX_CONNECTIONS, MAX_RATE = "max.connections", "max.connection.creation.rate"
 FEWEST_KEPT = 1000
 LEAST_RATE = 1e-9  # instead of 0, of which each connection is beyond
 
@@ -33,6 +37,50 @@ class Refusal(NamedTuple):
 
     after_ms: int
     why: str
+
+
+class ListenerLimits:
+    """The bounds of one listener's own: how many connections it has, and how fast they come."""
+
+    def __init__(self, most: int, most_per_s: int, windows: Windows, now_ms: int) -> None:
+        self._most, self._most_per_s, self._windows = most, most_per_s, windows
+        self._count, self._rate = 0, Rate(windows, now_ms)
+
+    def on_connected(self, now_ms: int) -> int:
+        """One more was taken. Gives: for how many milliseconds no other is to be."""
+        self._count += 1
+        return _pause_ms(self._rate, self._most_per_s, self._windows, now_ms)
+
+    def on_closed(self) -> None:
+        """One that was taken has ended."""
+        self._count -= 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many as it may have."""
+        return self._count >= self._most
+
+
+def limits_of_listener(
+    listener: ListenerConfig, config: BrokerConfig, now_ms: int
+) -> ListenerLimits:
+    """The bounds of its own."""
+    most, most_per_s = (
+        listener[name] if name in listener.own else INT_MAX for name in (MAX_CONNECTIONS, MAX_RATE)
+    )
+    return ListenerLimits(most, most_per_s, _windows(config), now_ms)
+
+
+def _windows(config: BrokerConfig) -> Windows:
+    return Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
+
+
+def _pause_ms(rate: Rate, most_per_s: int, windows: Windows, now_ms: int) -> int:
+    """One more was taken. Gives: for how long no other is to be."""
+    if most_per_s == INT_MAX:
+        return 0
+    rate.record(1, now_ms)
+    return min(rate.throttle_ms(max(most_per_s, LEAST_RATE), now_ms), windows.size_ms)
 
 
 class ConnectionLimits:
@@ -49,7 +97,7 @@ class ConnectionLimits:
         now_ms: int,
     ) -> None:
         self._config, self._quotas = config, quotas
-        self._windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        self._windows = _windows(config)
         self._counts = Counter(addresses)
         self._total = self._counts.total()
         self._rate = Rate(self._windows, now_ms)
@@ -94,10 +142,7 @@ class ConnectionLimits:
     def pause_ms(self, now_ms: int) -> int:
         """One more was taken. Gives: for how long no other is to be."""
         most = self._config.max_connection_creation_rate
-        if most == INT_MAX:
-            return 0
-        self._rate.record(1, now_ms)
-        return min(self._rate.throttle_ms(max(most, LEAST_RATE), now_ms), self._windows.size_ms)
+        return _pause_ms(self._rate, most, self._windows, now_ms)
 
     def _throttle_address(self, address: str, now_ms: int) -> int:
         limit = limit_of_address(self._quotas, address)

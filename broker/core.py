@@ -38,6 +38,8 @@ from barnabas.broker.group_topics import GroupTopics, short_text
 from barnabas.broker.log_progress import LogProgress
 from barnabas.broker.metadata import ClusterMetadata, QuotaEntity
 from barnabas.broker.outbox import (
+    ANONYMOUS,
+    BY_CERTIFICATE,
     PARKED,
     Answer,
     CloseReason,
@@ -49,6 +51,7 @@ from barnabas.broker.outbox import (
     Outbox,
     Parked,
     Work,
+    login_record,
 )
 from barnabas.broker.purgatory import Purgatory, WaitingFetch
 from barnabas.broker.slices import SlicedWork, Slices
@@ -348,10 +351,12 @@ class Broker:
             try:
                 self._handle(context._replace(now_ms=now_ms), row, request)
             except ProtocolViolation as error:
+                self._amendments.pop(context.ticket, None)
                 self.close(connection_id, error)
             except (OSError, AssertionError):
                 raise
             except Exception as error:
+                self._amendments.pop(context.ticket, None)
                 # ends the connection, as the rim has it for requests that are handled at once
                 self._give_up(connection_id, error)
 
@@ -591,7 +596,16 @@ class Broker:
 
     def on_identified(self, connection_id: int, principal: str) -> None:
         """A client has shown by a certificate who it is."""
-        self.connections[connection_id].principal = principal
+        connection = self.connections[connection_id]
+        connection.principal = principal
+        if self.config.barnabas_audit_log and principal != ANONYMOUS:
+            self.outbox.audit.append(login_record(connection, BY_CERTIFICATE, is_allowed=True))
+
+    def on_not_identified(self, connection_id: int) -> None:
+        """A client that may, or has to, show a certificate has not set up TLS."""
+        if self.config.barnabas_audit_log:
+            connection = self.connections[connection_id]
+            self.outbox.audit.append(login_record(connection, BY_CERTIFICATE, is_allowed=False))
 
     # --- quotas ----------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from barnabas.broker.listeners import ListenerConfig
 
 OTHERS_MAY_READ = 0o044
+OTHERS_MAY_ENTER = 0o005  # and read; a group may be meant to
 SECRET_WORDS = ("password", "jaas.config", "ssl.keystore.key", "secret")
 
 
@@ -108,10 +109,19 @@ def _readable_secrets(config: BrokerConfig) -> Iterator[str]:
     for listener in config.listeners:
         if listener.has_tls:
             paths.append(listener.tls_settings(config.explicit).get("ssl.keystore.location"))
+    data_dir = config.data_dir
+    if _mode(data_dir) & OTHERS_MAY_ENTER:
+        yield (
+            f"{data_dir} holds all records, and everybody on this machine may read it: chmod 700 "
+            f"{data_dir}, or 750 where a group is to"
+        )
     for path in dict.fromkeys(filter(None, paths)):
-        try:
-            mode = os.stat(path).st_mode
-        except OSError:
-            continue  # told of where it is read
-        if mode & OTHERS_MAY_READ:
+        if _mode(path) & OTHERS_MAY_READ:
             yield f"{path} holds secrets, and others on this machine may read it: chmod 600 {path}"
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path).st_mode
+    except OSError:
+        return 0  # a new one, or told of where it is read

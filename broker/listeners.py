@@ -32,7 +32,12 @@ PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 OAUTHBEARER = "OAUTHBEARER"
 SASL_MECHANISMS = (*PASSWORD_MECHANISMS, OAUTHBEARER)
 PREFIX = "listener.name."
-OWN_SETTINGS = ("sasl.enabled.mechanisms", "connections.max.reauth.ms")
+OWN_SETTINGS = (
+    "sasl.enabled.mechanisms",
+    "connections.max.reauth.ms",
+    "max.connections",
+    "max.connection.creation.rate",
+)
 OWN_SETTINGS_PREFIXES = ("ssl.", "sasl.oauthbearer.")
 JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 BELIEVES_UNSIGNED = "barnabas.oauthbearer.believe.unsigned.tokens.of.anybody"
@@ -116,6 +121,11 @@ class ListenerConfig:
         """The path of a socket in the file system."""
         host = self.endpoint.host
         return host.removeprefix(UNIX_SCHEME) if host.startswith(UNIX_SCHEME) else None
+
+    @property
+    def limits_connections(self) -> bool:
+        """Whether how many come by it, or how fast, is bounded by settings of its own."""
+        return "max.connections" in self.own or "max.connection.creation.rate" in self.own
 
     @property
     def max_reauth_ms(self) -> dict[str, int]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from barnabas.broker.security.authentication import Authentication
 
 ANONYMOUS = "User:ANONYMOUS"
+BY_CERTIFICATE = -1  # instead of an API key
 CloseReason = ProtocolViolation | str  # why the broker ends a connection, for its log
 
 
@@ -117,7 +118,8 @@ class Work(NamedTuple):
 class AuditRecord(NamedTuple):
     """What an authorizer decided: who, from where, by which request, what, on what.
 
-    operation, resource_type: by the names of Kafka's tools.
+    operation, resource_type: by the names of Kafka's tools. api_key: BY_CERTIFICATE of who has
+    shown by TLS who it is.
     """
 
     principal: str
@@ -128,6 +130,15 @@ class AuditRecord(NamedTuple):
     resource_type: str
     resource_name: str
     is_allowed: bool
+
+
+def login_record(connection: ConnectionState, api_key: int, *, is_allowed: bool) -> AuditRecord:
+    """What the audit log is to have of a client that has shown who it is, or has not."""
+    host = connection.client_host.removeprefix("/")
+    return AuditRecord(
+        connection.principal, host, "", api_key, "AUTHENTICATE", "LISTENER",
+        connection.listener.name, is_allowed,
+    )  # fmt: skip
 
 
 class Outbox:

@@ -50,7 +50,7 @@ from barnabas.storage.log_reader import Slice
 if TYPE_CHECKING:
     import ssl
 
-    from barnabas.broker.connection_limits import ConnectionLimits
+    from barnabas.broker.connection_limits import ConnectionLimits, ListenerLimits
     from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.tls import TlsSocket
 
@@ -153,9 +153,7 @@ class Connection:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                self._server.disconnect(
-                    self, None if error.errno == errno.ECONNRESET else str(error)
-                )
+                self._server.on_broken(self, error)
                 return
             if count == 0:
                 self._server.disconnect(self, None)
@@ -217,6 +215,12 @@ class Connection:
         return self._turns is self._server.turns and (
             isinstance(sock, socket.socket) or sock.is_set_up
         )
+
+    @property
+    def has_failed_certificate(self) -> bool:
+        """Whether its client was to show a certificate, and did not show one that holds."""
+        sock = self._socket
+        return not isinstance(sock, socket.socket) and sock.is_to_identify
 
     def admit(self) -> None:
         """The client has shown who it is: its requests may be as large as any."""
@@ -432,13 +436,16 @@ class Listener:
     """A listening socket of one broker, which may be closed for a while.
 
     greeting_bytes: the largest request of a client that has not shown who it is; 0: it need not.
+    limits: of its own; pause: until nobody is taken up because of them.
     """
 
-    __slots__ = ("address", "config", "greeting_bytes", "node_id", "socket")
+    __slots__ = ("address", "config", "greeting_bytes", "limits", "node_id", "pause", "socket")
 
     def __init__(
         self, node_id: int, config: ListenerConfig, sock: socket.socket, greeting_bytes: int
     ) -> None:
+        self.limits: ListenerLimits | None = None
+        self.pause: asyncio.TimerHandle | None = None
         self.node_id, self.config = node_id, config
         self.greeting_bytes = greeting_bytes if config.has_sasl else 0
         self.socket: socket.socket | None = sock
@@ -506,7 +513,9 @@ class Server:
         self.greeting_turns = ReceiveTurns(self.greeting_memory, loop)
         self._accepts = True
         self.listeners = _listeners(broker, [sock] if isinstance(sock, socket.socket) else sock)
+        self._set_limits_of_listeners()
         self._connections: dict[int, Connection] = {}
+        self._limited: dict[int, ListenerLimits] = {}  # by connection
         self._muted: dict[int, asyncio.TimerHandle] = {}
         self.throttled_count = 0
         self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -569,7 +578,7 @@ class Server:
     # --- connections -----------------------------------------------------------------------------
 
     def _listen_to(self, listener: Listener) -> None:
-        if listener.socket is not None and self._accepts:
+        if listener.socket is not None and self._accepts and listener.pause is None:
             self.loop.add_reader(listener.socket.fileno(), self._on_connect, listener)
 
     def close_listener(self, node_id: int) -> None:
@@ -597,7 +606,10 @@ class Server:
     def _on_connect(self, listener: Listener) -> None:
         limits = self._connection_limits()
         for number in range(BACKLOG):
-            if listener.socket is None or not self._accepts:
+            if listener.socket is None or not self._accepts or listener.pause is not None:
+                return
+            if listener.limits is not None and listener.limits.is_full:
+                self._pause_listener(listener, "it has as many as its max.connections")
                 return
             if limits is not None and limits.is_full:
                 if number == 0:  # else whoever waits is heard of again
@@ -646,6 +658,12 @@ class Server:
         )
         if listener.greeting_bytes or transport is not sock:
             self._await_admission(connection_id)
+        if listener.limits is not None:
+            self._limited[connection_id] = listener.limits
+            pause_ms = listener.limits.on_connected(self._steady_ms())
+            if pause_ms:
+                why = "they come above its max.connection.creation.rate"
+                self._pause_listener(listener, why, pause_ms)
         descriptor = transport.fileno()
         # the lowest free one is given out: all below are in use
         if not self._may_connect(descriptor):
@@ -673,6 +691,30 @@ class Server:
                 self._steady_ms(),
             )
         return self._limits
+
+    def _set_limits_of_listeners(self) -> None:
+        for listener in self.listeners:
+            if listener.config.limits_connections:
+                from barnabas.broker.connection_limits import limits_of_listener
+
+                config, now_ms = self.broker.config, self._steady_ms()
+                listener.limits = limits_of_listener(listener.config, config, now_ms)
+
+    def _pause_listener(
+        self, listener: Listener, why: str, pause_ms: float = ACCEPT_PAUSE_S * 1000
+    ) -> None:
+        """Let those who connect by that listener wait in its queue."""
+        if listener.socket is not None:
+            self.loop.remove_reader(listener.socket.fileno())
+        listener.pause = self.loop.call_later(pause_ms / 1000, self._end_pause, listener)
+        self._complain("listener %s takes no connections for now: %s", listener.config.name, why)
+
+    def _end_pause(self, listener: Listener) -> None:
+        if listener.limits is not None and listener.limits.is_full:
+            listener.pause = self.loop.call_later(ACCEPT_PAUSE_S, self._end_pause, listener)
+        else:
+            listener.pause = None
+            self._listen_to(listener)
 
     def _has_room_for(self, sock: socket.socket, address: str, limits: ConnectionLimits) -> bool:
         """Whether one more connection may come from there; else it is closed, now or later."""
@@ -791,10 +833,21 @@ class Server:
         self._admission_deadlines_s.pop(connection.connection_id, None)
         if self._limits is not None:
             self._limits.on_closed(_host_of(connection))
+        limits_of_listener = self._limited.pop(connection.connection_id, None)
+        if limits_of_listener is not None:
+            limits_of_listener.on_closed()
         muted = self._muted.pop(connection.connection_id, None)
         if muted is not None:
             muted.cancel()
         self.broker.on_closed(connection.connection_id)
+
+    def on_broken(self, connection: Connection, error: OSError) -> None:
+        """Nothing can be received any more; or TLS, with its certificate, was not set up."""
+        is_reset = error.errno == errno.ECONNRESET
+        if connection.has_failed_certificate and not is_reset:
+            self.broker.on_not_identified(connection.connection_id)
+        self.disconnect(connection, None if is_reset else str(error))
+        self.carry_out()
 
     def _sweep(self) -> None:
         """Find the connections that are idle."""
@@ -1029,6 +1082,7 @@ class Server:
         self._refused.clear()
         for timer in (
             self._timer, self._sweep_timer, self._accept_timer, self._admission_timer,
+            *(listener.pause for listener in self.listeners),
         ):  # fmt: skip
             if timer is not None:
                 timer.cancel()

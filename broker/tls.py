@@ -68,6 +68,11 @@ class TlsSocket:
         """Whether the handshake is done."""
         return self._socket.version() is not None
 
+    @property
+    def is_to_identify(self) -> bool:
+        """Whether `on_shaken` is still to be called, or has raised."""
+        return self._on_shaken is not None
+
     def pending(self) -> int:
         """Bytes that came and were not read, of which the system tells nobody."""
         return self._socket.pending()
@@ -90,8 +95,8 @@ class TlsSocket:
                 break
             total += count
         if total and self._on_shaken is not None:
-            on_shaken, self._on_shaken = self._on_shaken, None
-            on_shaken(self._socket)
+            self._on_shaken(self._socket)
+            self._on_shaken = None
         return total
 
     def send(self, data: bytes | bytearray | memoryview, flags: int = 0) -> int:

@@ -12,6 +12,7 @@ import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barnabas.cli.errors import CommandError
@@ -36,6 +37,7 @@ _DIRECT = {  # Kafka's name (or librdkafka's) -> kafka-python's
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
 }
+TOKEN_FILE = "sasl.oauthbearer.token.endpoint.url"
 _PASSED_OVER = ("ssl.truststore.type", "ssl.keystore.type")  # only PEM is read
 _JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;]+))')
 
@@ -50,12 +52,14 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
             for match in _JAAS.finditer(value):
                 text = next(part for part in match.groups()[1:] if part is not None)
                 settings[f"sasl_plain_{match[1]}"] = text
+        elif name == TOKEN_FILE:
+            settings["sasl_oauth_token_provider"] = _token_provider(value)
         elif name == "ssl.endpoint.identification.algorithm":
             settings["ssl_check_hostname"] = value.lower() not in ("", "none")
         elif name not in _PASSED_OVER and name != "bootstrap.servers":
             raise CommandError(
                 f"--client-config: {name} is not understood here; there may be "
-                f"{', '.join(sorted([*_DIRECT, 'sasl.jaas.config']))}"
+                f"{', '.join(sorted([*_DIRECT, 'sasl.jaas.config', TOKEN_FILE]))}"
             )
     for key in ("ssl_cafile", "ssl_certfile"):
         if str(settings.get(key, "")).endswith((".jks", ".p12", ".pfx")):
@@ -64,6 +68,31 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
                 "`keytool -importkeystore … -deststoretype PKCS12`, then `openssl pkcs12 -nodes`"
             )
     return settings
+
+
+def _token_provider(url: str) -> Any:
+    """What gives kafka-python the token of OAUTHBEARER that a file has now.
+
+    Raises: CommandError where the URL names no file.
+    """
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    path = url.removeprefix("file://")
+    if not path.startswith("/"):
+        raise CommandError(
+            f"--client-config: {TOKEN_FILE}={url} must be file:///PATH, a file with the token: get "
+            "one from the issuer by its own tool"
+        )
+
+    class TokenOfFile(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            try:
+                return Path(path).read_text(encoding="ascii").strip()
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or "it is no token"
+                raise CommandError(f"--client-config: {TOKEN_FILE}={url}: {reason}") from error
+
+    return TokenOfFile()
 
 
 class Connection:

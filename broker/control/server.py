@@ -31,7 +31,7 @@ from barnabas.broker.control.observed import (
     with_fetch_session,
 )
 from barnabas.broker.core import Broker
-from barnabas.broker.outbox import CloseReason
+from barnabas.broker.outbox import CloseReason, ConnectionState
 from barnabas.broker.refusals import can_refuse, refusal
 from barnabas.broker.server import Connection, Server
 from barnabas.protocol.errors import Code
@@ -54,7 +54,7 @@ class Exchange:
 
     outcome: under way, answered, no answer (none was asked for), answer dropped, answer cut, or
     connection closed. node_id: of the broker that it came to. size: bytes of both that the journal
-    holds; 0 where it has let go of them.
+    holds; 0 where it has let go of them. sender: the connection as the core knew it.
     """
 
     number: int
@@ -70,6 +70,7 @@ class Exchange:
     deliveries: int = 0
     size: int = 0
     node_id: int = -1
+    sender: ConnectionState | None = None
 
     def has(self, action: Action) -> Fault | None:
         """The first fault with that action that the request met."""
@@ -279,12 +280,13 @@ class ControlledServer(Server):
             connection.exchange = None
             self.broker.on_frame(connection_id, frame, now_ms)
             return
-        node_id = self.broker.connections[connection_id].node_id
+        sender = self.broker.connections[connection_id]
+        node_id = sender.node_id
         request = self._with_names(request, node_id)
         exchange = Exchange(
             self._next_number, self.clock.wall_ms(), connection_id, connection.peer, request,
             copy, self.faults.met_by(request, connection_id),
-            node_id=node_id,
+            node_id=node_id, sender=sender,
         )  # fmt: skip
         self._next_number += 1
         self.journal.add(exchange)
@@ -369,15 +371,20 @@ class ControlledServer(Server):
         """A request whose client has hung up meanwhile: it had come before, so it is carried out.
 
         The answer goes nowhere. It comes by its own connection, which only the core has then: by
-        one with a later number it would pass for a request of its producer's newest connection.
+        one with a later number it would pass for a request of its producer's newest connection. It
+        is the user's who had shown himself there, and comes by the same listener.
         """
         connection_id = exchange.connection
         host, _, _ = exchange.client.rpartition(":")
+        sender = exchange.sender
+        assert sender is not None
         late = cast("Connection", LateConnection(self, exchange))
-        listener = self.listener_of(exchange.node_id)
         self.broker.on_connected(
-            connection_id, host, *listener.address, exchange.node_id, listener.config
-        )
+            connection_id, host, sender.local_host, sender.local_port, sender.node_id,
+            sender.listener,
+        )  # fmt: skip
+        state = self.broker.connections[connection_id]
+        state.principal, state.authentication = sender.principal, sender.authentication
         self._connections[connection_id] = late
         exchange.deliveries += 1
         try:

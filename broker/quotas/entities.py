@@ -15,7 +15,8 @@ default).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from barnabas.broker.metadata import QuotaEntity
@@ -133,8 +134,26 @@ def limit_of_address(
     quotas: Mapping[QuotaEntity, Mapping[str, float]], address: str
 ) -> float | None:
     """How many connections a second may come from there; None: any number."""
-    for name in (address, None):
+    for name in (address, *_other_spellings(quotas, address), None):
         value = quotas.get(((IP, name),), {}).get(CONNECTION_CREATION_RATE)
         if value is not None:
             return value if math.isfinite(value) else None
     return None
+
+
+def _other_spellings(quotas: Iterable[QuotaEntity], address: str) -> list[str]:
+    """How else quotas name an address of IPv6: `2001:DB8:0:0:0:0:0:a` is `2001:db8::a`."""
+    if ":" not in address:
+        return []
+    names = [entity[0][1] for entity in quotas if entity[0][0] == IP]
+    return [name for name in names if name and ":" in name and _shortest(name) == address]
+
+
+@lru_cache(maxsize=4096)
+def _shortest(address: str) -> str:
+    """An address as the system writes it (RFC 5952), without the prefix of a mapped one."""
+    import ipaddress
+
+    parsed = ipaddress.ip_address(address)
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return str(mapped or parsed)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.outbox import AuditRecord
+from barnabas.broker.outbox import login_record
 from barnabas.broker.security.authentication import (
     SASL_AUTHENTICATE,
     SERVE,
@@ -123,7 +123,9 @@ class SaslGate:
                 authentication.mechanism,
             )
         if self._is_audited and (verdict.is_admitted or verdict.is_failure):
-            self._audit(connection, is_allowed=verdict.is_admitted)
+            self._broker.outbox.audit.append(
+                login_record(connection, SASL_AUTHENTICATE, is_allowed=verdict.is_admitted)
+            )
         pieces: Sequence[bytes | bytearray] = ()
         if isinstance(verdict.answer, bytes):
             pieces = (SIZE.pack(len(verdict.answer)) + verdict.answer,)
@@ -140,15 +142,6 @@ class SaslGate:
         else:
             self._carry_out(refusal)
         return False
-
-    def _audit(self, connection: ConnectionState, *, is_allowed: bool) -> None:
-        """Tell the audit log who has shown who he is, or that somebody has not."""
-        self._broker.outbox.audit.append(
-            AuditRecord(
-                connection.principal, connection.client_host.removeprefix("/"), "",
-                SASL_AUTHENTICATE, "AUTHENTICATE", "LISTENER", connection.listener.name, is_allowed,
-            )
-        )  # fmt: skip
 
     def _carry_out(self, refusal: _Refusal) -> None:
         connection_id = refusal.connection.connection_id

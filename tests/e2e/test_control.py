@@ -40,6 +40,8 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 
 pytestmark = pytest.mark.e2e
@@ -125,6 +127,32 @@ def test_a_request_that_comes_late_comes_over_the_connection_that_was_given_up(
             wait_until(lambda: deliveries(broker, "late") == [1, 1])
             assert [row.state for row in broker.open_transactions()] == ["Ongoing"]
             assert later.call(end("late", session)).error_code == Code.NONE
+
+
+def test_a_request_that_comes_late_is_of_the_user_who_had_sent_it() -> None:
+    """Also where clients have to show who they are, and only that one may end it."""
+    settings = {"authorizer.class.name": "StandardAuthorizer", "super.users": "User:alice"}
+    with (
+        LocalBroker(control=True, users={"alice": "her-secret"}, settings=settings) as broker,
+        broker.control.fault("hold", api="ListTransactions", times=1) as fault,
+    ):
+        listing = wire.request(ListTransactionsRequest(), 0)
+        with Wire(broker.port) as client:
+            shake = wire.request(SaslHandshakeRequest("PLAIN"), 1)
+            assert client.call(shake).error_code == Code.NONE
+            login = wire.request(SaslAuthenticateRequest(b"\0alice\0her-secret"), 2)
+            assert client.call(login).error_code == Code.NONE
+            client.send(listing)
+            wait_until(lambda: fault.met == 1)
+            assert broker.control.close_connections() >= 1
+        fault.release()
+        wait_until(
+            lambda: (
+                [one["deliveries"] for one in broker.control.requests("ListTransactions")] == [1]
+            )
+        )
+        assert "an authentication is" not in "".join(broker.output)
+        assert not [line for line in broker.output if "closing the connection" in line]
 
 
 def test_a_large_request_that_comes_late_is_carried_out(broker: LocalBroker) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from helpers.e2e_wire import Wire
 from helpers.our_messages import request_frame
+from sim import wire
 
 from barnabas import LocalBroker
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -74,3 +76,25 @@ def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
         assert [topic.name for topic in metadata.topics] == ["t"]
         assert f"unix://{path}" in "".join(broker.output)
     assert not path.exists()
+
+
+def test_a_listener_that_is_full_lets_clients_wait_and_the_other_ones_not() -> None:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,B://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
+        "listener.name.b.max.connections": "1",
+    }
+    with LocalBroker(settings=settings, topics=["t"]) as broker:
+        ((_, port),) = BESIDES.findall("".join(broker.output))
+        with Wire(int(port)) as first, Wire(int(port)) as second:
+            call = wire.request(MetadataRequest(topics=None), 8)
+            assert first.call(call).topics[0].name == "t"
+            second.send(call)
+            with Wire(broker.port) as other:
+                assert other.call(call).topics[0].name == "t"
+            second.socket.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                second.receive(call)
+            first.socket.close()
+            second.socket.settimeout(30)
+            assert second.receive(call).topics[0].name == "t"

@@ -5,8 +5,11 @@ that are refused.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
 import shutil
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -136,6 +139,7 @@ def test_a_certificate_says_who_may_do_what(tmp_path: Path) -> None:
         "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/U",
         "authorizer.class.name": "StandardAuthorizer",
         "super.users": "User:CLIENT",
+        "barnabas.audit.log": str(tmp_path / "audit"),
     }
     with LocalBroker(tls=True, settings=settings) as broker:
         for part in ("ca.pem", "ca-key.pem"):  # the same authority signs
@@ -152,4 +156,20 @@ def test_a_certificate_says_who_may_do_what(tmp_path: Path) -> None:
                 producer.produce("t", b"x")
                 assert producer.flush(20) == 0
             topics[name] = set(producer.list_topics(timeout=20).topics)
+        with socket.create_connection(("127.0.0.1", broker.port), 20) as stranger:
+            context = ssl.create_default_context(cafile=broker.ca_file)
+            with (
+                contextlib.suppress(ssl.SSLError, ConnectionError),
+                context.wrap_socket(stranger, server_hostname="localhost") as secured,
+            ):
+                secured.recv(1)  # with TLS 1.3 it is told now
     assert topics == {"client": {"t"}, "other": set()}
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    logins = {
+        (line["principal"], line["resource_name"], line["allowed"])
+        for line in lines
+        if (line["request"], line["operation"]) == ("TLS", "AUTHENTICATE")
+    }
+    assert logins == {
+        ("User:CLIENT", "SSL", True), ("User:OTHER", "SSL", True), ("User:ANONYMOUS", "SSL", False)
+    }  # fmt: skip

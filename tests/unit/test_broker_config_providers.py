@@ -98,3 +98,9 @@ def test_bounds_of_providers(directory: Path) -> None:
         value("${env:HOME}", **pattern)
     with pytest.raises(ConfigError, match="allowlist"):
         value("x", _env_param_allowlist_pattern="(")
+
+
+@pytest.mark.parametrize("provider", ["file", "directory"])
+def test_a_path_with_a_nul(provider: str) -> None:
+    with pytest.raises(ConfigError, match=r"a path has no NUL|is not there"):
+        resolve({"config.providers": provider, "ssl.key.password": f"${{{provider}:/a\0b:k}}"}, {})

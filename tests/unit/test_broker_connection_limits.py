@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.config import INT_MAX, BrokerConfig, ConfigError, parse_connection_overrides
-from barnabas.broker.connection_limits import FEWEST_KEPT, ConnectionLimits, Refusal
+from barnabas.broker.connection_limits import (
+    FEWEST_KEPT,
+    ConnectionLimits,
+    ListenerLimits,
+    Refusal,
+    limits_of_listener,
+)
 from barnabas.broker.metadata import QuotaEntity
+from barnabas.broker.quotas.entities import limit_of_address
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 PER_IP, OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
@@ -135,3 +142,41 @@ def test_settings_say_whether_connections_are_limited() -> None:
         assert not config.limits_connections
     config.set_dynamic({OVERRIDES: "127.0.0.1:5"})
     assert config.limits_connections
+
+
+@pytest.mark.parametrize("name", ["2001:db8::a", "2001:DB8:0:0:0:0:0:A", "2001:db8:0:0::000a"])
+def test_a_quota_holds_for_an_address_however_it_is_written(name: str) -> None:
+    assert limit_of_address(rate_of(name, 2.0), "2001:db8::a") == 2.0
+    assert limit_of_address(rate_of(name, 2.0), "2001:db8::b") is None
+    quotas = rate_of("::ffff:192.0.2.1", 3.0) | rate_of(None, 5.0)
+    assert limit_of_address(quotas, "2001:db8::a") == 5.0
+
+
+def listener_limits(**own: str) -> ListenerLimits:
+    properties = {
+        "listeners": "A://127.0.0.1:1",
+        "listener.security.protocol.map": "A:PLAINTEXT",
+        "quota.window.num": "1",
+        "max.connections": "5",
+        **{f"listener.name.a.{name.replace('_', '.')}": text for name, text in own.items()},
+    }
+    config = BrokerConfig.from_properties(properties)
+    assert config.listeners[0].limits_connections
+    return limits_of_listener(config.listeners[0], config, 0)
+
+
+def test_a_listener_has_a_number_of_its_own() -> None:
+    bound = listener_limits(max_connections="2")
+    assert [bound.on_connected(0) for _ in range(2)] == [0, 0]
+    assert bound.is_full
+    bound.on_closed()
+    assert not bound.is_full
+
+
+def test_a_listener_has_a_rate_of_its_own_and_no_number_then() -> None:
+    """The number of all is counted with all."""
+    bound = listener_limits(max_connection_creation_rate="2")
+    pauses = [bound.on_connected(0) for _ in range(10)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] < pauses[-1] == 1000  # a window at most
+    assert not bound.is_full

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -251,3 +252,15 @@ def test_completion(
     with pytest.raises(SystemExit):
         main([])
     assert {line.partition(",")[2] for line in capsys.readouterr().out.splitlines()} == wanted
+
+
+def test_a_token_is_read_from_its_file_each_time(tmp_path: Path) -> None:
+    name, file = "sasl.oauthbearer.token.endpoint.url", tmp_path / "token"
+    provider = client_settings({name: file.as_uri()})["sasl_oauth_token_provider"]
+    with pytest.raises(CommandError, match="No such file"):
+        provider.token()
+    for text in ("a.b.c", "d.e.f"):
+        file.write_text(text + "\n")
+        assert provider.token() == text
+    with pytest.raises(CommandError, match="file:///PATH"):
+        client_settings({name: "https://issuer.example/token"})
