@@ -39,17 +39,21 @@ def open_broker(
     now_ms: int,
     wall_ms: int | None = None,
     sync: Callable[[list[Syncable]], None] = sync_one_by_one,
+    leader_epoch: int = 0,
 ) -> Broker:
     """Open the data directory that the configuration names, and whatever is in it.
 
     Takes:  now_ms, the steady time; wall_ms, what the wall clock shows, the same where it is not
             given. sync, which fsyncs many files; one that does several at a time makes the start of
-            many logs quick.
+            many logs quick. leader_epoch, of this node's claim where two share a lease: its
+            partitions are led by no lower one.
     Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError
             of the disk.
     """
     disk = OsDisk() if disk is None else disk
-    logs = LogManager(disk, config.data_dir, config=_log_manager_config(config, ids), now_ms=now_ms)
+    logs = LogManager(
+        disk, config.data_dir, config=_log_manager_config(config, ids, leader_epoch), now_ms=now_ms
+    )
     if wall_ms is not None:
         logs.wall.feed(now_ms, wall_ms)
 
@@ -130,7 +134,7 @@ class _TopicSettings:
         return self._kafkas_configs.get(name, COMPACTED)
 
 
-def _log_manager_config(config: BrokerConfig, ids: Ids) -> LogManagerConfig:
+def _log_manager_config(config: BrokerConfig, ids: Ids, leader_epoch: int) -> LogManagerConfig:
     return LogManagerConfig(
         node_id=config.node_id,
         cluster_id=base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("="),
@@ -140,6 +144,7 @@ def _log_manager_config(config: BrokerConfig, ids: Ids) -> LogManagerConfig:
         producer_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
         initial_task_delay_ms=config.log_initial_task_delay_ms,
         producer_snapshot_interval_ms=config.barnabas_producer_snapshot_interval_ms,
+        lowest_leader_epoch=leader_epoch,
     )
 
 

@@ -70,6 +70,7 @@ class LogManagerConfig:
     producer_snapshot_interval_ms: how long a log may differ from its last checkpoint (producers,
     indexes, manifest). most_unread_bytes: how much all logs together may hold that no checkpoint
     has, as `Log.unread_bytes` counts it: a start after a kill reads about that much.
+    lowest_leader_epoch: of the claim of one of two nodes; a start begins no lower one.
     """
 
     node_id: int = 1
@@ -82,3 +83,4 @@ class LogManagerConfig:
     producer_snapshot_interval_ms: int = 30_000
     most_unread_bytes: int = 1 << 30
     index_cache_bytes: int = 8 << 20
+    lowest_leader_epoch: int = 0

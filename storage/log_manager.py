@@ -94,7 +94,7 @@ class LogManager:
         self.offline: dict[tuple[str, int], CorruptLog] = {}
         self.last_run = LastRun.CLEAN
         self.decisions: list[JournalDecision] = []
-        self.leader_epoch = 0
+        self.leader_epoch, self._lowest_leader_epoch = 0, config.lowest_leader_epoch
         self.cluster_id = config.cluster_id
         self.node_id = config.node_id
         self._lock: Lock | None = None
@@ -254,7 +254,8 @@ class LogManager:
         serves all partitions, since epochs may skip.
         """
         latest = max((log.epochs.latest for log in self.logs.values()), default=-1)
-        self.leader_epoch = max(latest, HighestEpoch(self.disk, self.data_dir).read())
+        highest = HighestEpoch(self.disk, self.data_dir).read()
+        self.leader_epoch = max(latest, highest, self._lowest_leader_epoch - 1)
         self.begin_leader_epoch(self.logs.values())
 
     def begin_leader_epoch(self, logs: Iterable[Log]) -> None:

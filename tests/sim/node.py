@@ -126,6 +126,10 @@ class Node:
         """The disk as the broker gets it."""
         return self.disk
 
+    def _claimed_epoch(self) -> int:
+        """The leader epoch of this machine's claim, where there is a lease."""
+        return 0
+
     # --- start and stop --------------------------------------------------------------------------
 
     def start(self) -> bool:
@@ -141,6 +145,7 @@ class Node:
                 disk=self._opened_disk(),
                 now_ms=self._steady_ms(),
                 wall_ms=self.world.wall_ms(),
+                leader_epoch=self._claimed_epoch(),
             )
             self.broker.flushes.full_journal_bytes = self.world.scenario.full_journal_bytes
             self._carry_out()

@@ -238,6 +238,10 @@ class PairNode(Node):
         else:
             self.world.boot_later(self)
 
+    def _claimed_epoch(self) -> int:
+        assert self.leadership is not None
+        return self.leadership.leader_epoch
+
     def _opened_disk(self) -> Any:
         pair = self.world.pair
         self._replicated = ReplicatedDisk(self.disk, DATA_DIR)

@@ -22,6 +22,7 @@ LESSONS = (
         "a standby lost power between its claim and its start, and who had led before it had left "
         "the set: nobody led again",
     ),
+    (641, "a standby that had not heard of its leader's epoch led in the same one (async)"),
     (137, "of two leaders that lost power one after the other none ever led again"),
 )
 

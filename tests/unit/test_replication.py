@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from helpers.standby_pair import SECRET, Pair
 from sim.disk import SimDisk
+from sim.node import SeededIds
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.main import main
+from barnabas.broker.opening import open_broker
 from barnabas.broker.replication import catch_up as catch_up_module
 from barnabas.broker.replication import leading as leading_module
 from barnabas.broker.replication.catch_up import CatchUp, Held, take_inventory
@@ -491,3 +493,14 @@ def test_a_standby_tells_what_it_has_applied_also_while_more_comes() -> None:
     assert leading.link is not None
     assert leading.link.is_behind
     assert leading.is_applied(leading.position - 2)
+
+
+@pytest.mark.parametrize(("claimed", "led"), [(0, 0), (7, 7)])
+def test_a_claim_tells_the_lowest_leader_epoch(claimed: int, led: int) -> None:
+    """A standby may not have heard of an epoch that its leader led in."""
+    disk = SimDisk(random.Random(0), lambda: 0)
+    config = BrokerConfig.from_properties({"log.dirs": "/data"})
+    broker = open_broker(
+        config, SeededIds(random.Random(0)), disk=disk, now_ms=0, leader_epoch=claimed
+    )
+    assert broker.logs.leader_epoch == led
