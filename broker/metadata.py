@@ -178,15 +178,6 @@ class ClusterMetadata:
         self._take(topic)
         self.generation += 1
 
-    def cancel_creations(self, topics: Iterable[Topic]) -> None:
-        """They do not come after all: what was made of them goes, as of topics that are deleted."""
-        topics = list(topics)
-        self._append(*(_deletion_frame(topic.topic_id, topic.name) for topic in topics))
-        for topic in topics:
-            del self.coming[topic.topic_id]
-            self.deletions[topic.topic_id] = topic.name
-        self._maybe_rewrite()
-
     def adopt_topic(
         self,
         name: str,
@@ -269,18 +260,6 @@ class ClusterMetadata:
             topic.partition_count = counts[topic.name]
         self._maybe_rewrite()
         return topics
-
-    def cancel_growth(self, counts: Mapping[str, int]) -> None:
-        """Topics have these numbers of partitions after all; nobody was told of more."""
-        self._append(
-            *(
-                _topic_frame(replace(self.topics[name], partition_count=count))
-                for name, count in counts.items()
-            )
-        )
-        for name, count in counts.items():
-            self.topics[name].partition_count = count
-        self._maybe_rewrite()
 
     def set_topic_configs(self, name: str, configs: dict[str, str]) -> None:
         topic = self.topics[name]

@@ -23,7 +23,7 @@ Slices = Generator[None, int, Any]
 MOST_PARTITIONS_AT_ONCE = (
     10_000  # that one request may make, as Apache Kafka's controller bounds it
 )
-LOGS_MADE_AT_ONCE = 16
+LOGS_MADE_AT_ONCE = 128
 LOGS_DELETED_AT_ONCE = 64
 GROUPS_DELETED_AT_ONCE = 64
 

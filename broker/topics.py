@@ -21,7 +21,6 @@ from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOP
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NO_LEADER_EPOCH
-from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log_directory import LogDirectoryError
 
 if TYPE_CHECKING:
@@ -190,6 +189,7 @@ class TopicRegistry:
         the internal topics to come.
         """
         used, most = self.logs.disk.open_files()
+        used += self.logs.count_without_files()
         internal = sum(
             self.internal_partition_count(name)
             for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
@@ -226,39 +226,25 @@ class TopicRegistry:
         """Make topics and their logs. Names and ids are free and everything is valid. A topic is
         there once all its logs are.
 
-        Gives: the names of those that the disk has no space for; nothing is left of them.
+        Gives: the names of those that are refused because the disk is full: all of them, or none.
         """
         if not self._reserve_logs(sum(topic.partition_count for topic in topics)):
             return [topic.name for topic in topics]
         self._begin_topics(topics)
-        if (yield from self._try_make_logs(topics, now_ms)):
-            return []
-        lacking = [topic for topic in topics if topic.topic_id in self.metadata.coming]
-        self.metadata.cancel_creations(lacking)
-        self.logs.discard({topic.name: 0 for topic in lacking})
-        for topic in lacking:
-            self.metadata.end_deletion(topic.topic_id)
-        return [topic.name for topic in lacking]
+        yield from self._make_logs(topics, now_ms)
+        return []
 
     def add_partitions(self, counts: Mapping[str, int], now_ms: int) -> Slices:
         """Let topics grow to these numbers of partitions. A topic's new ones are there all at once.
 
-        Gives: the names of those that the disk has no space for; they are as they were.
+        Gives: the names of those that are refused because the disk is full: all of them, or none.
         """
         if not self._reserve_logs(
             sum(count - len(self._partitions[name]) for name, count in counts.items())
         ):
             return list(counts)
-        if (yield from self._try_make_logs(self.metadata.grow_topics(counts), now_ms)):
-            return []
-        lacking = {
-            name: len(self._partitions[name])
-            for name, count in counts.items()
-            if len(self._partitions[name]) < count
-        }
-        self.metadata.cancel_growth(lacking)
-        self.logs.discard(lacking)
-        return list(lacking)
+        yield from self._make_logs(self.metadata.grow_topics(counts), now_ms)
+        return []
 
     def _reserve_logs(self, partition_count: int) -> bool:
         return self._disk_space.reserve(NEW_LOG_BYTES * partition_count)
@@ -277,21 +263,6 @@ class TopicRegistry:
                 log.flush()
         for topic_id in deleted:
             self.metadata.end_deletion(topic_id)
-
-    def _try_make_logs(self, topics: Iterable[Topic], now_ms: int) -> Slices:
-        """Give each topic the logs that it lacks. Gives whether the disk had space for all."""
-        try:
-            yield from self._make_logs(topics, now_ms)
-        except OSError as error:
-            if not is_out_of_resources(error):
-                raise
-            logger.warning(
-                "topics that a client asks for are not made: %s (%s)",
-                error.strerror,
-                error.filename,
-            )
-            return False
-        return True
 
     def _make_logs(self, topics: Iterable[Topic], now_ms: int) -> Slices:
         """Give each topic the logs that it lacks."""
@@ -348,6 +319,8 @@ class TopicRegistry:
             )
         else:
             log.config = config
+        if log is not None and topic.internal:
+            log.make_files()  # a coordinator's write must not be the one that finds no space
         return log
 
     # --- deletion --------------------------------------------------------------------------------

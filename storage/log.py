@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 from zlib import crc32
 
@@ -42,6 +43,7 @@ from barnabas.protocol.records import (
     producer_of,
     set_offset_and_epoch,
 )
+from barnabas.storage.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
 from barnabas.storage.disk import Syncable, is_out_of_resources
 from barnabas.storage.durability import Durability, FlushToken
 from barnabas.storage.leader_epochs import LeaderEpochs
@@ -87,7 +89,8 @@ class AppendInfo(NamedTuple):
 class LogContents(NamedTuple):
     """What a partition's directory holds, as it was made or opened: what a `Log` begins with.
 
-    names_are_durable: whether no name in the directory waits for a flush.
+    names_are_durable: whether no name in the directory waits for a flush. has_files: whether there
+    is a directory.
     """
 
     segments: SegmentList
@@ -97,11 +100,14 @@ class LogContents(NamedTuple):
     epochs: LeaderEpochs
     snapshots: ProducerSnapshots
     names_are_durable: bool
+    has_files: bool = True
 
 
 class Log:
     """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
 
+    has_files: whether the partition has its directory. A new one gets it with its first batch, so
+    that partitions which nobody writes to cost the disk nothing.
     leader_epoch: given to every batch appended. flush_messages, flush_ms: of the config.
     unread_bytes: what a start after a kill would read, because it came since the last checkpoint; a
     batch counts as its size and UNREAD_BATCH_BYTES.
@@ -126,7 +132,8 @@ class Log:
         self.producer_state = contents.producer_state
         self.epochs = contents.epochs
         self.leader_epoch = max(self.epochs.latest, 0)
-        self._has_new_epoch = False
+        self.has_files = contents.has_files
+        self._has_new_epoch = not contents.has_files
         self.snapshots = contents.snapshots
         self.durability = Durability(
             self.disk,
@@ -197,11 +204,39 @@ class Log:
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
     def _write_new_epoch(self) -> None:
+        if not self.has_files:
+            self.make_files()
+            return
         epochs = self.epochs
         is_longer = epochs.entries[: len(epochs.written)] == epochs.written
         epochs.write()
         if not is_longer:  # else the next start would take the file for a damaged one
             self.checkpoint()
+        self._has_new_epoch = False
+
+    def make_files(self) -> None:
+        """Make the directory of an empty log and what is in it, where there is none.
+
+        Raises: OSError where one of the files cannot be made; the log is as it was then.
+        Order:  nothing is durable before the first flush. A start that finds no directory, or a
+                part of one, begins with an empty log, too.
+        """
+        if self.has_files:
+            return
+        path = f"{self.directory}/{PARTITION_METADATA_NAME}"
+        try:
+            if not self.disk.is_dir(self.directory):  # else one is left of an attempt that failed
+                self.disk.mkdir(self.directory)
+            self.disk.write_atomic(path, encode_partition_metadata(self.topic_id), sync=False)
+            self.epochs.write()
+            self.segments.active.make_files()
+        except OSError:
+            self.epochs.written = []
+            with suppress(OSError):
+                self.disk.rmtree(self.directory)
+            raise
+        self.durability.add_names(path)
+        self.has_files = True
         self._has_new_epoch = False
 
     # --- appending -------------------------------------------------------------------------------
@@ -739,6 +774,8 @@ class Log:
         Gives: what is to be fsynced before `end_close`: nothing where nothing changed since the
                last clean stop.
         """
+        if not self.has_files:
+            return []
         is_same = self._checkpoint.is_as_closed(self.log_start_offset)
         if is_same and not self.durability.names_changed:
             return []

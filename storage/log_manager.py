@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.checkpoints import (
@@ -31,11 +30,9 @@ from barnabas.storage.checkpoints import (
     LOCK_NAME,
     LOG_START_NAME,
     META_PROPERTIES_NAME,
-    PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
     REPLICATION_NAME,
     Offsets,
-    encode_partition_metadata,
 )
 from barnabas.storage.disk import Disk, Lock, Syncable, is_out_of_resources
 from barnabas.storage.flush_journal import FlushJournal, JournalDecision, Redo
@@ -286,44 +283,33 @@ class LogManager:
         *,
         leader_epoch: int = 0,
     ) -> Log:
-        """Make a new, empty log; it keeps a descriptor open.
+        """Make a new, empty log. It gets its files with its first batch, or by `Log.make_files`.
 
         Takes:  leader_epoch: 0 of a new partition, `self.leader_epoch` of one that clients may know
                 and whose log is gone.
-        Raises: OSError where one of its files cannot be made; none of them is there then.
         """
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
         directory = self.log_dir.partition_path(topic, partition)
-        metadata_path = f"{directory}/{PARTITION_METADATA_NAME}"
-        self.disk.mkdir(directory)
-        try:
-            self.disk.write_atomic(metadata_path, encode_partition_metadata(topic_id), sync=False)
-            epochs = LeaderEpochs(self.disk, directory, [])
-            epochs.assign(leader_epoch, 0)
-            segment = Segment.create(
-                self.disk,
-                directory,
-                0,
-                now_ms=now_ms,
-                cache=self.cache,
-                index_interval_bytes=config.index_interval_bytes,
-            )
-        except OSError:
-            with suppress(OSError):
-                self.disk.rmtree(directory)
-            raise
+        segment = Segment.without_files(
+            self.disk,
+            directory,
+            0,
+            now_ms=now_ms,
+            cache=self.cache,
+            index_interval_bytes=config.index_interval_bytes,
+        )
         contents = LogContents(
             segments=SegmentList([segment], 0),
             log_start_offset=0,
             recovery_point=0,
             producer_state=ProducerStateManager(),
-            epochs=epochs,
+            epochs=LeaderEpochs(self.disk, directory, [(leader_epoch, 0)]),
             snapshots=ProducerSnapshots(self.disk, directory, []),
             names_are_durable=True,
+            has_files=False,
         )
         log = Log(self.log_dir, TopicIdPartition(topic, partition, topic_id), config, contents)
-        log.durability.add_names(metadata_path)
         self.logs[key] = log
         return log
 
@@ -345,10 +331,12 @@ class LogManager:
         if log is not None:
             log.forget()
             delay_ms, topic_id = log.config.file_delete_delay_ms, log.topic_id
+        directory = self.log_dir.partition_path(topic, partition)
+        if log is not None and not self._has_directory(log):
+            return
         self._deletion_count += 1
         unique = uuid.uuid5(topic_id, f"{topic} {partition} {now_ms} {self._deletion_count}").hex
         path = self.log_dir.path(deleted_name(topic, f"-{partition}.{unique}-delete"))
-        directory = self.log_dir.partition_path(topic, partition)
         self.disk.rename(directory, path)
         self._upkeep.deleted_directories.add(now_ms + delay_ms, path)
         self._removed.add(directory)
@@ -361,24 +349,14 @@ class LogManager:
             self._removed.clear()
             self.write_checkpoints()
 
-    def discard(self, firsts: Mapping[str, int]) -> None:
-        """Remove new logs that nobody was told of: of each topic those from this number on.
+    def count_without_files(self) -> int:
+        """How many logs will take a descriptor when something is written to them."""
+        return sum(not log.has_files for log in self.logs.values())
 
-        The logs first: where descriptors are what is wanting, theirs are free then for the
-        directories.
-        """
-        directories = []
-        for topic, index in firsts.items():
-            while self.disk.exists(self.log_dir.partition_path(topic, index)):
-                log = self.logs.pop((topic, index), None)
-                if log is not None:
-                    log.forget()
-                directories.append(self.log_dir.partition_path(topic, index))
-                index += 1
-        log = None
-        for directory in directories:
-            self.disk.rmtree(directory)
-        self.disk.fsync_dir(self.data_dir)
+    def _has_directory(self, log: Log) -> bool:
+        # One may be left of an attempt to make the files: where descriptors are wanting, removing
+        # it failed, too.
+        return log.has_files or self.disk.is_dir(log.directory)
 
     # --- from time to time -----------------------------------------------------------------------
 
@@ -414,12 +392,16 @@ class LogManager:
         points = self._recovery_points()
         self._checkpoints.write(RECOVERY_POINT_NAME, self._offline_points | points, force=force)
         self._points = points  # not before: a full disk may have refused them
-        high_watermarks = {key: log.high_watermark for key, log in self.logs.items()}
+        high_watermarks = {
+            key: log.high_watermark for key, log in self.logs.items() if log.has_files
+        }
         self._checkpoints.write(REPLICATION_NAME, high_watermarks, force=force)
         self.write_starts()
 
     def _recovery_points(self) -> Offsets:
-        return {key: log.durability.recovery_point for key, log in self.logs.items()}
+        return {
+            key: log.durability.recovery_point for key, log in self.logs.items() if log.has_files
+        }
 
     def write_recovery_point(self, log: Log, offset: int) -> None:
         """Have it written down that all below `offset` is durable in the log's files, which it is.

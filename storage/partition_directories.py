@@ -10,7 +10,8 @@ What has a log's name and cannot be one, mostly a copy that somebody made, is re
 
     a topic that nobody may have, or a number with zeros before it
     of a topic that is not known, with the id of another one (`t-0-20241122` is a copy of `t-0`)
-    with a number far above the partition below it: that many partitions would be made in between
+    with a number that its topic does not have, far above the partition below it: that many
+    partitions would be made in between
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Topic(Protocol):
     """A topic of the metadata journal."""
 
     name: str
+    partition_count: int
 
 
 class Topics(Protocol):
@@ -83,10 +85,13 @@ class PartitionDirectories:
         partitions: list[TopicPartition] = []
         for topic in sorted(indexes, key=len):  # of two unknown names the shorter one is right
             last = -1
+            its = topics.topic(topic) if topics is not None else None
+            partition_count = 0 if its is None else its.partition_count
             for partition in sorted(indexes[topic]):
                 name = f"{topic}-{partition}"
                 why = self._stray_by_id(name, topic, topics, topics_by_id)
-                if not why and partition - last - 1 > _WIDEST_GAP:
+                is_expected = partition < partition_count
+                if not why and not is_expected and partition - last - 1 > _WIDEST_GAP:
                     why = (
                         f"the highest number of a partition of {topic} below it is {last}"
                         if last >= 0

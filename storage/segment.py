@@ -227,6 +227,29 @@ class Segment:
 
         Where one of its files cannot be made none of them is there after the OSError.
         """
+        segment = cls.without_files(
+            disk,
+            directory,
+            base_offset,
+            now_ms=now_ms,
+            cache=cache,
+            index_interval_bytes=index_interval_bytes,
+        )
+        segment.make_files()
+        return segment
+
+    @classmethod
+    def without_files(
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        now_ms: int,
+        cache: IndexCache,
+        index_interval_bytes: int,
+    ) -> Segment:
+        """A new, empty segment, open for appends once its files are made."""
         segment = cls(
             disk,
             directory,
@@ -236,16 +259,22 @@ class Segment:
             cache=cache,
             index_interval_bytes=index_interval_bytes,
         )
-        try:
-            segment._file = disk.open(segment.path(LOG_SUFFIX), create=True)
-            for suffix in (INDEX_SUFFIX, TIME_SUFFIX):
-                disk.open(segment.path(suffix), create=True).close()
-        except OSError:
-            segment.remove_files()
-            raise
         segment.start_empty()
         segment._sums = {INDEX_SUFFIX: (0, 0), TIME_SUFFIX: (0, 0), TXN_SUFFIX: (-1, 0)}
         return segment
+
+    def make_files(self) -> None:
+        """Make the files of a new segment; it keeps a descriptor open.
+
+        Raises: OSError where one of them cannot be made; none of them is there then.
+        """
+        try:
+            self._file = self.disk.open(self.path(LOG_SUFFIX), create=True)
+            for suffix in (INDEX_SUFFIX, TIME_SUFFIX):
+                self.disk.open(self.path(suffix), create=True).close()
+        except OSError:
+            self.remove_files()
+            raise
 
     def remove_files(self) -> None:
         """Remove the files of a segment that does not come to be.

@@ -263,9 +263,7 @@ def _verify(data_dir: str, survey: Survey) -> None:
     """Read every batch. Raises: CommandError where something is wrong."""
     compacted = log_verify.compacted_partitions(data_dir)
     faults: list[log_verify.Fault] = []
-    names = [
-        f"{topic.name}-{index}" for topic in survey.topics for index in range(topic.partition_count)
-    ]
+    names = survey.directories
     with progress("partitions", len(names)) as bar:
         for name in names:
             report = log_verify.verify_partition(

@@ -1,7 +1,8 @@
 """The order in which a directory is handed over, so that a kill leaves it ours or Kafka's.
 
     step                                              after a kill before the next one
-    torn files go, and all others are flushed         ours
+    torn files go, all partitions get a directory,    ours
+      and all files are flushed
     Kafka's metadata of earlier times go              ours: they are of no use
     server.properties                                 ours
     the mark, with the checksum of what is to come    ours: nothing belongs to the mark
@@ -16,12 +17,14 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from barnabas.storage.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
 from barnabas.storage.graduated import (
     BOOTSTRAP_NAME,
     KAFKA_METADATA_NAME,
     MARK_NAME,
     mark_of,
 )
+from barnabas.storage.segment import LOG_SUFFIX, offset_name
 
 if TYPE_CHECKING:
     from barnabas.broker.graduation.hand_over import HandOver
@@ -41,6 +44,8 @@ def hand_over(
     """
     for name in plan.survey.torn:
         disk.unlink(f"{data_dir}/{name}")
+    for name, topic_id in plan.survey.without_files.items():
+        _make_directory(disk, f"{data_dir}/{name}", topic_id)
     sync(data_dir)
     discard_kafka_metadata(disk, data_dir)
     disk.unlink(f"{data_dir}/{BOOTSTRAP_NAME}")
@@ -48,6 +53,15 @@ def hand_over(
     disk.write_atomic(f"{data_dir}/{PROPERTIES_NAME}", plan.properties.encode())
     disk.write_atomic(f"{data_dir}/{MARK_NAME}", mark_of(bootstrap))
     disk.write_atomic(f"{data_dir}/{BOOTSTRAP_NAME}", bootstrap)
+
+
+def _make_directory(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
+    """Make the directory of a partition that nobody wrote to; Kafka makes the rest of its files."""
+    if not disk.is_dir(directory):
+        disk.mkdir(directory)
+    path = f"{directory}/{PARTITION_METADATA_NAME}"
+    disk.write_atomic(path, encode_partition_metadata(topic_id), sync=False)
+    disk.open(f"{directory}/{offset_name(0)}{LOG_SUFFIX}", create=True).close()
 
 
 def discard_kafka_metadata(disk: Disk, data_dir: str) -> None:

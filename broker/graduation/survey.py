@@ -6,6 +6,7 @@ Everything is read from the files and nothing is written. The directory is locke
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from barnabas.storage.checkpoints import (
     LEADER_EPOCH_NAME,
     META_PROPERTIES_NAME,
     PARTITION_METADATA_NAME,
+    RECOVERY_POINT_NAME,
     CorruptCheckpoint,
     decode_partition_metadata,
     decode_properties,
@@ -29,6 +31,7 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.disk import Disk
 from barnabas.storage.graduated import KAFKA_METADATA_NAME, is_graduated
 from barnabas.storage.leader_epochs import HighestEpoch, LeaderEpochs
+from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.producer_state import CorruptSnapshot, ProducerStateManager
 from barnabas.storage.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX
 
@@ -68,7 +71,8 @@ class Survey:
     """What was found. metadata: the journal, closed: for its values alone. leader_epochs: by topic,
     of each partition: none that a client was told of is higher. next_producer_id: above every
     producer id in logs and transactional ids. torn: files of empty logs that a power loss tore; we
-    do without, and Kafka does not start with them.
+    do without, and Kafka does not start with them. without_files: the partitions that nobody wrote
+    to, with their topics' ids: they have no directory yet, by its name.
     """
 
     data_dir: str
@@ -80,6 +84,7 @@ class Survey:
     next_producer_id: int = 0
     open_transactions: list[OpenTransaction] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
+    without_files: dict[str, uuid.UUID] = field(default_factory=dict)
 
     @property
     def topics(self) -> list[Topic]:
@@ -90,6 +95,14 @@ class Survey:
     def partition_count(self) -> int:
         """How many partitions there are in all."""
         return sum(topic.partition_count for topic in self.metadata.topics.values())
+
+    @property
+    def directories(self) -> list[str]:
+        """The names of the partitions' directories that are there, by topic and number."""
+        names = (
+            f"{topic.name}-{index}" for topic in self.topics for index in range(topic.partition_count)
+        )
+        return [name for name in names if name not in self.without_files]
 
 
 def take_survey(disk: Disk, data_dir: str) -> Survey:
@@ -184,14 +197,23 @@ def _ids(disk: Disk, data_dir: str) -> tuple[int, str, str]:
 
 
 def _check_directories(disk: Disk, survey: Survey) -> None:
-    """Each partition has its directory, and each directory is one that Kafka can start with."""
+    """Each partition has its directory, but those that nobody wrote to, and each directory is one
+    that Kafka can start with.
+    """
     data_dir = survey.data_dir
+    had_files = OffsetCheckpoints(disk, data_dir).read(RECOVERY_POINT_NAME) or {}
     directories = {name for name in disk.list(data_dir) if disk.is_dir(f"{data_dir}/{name}")}
     problems = []
     for topic in survey.topics:
         for index in range(topic.partition_count):
             name = f"{topic.name}-{index}"
-            problem = _problem_of(disk, data_dir, name, topic) if name in directories else "missing"
+            if name in directories:
+                problem = _problem_of(disk, data_dir, name, topic)
+            elif (topic.name, index) in had_files:
+                problem = "missing"
+            else:
+                problem = ""
+                survey.without_files[name] = topic.topic_id
             if problem:
                 problems.append(f"{name} is {problem}")
             directories.discard(name)
@@ -263,11 +285,10 @@ def _highest_producer_id(
 ) -> int:
     """The highest producer id of logs and transactional ids; -1 where there is none."""
     highest = max((max(one.producer_id, one.next_producer_id) for one in transactions), default=-1)
-    for topic in survey.topics:
-        for index in range(topic.partition_count):
-            for producer_id in _producer_ids(disk, f"{survey.data_dir}/{topic.name}-{index}"):
-                if producer_id > highest and producer_id in LIKELY_PRODUCER_IDS:
-                    highest = producer_id
+    for name in survey.directories:
+        for producer_id in _producer_ids(disk, f"{survey.data_dir}/{name}"):
+            if producer_id > highest and producer_id in LIKELY_PRODUCER_IDS:
+                highest = producer_id
     return highest
 
 

@@ -330,6 +330,11 @@ class DiskBroker:
         )
         assert self.call(request, 7).topics[0].error_code == Code.NONE
 
+    def make_files(self, topic: str) -> None:
+        """Give each partition its directory, as its first batch does."""
+        for log in self.broker.topics.logs_of(topic):
+            log.make_files()
+
     def send_fetch(
         self,
         connection: int,

@@ -77,6 +77,8 @@ def fill(disk: SimDisk) -> None:
         ("events", 1, {"segment.bytes": "100000", "message.downconversion.enable": "false"}),
     ):
         broker.topics.create_topic(name, count, configs, now_ms=NOW_MS)
+        for log in broker.topics.logs_of(name):
+            log.make_files()
     metadata = broker.metadata
     metadata.set_scram_credentials({("alice", 1): CREDENTIAL})
     metadata.add_acls({ACL_ID: ACL})

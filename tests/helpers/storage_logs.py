@@ -151,7 +151,9 @@ def kill(manager: LogManager, *, machine: bool = True) -> None:
 def new_log(path: Path | str, **config: object) -> tuple[LogManager, Log]:
     settings = LogConfig(**config)  # type: ignore[arg-type]
     manager = open_manager(path, settings)
-    return manager, manager.create("t", 0, TOPIC_ID, settings, NOW_MS)
+    log = manager.create("t", 0, TOPIC_ID, settings, NOW_MS)
+    log.make_files()
+    return manager, log
 
 
 def reopened(

@@ -68,6 +68,7 @@ class History:
         self.disk, self.config, self.now_ms = disk, config, NOW_MS
         self.manager = open_on(disk, config, NOW_MS)
         self.log = self.manager.create("t", 0, TOPIC_ID, config, NOW_MS)
+        self.log.make_files()
         self.written: dict[int, tuple[bytes, bytes | None]] = {}
         self.aborted: set[int] = set()
         self.sequences = dict.fromkeys(PRODUCERS, 0)

@@ -578,6 +578,8 @@ class World:
             for topic in broker.metadata.topics.values()
         ]
         next_producer_id = broker.metadata.next_producer_id
+        for log in broker.logs.logs.values():
+            log.make_files()  # as Apache Kafka does, before anything is written to a partition
         assert node.stop()
         self.trace("kafka", 0, "", scenario.kafka_epochs, b"")
         leave_as_kafka(

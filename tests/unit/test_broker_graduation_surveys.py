@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 from helpers.admin_host import NOW_MS, CountedIds
 from helpers.graduation import (
@@ -24,6 +26,7 @@ from barnabas.broker.graduation.survey import (
     check_decided,
     take_survey,
 )
+from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.coordinator.transaction_state import NO_TIMEOUT_MS
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.checkpoints import PARTITION_METADATA_NAME
@@ -105,6 +108,26 @@ def test_a_standby_that_has_not_caught_up_is_refused(disk: SimDisk) -> None:
     disk.write_atomic(f"{DATA}/barnabas-standby", b"catching up\n")
     with pytest.raises(LogDirectoryError, match="has not caught up"):
         take_survey(disk, DATA)
+
+
+def test_a_partition_that_nobody_wrote_to_gets_its_directory_when_it_is_handed_over(
+    disk: SimDisk,
+) -> None:
+    broker = opened(disk)
+    broker.topics.create_topic("unused", 2, {}, topic_id=uuid.UUID(int=99), now_ms=NOW_MS)
+    log = broker.topics.partition("unused", 1)
+    assert log is not None
+    log.append_records([CoordinatorRecord(b"k", b"v")], NOW_MS)
+    broker.close_logs(NOW_MS)
+    survey = take_survey(disk, DATA)
+    assert survey.without_files == {"unused-0": log.topic_id}
+    assert not disk.exists(f"{DATA}/unused-0")
+    graduate(disk)
+    assert disk.read(f"{DATA}/unused-0/{PARTITION_METADATA_NAME}") == disk.read(
+        f"{DATA}/unused-1/{PARTITION_METADATA_NAME}"
+    )
+    disk.lose_power()
+    assert disk.list(f"{DATA}/unused-0") == [f"{0:020}.log", PARTITION_METADATA_NAME]
 
 
 def test_directories_that_are_missing_foreign_or_of_others_are_named(disk: SimDisk) -> None:

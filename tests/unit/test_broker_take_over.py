@@ -13,6 +13,8 @@ from helpers.admin_host import NOW_MS, AdminHost, creatable
 def test_directories_that_the_journal_does_not_have_are_topics(tmp_path: Path) -> None:
     host = AdminHost(tmp_path)
     host.create(creatable("t", 3))
+    for log in host.broker.topics.logs_of("t"):
+        log.make_files()
     topic_id = host.broker.metadata.topics["t"].topic_id
     host.broker.close_logs(NOW_MS)
     (tmp_path / "data" / "barnabas-metadata.journal").unlink()

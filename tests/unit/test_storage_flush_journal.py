@@ -182,7 +182,9 @@ def test_a_topic_of_the_same_name_is_another_one(tmp_path: Path) -> None:
     append(log, 2)
     flush_to_journal(manager, log)
     manager.delete("t", 0, NOW_MS)
-    manager.create("t", 0, OTHER_ID, LogConfig(), NOW_MS).flush()
+    other = manager.create("t", 0, OTHER_ID, LogConfig(), NOW_MS)
+    other.make_files()
+    other.flush()
     kill(manager)
     assert open_manager(tmp_path).logs["t", 0].log_end_offset == 0
 

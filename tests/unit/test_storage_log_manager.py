@@ -540,6 +540,7 @@ def test_files_go_in_the_order_of_their_time(tmp_path: Path) -> None:
 
 def test_a_start_says_how_far_it_is(tmp_path: Path) -> None:
     manager, logs = many_logs(tmp_path, 3)
+    logs[2].make_files()
     for log in logs[:2]:
         log.append(batch([b"x" * 700_000]), now_ms=NOW_MS)
         log.append(batch([b"x" * 700_000]), now_ms=NOW_MS)

@@ -17,6 +17,7 @@ from barnabas.storage.partition_directories import PartitionDirectories, deleted
 
 class Topic(NamedTuple):
     name: str
+    partition_count: int = 20_000
 
 
 class Topics:
@@ -67,6 +68,12 @@ def test_names_that_no_partition_has_are_set_aside(tmp_path: Path, name: str) ->
     log_dir = made(tmp_path, "t-0", name)
     assert PartitionDirectories(log_dir).find(None) == [("t", 0)]
     assert len(list(tmp_path.glob("*-stray"))) == 1 and not (tmp_path / name).exists()
+
+
+def test_a_high_number_is_a_partition_of_a_topic_that_has_as_many(tmp_path: Path) -> None:
+    log_dir = made(tmp_path, "t-15000", "u-15000")
+    assert PartitionDirectories(log_dir).find(Topics(t=1)) == [("t", 15_000)]
+    assert strays(tmp_path) == ["u-15000"]
 
 
 def test_a_copy_has_the_id_of_the_topic_that_it_was_made_of(tmp_path: Path) -> None:
