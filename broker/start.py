@@ -170,8 +170,13 @@ class Start:
         return highest
 
     def _fence_after_power_loss(self, now_ms: int) -> None:
-        """Fence every transactional producer once: what it believes acknowledged may be gone."""
+        """Fence every transactional producer once: what it believes acknowledged may be gone.
+
+        One whose transaction was decided is fenced with the end of it, which is not waited for: a
+        kill before it would leave a producer that the next start does not fence.
+        """
         self._runtime.run_transactions(self._transactions.on_power_loss(now_ms), now_ms)
+        self._recovery.end_all(now_ms)
         for log in self._topics.logs_of(TRANSACTIONS_TOPIC):
             log.flush()
         self._runtime.run_groups(self._groups.on_power_loss(now_ms), now_ms)

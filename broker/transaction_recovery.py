@@ -115,6 +115,17 @@ class TransactionRecovery:
         ends.commits_on = None
         self._abort_hanging_transactions(now_ms)
 
+    def end_all(self, now_ms: int) -> None:
+        """Lead all that was decided to its end, with the flushes that it waits for, here and now."""
+        outbox = self._broker.outbox
+        while not self._ends.is_idle:
+            jobs, outbox.flushes = outbox.flushes, []
+            assert jobs, "an end waits for flushes alone at a start: nobody is connected"
+            for job in jobs:
+                for file in job.files:
+                    file.fsync()
+                self._broker.flushes.on_flushed(job, now_ms)
+
     def _is_over(self, unwritten: UnwrittenMarker, now_ms: int) -> bool:
         """Write a marker that a partition lacks, if it is back and its transaction is open there.
 

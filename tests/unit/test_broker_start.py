@@ -197,3 +197,22 @@ def test_what_readers_saw_after_a_kill_is_there_after_a_power_loss(
     b.lose_power()
     assert [b.read("t", index, committed=True) for index in (0, 1)] == [[b"a"], [b"a"]]
     assert b.group_offset("group", "in") == (0, 1)
+
+
+def test_a_kill_right_after_a_power_loss_does_not_save_a_producer_whose_end_was_under_way() -> None:
+    """Its next transaction went with the power, and the one before it was decided: the commit of
+    the next one must not be taken for a repetition of that decision.
+    """
+    b = DiskBroker()
+    b.topic("t", 2)
+    p = Producer(b, "txn")
+    p.send("t", 0, b"first")
+    assert p.end(True) == 0
+    p.send("t", 1, b"second")
+    b.disk.lose_power()
+    b.hold_flushes()
+    b.open()
+    b.kill()
+    p.reconnect()
+    assert p.end(True) in FENCED
+    assert b.read("t", 1, committed=True) == []
