@@ -116,7 +116,7 @@ class TransactionRecovery:
         self._abort_hanging_transactions(now_ms)
 
     def end_all(self, now_ms: int) -> None:
-        """Lead all that was decided to its end, with the flushes that it waits for, here and now."""
+        """Lead all that was decided to its end, with the flushes that it waits for, at once."""
         outbox = self._broker.outbox
         while not self._ends.is_idle:
             jobs, outbox.flushes = outbox.flushes, []

@@ -99,10 +99,12 @@ class Survey:
     @property
     def directories(self) -> list[str]:
         """The names of the partitions' directories that are there, by topic and number."""
-        names = (
-            f"{topic.name}-{index}" for topic in self.topics for index in range(topic.partition_count)
-        )
-        return [name for name in names if name not in self.without_files]
+        return [
+            name
+            for topic in self.topics
+            for index in range(topic.partition_count)
+            if (name := f"{topic.name}-{index}") not in self.without_files
+        ]
 
 
 def take_survey(disk: Disk, data_dir: str) -> Survey:
