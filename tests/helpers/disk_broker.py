@@ -205,7 +205,9 @@ class DiskBroker:
         for path, inode in self.disk.files():
             if part in path:
                 inode.sync()
-                self.disk.fsync_dir(path.rpartition("/")[0])
+                directory = path.rpartition("/")[0]
+                self.disk.fsync_dir(directory)
+                self.disk.fsync_dir(directory.rpartition("/")[0] or directory)
 
     def saved(self) -> dict[str, bytes]:
         """All files, to be put back with `load`."""
