@@ -27,6 +27,7 @@ def test_directory_while_and_after_the_broker_runs(barnabas: CommandLine, tmp_pa
     data_dir = tmp_path / "data"
     with LocalBroker(data_dir, settings=settings, topics={"orders": 2}) as broker:
         servers, is_over = broker.bootstrap_servers, threading.Event()
+        has_written = threading.Event()
 
         def write() -> None:
             client = producer(servers, transactional_id="writer")
@@ -36,10 +37,12 @@ def test_directory_while_and_after_the_broker_runs(barnabas: CommandLine, tmp_pa
                 number += 1
                 values = [b"%d" % number * 50 for _ in range(50)]
                 transact(client, "orders", values, commit=number % 3 != 0)
+                has_written.set()
 
         writer = threading.Thread(target=write)
         writer.start()
         try:
+            assert has_written.wait(60)
             for _ in range(4):
                 told = barnabas.ok("log", "verify", str(data_dir), "--json").data
         finally:
