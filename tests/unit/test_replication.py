@@ -492,7 +492,9 @@ def test_a_standby_tells_what_it_has_applied_also_while_more_comes() -> None:
         leading.on_bytes(answer, 0)
     assert leading.link is not None
     assert leading.link.is_behind
+    assert leading.link.waiting_bytes > 1 << 20
     assert leading.is_applied(leading.position - 2)
+    assert leading.level_ms == 0
 
 
 @pytest.mark.parametrize(("claimed", "led"), [(0, 0), (7, 7)])

@@ -1,0 +1,159 @@
+"""The thread that keeps the lease: it asks the engine what `Leadership` wants, and feeds it back.
+
+A thread of its own, so that the lease is renewed while a broker starts, or its loop is held up.
+What others ask of the leadership goes through a lock, so that nothing that may go out is decided
+upon a set that a write under way is about to change.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from barnabas.broker.replication.leadership import Holding, Leadership, Role
+from barnabas.broker.replication.lease_engine import LeaseEngine
+from barnabas.broker.replication.lease_record import LeaseRecord, LeaseRecordError, NodeAddresses
+
+LONGEST_WAIT_S = 1.0
+# it goes on while the machine sleeps, and so does the lease
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def lease_ms() -> int:
+    """The steady time by which leases go."""
+    return time.clock_gettime_ns(_CLOCK) // 1_000_000
+
+
+class LeaseKeeper:
+    """A leadership that is kept up to date.
+
+    on_change: called in the thread after each answer. failure: why it goes on no more.
+    """
+
+    def __init__(self, leadership: Leadership, engine: LeaseEngine) -> None:
+        self._leadership, self._engine = leadership, engine
+        self.node_id = leadership.node_id
+        self._changed = threading.Condition(threading.RLock())
+        self._ends = False
+        self.failure: LeaseRecordError | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        leadership, changed = self._leadership, self._changed
+        while not self._ends:
+            with changed:
+                now_ms = lease_ms()
+                request = leadership.next_request(now_ms)
+                if request is None:
+                    next_ms = leadership.next_request_ms(now_ms)
+                    wait_s = LONGEST_WAIT_S if next_ms is None else (next_ms - now_ms) / 1000
+                    changed.wait(max(0.001, wait_s))
+                    continue
+            answer = self._engine.ask(request)
+            with changed:
+                try:
+                    leadership.on_answer(answer, lease_ms())
+                except LeaseRecordError as error:
+                    self.failure, self._ends = error, True
+                changed.notify_all()
+            self.on_change()
+
+    # --- what is asked of it, in any thread ------------------------------------------------------
+
+    def may_answer(self) -> bool:
+        """Whether this node leads, and certainly no other does."""
+        return self._leadership.may_answer(lease_ms())
+
+    @property
+    def role(self) -> Role:
+        """What the node is."""
+        return self._leadership.role
+
+    @property
+    def record(self) -> LeaseRecord | None:
+        """What was read last."""
+        return self._leadership.record
+
+    @property
+    def nodes(self) -> Mapping[int, NodeAddresses]:
+        """Where each node is that was ever told of."""
+        with self._changed:
+            return self._leadership.nodes
+
+    @property
+    def in_sync(self) -> frozenset[int]:
+        """The set as it was seen last."""
+        return self._leadership.in_sync
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of this node's claim."""
+        return self._leadership.leader_epoch
+
+    @property
+    def trouble(self) -> str:
+        """Why the engine does not answer; empty where it does."""
+        return self._engine.last_error
+
+    def may_be_in_sync(self) -> frozenset[int]:
+        """Every node that is in the set, or may come to be."""
+        with self._changed:
+            return self._leadership.may_be_in_sync()
+
+    def want_in_sync(self, node_ids: Iterable[int]) -> None:
+        """Whom the leader wants in the set, beside itself."""
+        self._change(self._leadership.want_in_sync, node_ids)
+
+    def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
+        """A standby tells where it is."""
+        self._change(self._leadership.add_node, node_id, addresses)
+
+    def set_holding(self, holding: Holding) -> None:
+        """What the directory is worth from now on."""
+        with self._changed:
+            self._leadership.holding = holding
+            self._changed.notify_all()
+
+    def set_cluster_id(self, cluster_id: str) -> None:
+        """The directory is of that cluster."""
+        with self._changed:
+            self._leadership.cluster_id = cluster_id
+            self._changed.notify_all()
+
+    def release(self, timeout_s: float) -> None:
+        """Give the leadership up, and wait until another may have it, or for so long."""
+        ends_s = time.monotonic() + timeout_s
+        with self._changed:
+            self._leadership.release()
+            self._changed.notify_all()
+            while self.role is Role.LEADING and self.failure is None:
+                left_s = ends_s - time.monotonic()
+                if left_s <= 0:
+                    break
+                self._changed.wait(left_s)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until something has changed, or for so long."""
+        with self._changed:
+            self._changed.wait(timeout_s)
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self.on_change = lambda: None
+        with self._changed:
+            self._ends = True
+            self._changed.notify_all()
+        self._thread.join(self._leadership.timeout_ms / 1000)
+        self._engine.close()
+
+    def _change(self, call: Callable[..., None], *arguments: Any) -> None:
+        with self._changed:
+            call(*arguments)
+            self._changed.notify_all()

@@ -1,0 +1,189 @@
+"""The engines of the lease against small servers that answer as etcd and Kubernetes do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.replication.leadership import (
+    ABSENT,
+    Conflict,
+    Found,
+    Holding,
+    Leadership,
+    LeaseSettings,
+    Node,
+    Read,
+    Role,
+    Unknown,
+    Write,
+    Written,
+)
+from barnabas.broker.replication.lease_engine import (
+    ANNOTATION,
+    EngineSettings,
+    EtcdEngine,
+    KubernetesEngine,
+    LeaseEngine,
+)
+from barnabas.broker.replication.lease_keeper import LeaseKeeper, lease_ms
+from barnabas.broker.replication.lease_record import LeaseRecord, NodeAddresses
+
+RECORDS = [
+    LeaseRecord("c", 1, "s", epoch, frozenset({1}), {}, str(epoch)).encode() for epoch in (1, 2)
+]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One record, with a revision, in the words of both engines."""
+
+    protocol_version = "HTTP/1.1"
+    server: Any
+
+    def answer(self, body: Any, status: int = 200) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def body(self) -> Any:
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def put(self, version: str, value: Any) -> bool:
+        state = self.server.state
+        if version != str(state["revision"]):
+            return False
+        state["revision"], state["value"] = state["revision"] + 1, value
+        return True
+
+    def do_POST(self) -> None:
+        state, body = self.server.state, self.body()
+        if self.path.endswith("/authenticate"):
+            self.answer({"token": "of " + body["name"]})
+        elif self.path.startswith("/v3") and self.headers["Authorization"] != "of root":
+            self.answer({"message": "no token"}, 401)
+        elif self.path == "/v3/kv/range":
+            pair = {"mod_revision": str(state["revision"]), "value": state["value"]}
+            self.answer({"kvs": [pair]} if state["revision"] else {})
+        elif self.path == "/v3/kv/txn":
+            (compare,), (success,) = body["compare"], body["success"]
+            written = self.put(compare["mod_revision"], success["request_put"]["value"])
+            revision = {"revision": str(state["revision"])}
+            self.answer({"header": revision, **({"succeeded": True} if written else {})})
+        else:
+            self.lease(self.put("0", body), body)
+
+    def do_GET(self) -> None:
+        state = self.server.state
+        if state["revision"]:
+            self.lease(True, state["value"])
+        else:
+            self.answer({}, 404)
+
+    def do_PUT(self) -> None:
+        body = self.body()
+        self.lease(self.put(body["metadata"]["resourceVersion"], body), body)
+
+    def lease(self, is_done: bool, lease: Any) -> None:
+        version = str(self.server.state["revision"])
+        metadata = {**lease["metadata"], "resourceVersion": version}
+        self.answer({**lease, "metadata": metadata} if is_done else {}, 200 if is_done else 409)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    one: Any = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    one.state = {"revision": 0, "value": ""}
+    threading.Thread(target=one.serve_forever, args=(0.01,), daemon=True).start()
+    yield one
+    one.shutdown()
+    one.server_close()
+
+
+@pytest.fixture(params=["etcd", "kubernetes"])
+def engine(request: Any, server: Any, tmp_path: Path) -> Iterator[LeaseEngine]:
+    (tmp_path / "token").write_text("t\n")
+    settings = EngineSettings(
+        (f"http://127.0.0.1:{server.server_port}",), "x", 10_000, 30_000,
+        user="root", password="p", token_file=str(tmp_path / "token"),
+    )  # fmt: skip
+    one = EtcdEngine(settings) if request.param == "etcd" else KubernetesEngine(settings)
+    yield one
+    one.close()
+
+
+def test_a_record_is_replaced_only_where_its_version_is_the_one_that_was_read(
+    engine: LeaseEngine,
+) -> None:
+    assert engine.ask(Read()) == Found(ABSENT, b"")
+    assert engine.ask(Write(ABSENT, RECORDS[0])) == Written("1")
+    assert engine.ask(Write(ABSENT, RECORDS[1])) == Conflict()
+    assert engine.ask(Read()) == Found("1", RECORDS[0])
+    assert engine.ask(Write("1", RECORDS[1])) == Written("2")
+    assert engine.ask(Write("1", RECORDS[0])) == Conflict()
+    assert engine.ask(Read()) == Found("2", RECORDS[1])
+
+
+def test_people_see_who_leads_in_the_lease_of_kubernetes(server: Any, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    url = f"http://127.0.0.1:{server.server_port}"
+    settings = EngineSettings((url,), "x", 9000, 3000, token_file=str(tmp_path / "token"))
+    engine = KubernetesEngine(settings)
+    engine.ask(Write(ABSENT, RECORDS[0]))
+    engine.close()
+    lease = server.state["value"]
+    assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseDurationSeconds"]) == ("1", 3)
+    assert lease["metadata"]["annotations"][ANNOTATION].encode() == RECORDS[0]
+
+
+def test_what_cannot_be_reached_or_read_is_unknown_and_the_next_endpoint_is_asked(
+    server: Any,
+) -> None:
+    url = f"http://127.0.0.1:{server.server_port}"
+    settings = EngineSettings(("http://127.0.0.1:1", url), "x", 9000, 3000, user="root")
+    engine = EtcdEngine(settings)
+    assert engine.ask(Read()) == Unknown()
+    assert "127.0.0.1:1" in engine.last_error
+    assert engine.ask(Read()) == Found(ABSENT, b"")
+    server.state.update(revision=1, value=base64.b64encode(b"x").decode()[:1])
+    assert engine.ask(Read()) == Unknown()
+    engine.close()
+    assert "cannot be read" in engine.last_error or "127.0.0.1" in engine.last_error
+
+
+def test_a_keeper_leads_takes_a_standby_in_and_gives_up(engine: LeaseEngine) -> None:
+    its = Node(1, NodeAddresses("a:1", {}), "s")
+    leadership = Leadership(its, LeaseSettings(30_000, 500), Holding.NOTHING, lease_ms())
+    keeper = LeaseKeeper(leadership, engine)
+    keeper.set_holding(Holding.WHOLE)
+    keeper.start()
+    ends_s = time.monotonic() + 20
+    keeper.set_cluster_id("c")
+    keeper.add_node(2, NodeAddresses("b:1", {}))
+    keeper.want_in_sync([2])
+    while keeper.in_sync != {1, 2} and time.monotonic() < ends_s:
+        keeper.wait(0.1)
+        keeper.want_in_sync([2])
+    assert keeper.may_answer()
+    assert keeper.may_be_in_sync() == keeper.in_sync == {1, 2}
+    assert keeper.nodes.keys() == {1, 2}
+    assert keeper.leader_epoch == 1
+    keeper.release(20)
+    assert keeper.role is Role.RELEASED
+    assert not keeper.may_answer()
+    assert keeper.record is not None
+    assert keeper.record.leader is None
+    assert (keeper.trouble, keeper.failure) == ("", None)
+    keeper.stop()
