@@ -10,6 +10,7 @@ import base64
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from barnabas.broker.config import BrokerConfig, topic_log_config
@@ -45,20 +46,25 @@ def open_broker(
 
     Takes:  now_ms, the steady time; wall_ms, what the wall clock shows, the same where it is not
             given. sync, which fsyncs many files; one that does several at a time makes the start of
-            many logs quick. leader_epoch, of this node's claim where two share a lease: its
-            partitions are led by no lower one.
+            many logs quick. leader_epoch, of this node's claim where two share a lease, else 0:
+            its partitions are led by no lower one, and a standby's copy that was in sync has all
+            that was answered.
     Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError
             of the disk.
     """
     disk = OsDisk() if disk is None else disk
-    logs = LogManager(
-        disk, config.data_dir, config=_log_manager_config(config, ids, leader_epoch), now_ms=now_ms
-    )
+    was_standby = _was_standby(disk, config.data_dir)
+    log_config = _log_manager_config(config, ids, leader_epoch)
+    if was_standby:
+        log_config = replace(
+            log_config,
+            may_lack_acknowledged=_may_lack_acknowledged(disk, config.data_dir, leader_epoch),
+        )
+    logs = LogManager(disk, config.data_dir, config=log_config, now_ms=now_ms)
     if wall_ms is not None:
         logs.wall.feed(now_ms, wall_ms)
 
     settings = _TopicSettings(config, disk)
-    was_standby = _was_standby(disk, config.data_dir)
     try:
         logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
         broker = Broker(config, settings.metadata(), logs, ids, now_ms, sync)
@@ -78,6 +84,19 @@ def _was_standby(disk: Disk, data_dir: str) -> bool:
     from barnabas.broker.replication.following import StandbyNote
 
     return StandbyNote(disk, data_dir).check()
+
+
+def _may_lack_acknowledged(disk: Disk, data_dir: str, leader_epoch: int) -> bool:
+    """Whether the standby's copy may lack what its leader answered. A claim has an epoch."""
+    from barnabas.broker.replication.following import StandbyNote
+
+    lacks = StandbyNote(disk, data_dir).may_lack_acknowledged(is_claimed=leader_epoch > 0)
+    if lacks:
+        logger.warning(
+            "%s was a standby's, whose leader may have answered what it had not told: "
+            "transactional producers are fenced, and open transactions aborted", data_dir,
+        )  # fmt: skip
+    return lacks
 
 
 def _end_standby(disk: Disk, data_dir: str) -> None:

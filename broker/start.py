@@ -9,6 +9,7 @@
 | producer ids that logs tell of are skipped | `resume` |
 | what is decided is completed, what nobody can decide is aborted | `resume` |
 | after a power loss: transactional producers are fenced, groups look at their offsets | `resume` |
+| the same in a standby's copy that may lack answers (`broker.replication.following`) | `resume` |
 | groups that have committed beyond the end of a log go on from where it was cut | `resume` |
 | the offsets of deleted topics go | `resume` |
 | what readers may have seen is brought to the disk | `resume` |
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.broker")
 
 LAST_LIKELY_PRODUCER_ID = 1 << 62
+UNHEARD_PRODUCER_IDS = 1_000_000_000  # more than a leader gives out before its standby hears of it
 
 
 def adopt_logs(
@@ -109,8 +111,10 @@ class Start:
         self._runtime.run_groups(self._groups.on_loaded(now_ms), now_ms)
         self._recovery.complete_transactions(now_ms)
         self._logs.decisions = []
-        if self._logs.lost_power:
-            self._fence_after_power_loss(now_ms)
+        if self._logs.config.may_lack_acknowledged:
+            self._producer_ids.skip(UNHEARD_PRODUCER_IDS)
+        if self._logs.may_lack_acknowledged:
+            self._fence(now_ms)
         self._set_offsets_back(now_ms)
         self._warn_of_undecided()
         if self._logs.lost_power:
@@ -169,13 +173,16 @@ class Start:
             highest = max(highest, metadata.producer_id, metadata.next_producer_id)
         return highest
 
-    def _fence_after_power_loss(self, now_ms: int) -> None:
+    def _fence(self, now_ms: int) -> None:
         """Fence every transactional producer once: what it believes acknowledged may be gone.
 
         One whose transaction was decided is fenced with the end of it, which is not waited for: a
         kill before it would leave a producer that the next start does not fence.
         """
-        self._runtime.run_transactions(self._transactions.on_power_loss(now_ms), now_ms)
+        ended = self._transactions.on_power_loss(
+            now_ms, spares_two_phase=not self._logs.config.may_lack_acknowledged
+        )
+        self._runtime.run_transactions(ended, now_ms)
         self._recovery.end_all(now_ms)
         for log in self._topics.logs_of(TRANSACTIONS_TOPIC):
             log.flush()
@@ -210,7 +217,7 @@ class Start:
             return leader_epoch, max(end_offset, log.log_start_offset) if leader_epoch >= 0 else -1
 
         rows = self._groups.offsets_beyond_log_end(
-            log_end, epoch_end, lost_power=self._logs.lost_power
+            log_end, epoch_end, lost_power=self._logs.may_lack_acknowledged
         )
         if not rows:
             return

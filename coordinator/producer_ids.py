@@ -37,6 +37,16 @@ class ProducerIdAllocator:
         if next_id > self._next_id:
             self._next_id = self._block_end = max(next_id, self._block_end)
 
+    def skip(self, count: int) -> None:
+        """Give away none of the next `count` ids that are not reserved, nor will a later run: a
+        broker of which this directory has not heard may have done so.
+        """
+        self._next_id = self._block_end
+        end = self._block_end + count
+        assert end <= MAX_PRODUCER_ID, "producer ids are exhausted"
+        self._persist(end)
+        self._next_id = self._block_end = end
+
     def allocate(self) -> int:
         """An id that nobody has.
 

@@ -288,7 +288,7 @@ class TransactionCoordinator:
             if transaction.state in PREPARED
         ]
 
-    def on_power_loss(self, now_ms: int) -> Result:
+    def on_power_loss(self, now_ms: int, *, spares_two_phase: bool = True) -> Result:
         """Another producer id for every transactional id, at a start after a power loss.
 
         A producer on another machine goes on with its session, of which the broker may have lost
@@ -301,13 +301,15 @@ class TransactionCoordinator:
         level of transaction.version, and the broker may have been at another one then.
 
         An open transaction of two-phase commit stays as it is, and its producer, too: nothing that
-        it was told was lost. Not so where nothing waits for the disk.
+        it was told was lost. Not so where nothing waits for the disk, nor in the copy of a leader
+        whose answers did not wait for it (`spares_two_phase` is false).
         """
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
+        spares_two_phase = spares_two_phase and self.settings.is_durable
         for transaction in self._transactions.values():
             is_open = transaction.state is TransactionState.ONGOING
-            if is_open and transaction.is_two_phase and self.settings.is_durable:
+            if is_open and transaction.is_two_phase and spares_two_phase:
                 continue
             goes_on = (
                 transaction.current_producer

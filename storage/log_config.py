@@ -71,6 +71,7 @@ class LogManagerConfig:
     indexes, manifest). most_unread_bytes: how much all logs together may hold that no checkpoint
     has, as `Log.unread_bytes` counts it: a start after a kill reads about that much.
     lowest_leader_epoch: of the claim of one of two nodes; a start begins no lower one.
+    may_lack_acknowledged: whether the directory is a copy that may lack what its leader answered.
     """
 
     node_id: int = 1
@@ -84,3 +85,4 @@ class LogManagerConfig:
     most_unread_bytes: int = 1 << 30
     index_cache_bytes: int = 8 << 20
     lowest_leader_epoch: int = 0
+    may_lack_acknowledged: bool = False

@@ -67,6 +67,9 @@ def sync_one_by_one(files: list[Syncable]) -> None:
         file.fsync()
 
 
+UNHEARD_LEADER_EPOCHS = 100  # more than a leader begins before its standby hears of it
+
+
 class LogManager:
     """All logs of one directory. Nothing happens between calls: `on_tick` is due by its deadline.
 
@@ -109,6 +112,13 @@ class LogManager:
     def lost_power(self) -> bool:
         """Whether what the last run wrote and did not flush may be gone."""
         return self.last_run in (LastRun.POWER_LOST, LastRun.FOREIGN)
+
+    @property
+    def may_lack_acknowledged(self) -> bool:
+        """Whether what the last leader answered may be gone: after a power loss, and in a copy that
+        its answers did not wait for.
+        """
+        return self.lost_power or self.config.may_lack_acknowledged
 
     # --- start -----------------------------------------------------------------------------------
 
@@ -253,6 +263,8 @@ class LogManager:
         latest = max((log.epochs.latest for log in self.logs.values()), default=-1)
         highest = HighestEpoch(self.disk, self.data_dir).read()
         self.leader_epoch = max(latest, highest, self._lowest_leader_epoch - 1)
+        if self.config.may_lack_acknowledged:
+            self.leader_epoch += UNHEARD_LEADER_EPOCHS
         self.begin_leader_epoch(self.logs.values())
 
     def begin_leader_epoch(self, logs: Iterable[Log]) -> None:

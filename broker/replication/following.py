@@ -1,9 +1,17 @@
 """The standby's side, sans-IO: what the leader says goes in, and what it is told comes out.
 
 The directory's note `barnabas-standby` says in one line what the copy is worth: `catching up`,
-which no broker starts on, or `following`: all that the leader had done up to some moment, from
-which a broker goes on as after a kill. A standby that connects and compares changes nothing yet:
-what its copy was worth it is worth until the first operation comes.
+which no broker starts on, or `following`: all that the leader had done up to some moment. A standby
+that connects and compares changes nothing yet: what its copy was worth it is worth until the first
+operation comes.
+
+With `following` stands which answers of the leader waited for this copy (`AnswersWait`). A broker
+that goes on from it begins
+
+    the note says       by hand                      by a claim of the lease
+    never               as after a loss of power     as after a loss of power
+    while in sync       as after a loss of power     as after a kill: the claimer is in the set
+    always              as after a kill              as after a kill
 """
 
 from __future__ import annotations
@@ -20,6 +28,7 @@ from barnabas.broker.replication.wire import (
     MOST_BYTES,
     NONCE_BYTES,
     VERSION,
+    AnswersWait,
     Frames,
     WireError,
     frame,
@@ -55,10 +64,31 @@ class StandbyNote:
             text = self._disk.read(self._path).decode(errors="replace").strip()
         except FileNotFoundError:
             return None
-        return FOLLOWING if text == FOLLOWING else CATCHING_UP
+        return FOLLOWING if text.partition(":")[0] == FOLLOWING else CATCHING_UP
 
-    def write(self, state: str) -> None:
-        self._disk.write_atomic(self._path, f"{state}\n".encode())
+    def answers_wait(self) -> AnswersWait:
+        """Which answers of the leader waited for this copy; NEVER where the note does not say."""
+        try:
+            text = self._disk.read(self._path).decode(errors="replace").strip()
+            return AnswersWait(text.partition(": answers wait ")[2])
+        except (FileNotFoundError, ValueError):
+            return AnswersWait.NEVER
+
+    def may_lack_acknowledged(self, *, is_claimed: bool) -> bool:
+        """Whether the leader may have answered what is not here; see the module's table."""
+        answers_wait = self.answers_wait()
+        if answers_wait is AnswersWait.WHILE_IN_SYNC:
+            return not is_claimed
+        return answers_wait is AnswersWait.NEVER
+
+    def write_catching_up(self) -> None:
+        self._write(CATCHING_UP)
+
+    def write_following(self, answers_wait: AnswersWait) -> None:
+        self._write(f"{FOLLOWING}: answers wait {answers_wait.value}")
+
+    def _write(self, text: str) -> None:
+        self._disk.write_atomic(self._path, f"{text}\n".encode())
 
     def remove(self) -> None:
         """The directory is a broker's from now on."""
@@ -146,9 +176,9 @@ class Following:
             if len(values) > 1:
                 self._applied = values[1]
             yield frame(["applied", self._applied])
-        elif name == "caught up" and len(values) == 1:
+        elif name == "caught up" and len(values) == 2:
             self._applied = values[0]
-            self._take_over_from_here()
+            self._take_over_from_here(_answers_wait(values[1]))
             yield frame(["applied", self._applied])
         elif name == "ping":
             yield frame(["applied", self._applied])
@@ -188,19 +218,26 @@ class Following:
     def _begin_to_change(self) -> None:
         """The copy is nothing whole from now on; no clean stop is believed that it had before."""
         self._on_holding(Holding.NOTHING)
-        self._note.write(CATCHING_UP)
+        self._note.write_catching_up()
         self._disk.unlink(f"{self._data_dir}/{CLEAN_SHUTDOWN_NAME}")
         self._is_noted = True
 
-    def _take_over_from_here(self) -> None:
-        """The copy is whole: note that a broker may go on with it, as after a kill."""
+    def _take_over_from_here(self, answers_wait: AnswersWait) -> None:
+        """The copy is whole: note that a broker may go on with it, and how."""
         self._make_durable()
         self._disk.unlink(f"{self._data_dir}/{CLEAN_SHUTDOWN_NAME}")
         RunNote(self._disk, self._data_dir).write()
-        self._note.write(FOLLOWING)
+        self._note.write_following(answers_wait)
         self._is_noted = True
         self.has_caught_up = True
         self._on_holding(Holding.WHOLE)
+
+
+def _answers_wait(value: Any) -> AnswersWait:
+    try:
+        return AnswersWait(value)
+    except ValueError as error:
+        raise WireError(f"the leader says that answers wait {str(value)[:20]!r}") from error
 
 
 def cluster_id_of(disk: Disk, data_dir: str) -> str:

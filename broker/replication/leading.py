@@ -36,6 +36,7 @@ from barnabas.broker.replication.wire import (
     MOST_BYTES,
     NONCE_BYTES,
     VERSION,
+    AnswersWait,
     Frames,
     WireError,
     frame,
@@ -92,7 +93,7 @@ class StandbyLink:
     """One connection of a standby.
 
     node_id, addresses: its own, once it is PROVEN. is_awaited: answers wait for it, from
-    awaited_from on.
+    awaited_from on. answers_wait: what the standby is told of that.
     """
 
     def __init__(self, disk: Disk, data_dir: str, secret: str, nonce: bytes, now_ms: int) -> None:
@@ -103,6 +104,7 @@ class StandbyLink:
         self.applied = -1
         self.node_id, self.addresses = -1, NodeAddresses("", {})
         self.caught_up_at = self.awaited_from = 0
+        self.answers_wait = AnswersWait.NEVER
         self.is_awaited = self.is_wanted = False
         self._frames = Frames()
         self._inventory: dict[str, Held] = {}
@@ -236,7 +238,7 @@ class StandbyLink:
         if self._catch_up is not None and self._catch_up.is_done:
             self._catch_up = None
             self.state, self.caught_up_at = State.FOLLOWING, position
-            return frame(["caught up", position])
+            return frame(["caught up", position, self.answers_wait.value])
         return b""
 
     def _look_further(self) -> bool:
@@ -285,9 +287,9 @@ class Leading:
 
     def is_applied(self, position: int) -> bool:
         """Whether an answer that was ready at this position may go out."""
-        if not self.settings.is_sync:
-            return True
         link, others = self.link, self._others_in_sync()
+        if not self.settings.is_sync:  # but who can take over follows
+            return others <= ({link.node_id} if link is not None and self.follows else set())
         if link is not None and link.is_awaited:
             return link.applied >= position and others <= {link.node_id}
         return self.settings.may_be_alone and not others
@@ -298,6 +300,14 @@ class Leading:
         if leadership is None:
             return frozenset()
         return leadership.may_be_in_sync() - {leadership.node_id}
+
+    def _answers_wait(self) -> AnswersWait:
+        """Which answers wait for a standby that follows, also when it does no more."""
+        if not self.settings.is_sync:
+            return AnswersWait.NEVER
+        if not self.settings.may_be_alone:
+            return AnswersWait.ALWAYS
+        return AnswersWait.NEVER if self._leadership is None else AnswersWait.WHILE_IN_SYNC
 
     def on_start(self) -> None:
         """The broker serves from now on. A node of the set that does not follow is asked out of it,
@@ -317,6 +327,7 @@ class Leading:
         """A standby connected; there must be none before it."""
         assert self.link is None, "two standbys"
         self.link = StandbyLink(self._disk, self._data_dir, self.settings.secret, nonce, now_ms)
+        self.link.answers_wait = self._answers_wait()
         self.lost = None
         return self.link
 

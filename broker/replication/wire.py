@@ -6,7 +6,7 @@
      node id, its address, {listener: address}]
     ["have", [[path, size, [crc, ...]], …]]
     ["end"]                                  ["do", [[kind, path, position, data, new path], …]]
-                                             ["caught up", position]
+                                             ["caught up", position, which answers wait]
                                              ["do", [...], position]
     ["applied", position]                    ["ping"]
 
@@ -21,13 +21,14 @@ from __future__ import annotations
 import hmac
 import struct
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from typing import Any
 
 import msgpack
 
 from barnabas.broker.replication.operations import Kind, Operation
 
-VERSION = 2
+VERSION = 3
 MOST_BYTES = 256 << 20  # of a frame: the largest request that a broker takes, and what is around it
 MOST_BEFORE_PROOF = 4096
 NONCE_BYTES = 32
@@ -36,6 +37,18 @@ _SIZE = struct.Struct(">I")
 
 class WireError(Exception):
     """The other side says what cannot be understood, or does not know the secret."""
+
+
+class AnswersWait(Enum):
+    """Which answers to clients wait until the standby that follows has what was done before them.
+
+    WHILE_IN_SYNC: those of a leader whose lease has the standby in its in-sync set. ALWAYS: all; a
+    leader without a standby answers nobody.
+    """
+
+    NEVER = "never"
+    WHILE_IN_SYNC = "while in sync"
+    ALWAYS = "always"
 
 
 def frame(message: Sequence[Any]) -> bytes:

@@ -62,8 +62,8 @@ def holding_of(disk: SimDisk) -> Holding:
 class PairNode(Node):
     """leading: of the broker, while it leads; stream: the connection to the other machine.
 
-    rate: how its clock goes. claimed_with: what the directory was worth when it claimed. is_off:
-    nobody starts the daemon.
+    rate: how its clock goes. claimed_with: what the directory was worth when it claimed.
+    was_standby: whether it was a standby's then. is_off: nobody starts the daemon.
     """
 
     world: PairWorld
@@ -77,7 +77,7 @@ class PairNode(Node):
         self.leading: Leading | None = None
         self.following: Following | None = None
         self.stream: Stream | None = None
-        self.claimed_with, self.is_off = Holding.NOTHING, False
+        self.claimed_with, self.is_off, self.was_standby = Holding.NOTHING, False, False
         self._waiting: deque[Waiting] = deque()
         self._replicated: ReplicatedDisk | None = None
         self._heard_ms = 0
@@ -221,7 +221,8 @@ class PairNode(Node):
         self.claimed_with = self.leadership.holding
         self.world.on_claim(self)
         try:
-            if StandbyNote(self.disk, DATA_DIR).read() is not None:
+            self.was_standby = StandbyNote(self.disk, DATA_DIR).read() is not None
+            if self.was_standby:
                 self.disk.sync_all()  # as main.py does: no checkpoint tells more than the disk has
         except Crash:
             self.world.on_crash(self)

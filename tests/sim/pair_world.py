@@ -169,10 +169,14 @@ class PairWorld(World):
         node.disk.crash_in(-1)
         broker = node.broker
         assert broker is not None
-        if broker.logs.lost_power != (node.claimed_with is Holding.POWER_LOST):
+        has_lost_power = node.claimed_with is Holding.POWER_LOST
+        may_lack = has_lost_power or (node.was_standby and not self.pair.is_sync)
+        logs = broker.logs
+        if (logs.lost_power, logs.may_lack_acknowledged) != (has_lost_power, may_lack):
             self.history.incident(
                 "refused",
-                f"a directory that is {node.claimed_with.name} is taken for one that lost power",
+                f"a directory that is {node.claimed_with.name} is taken for one that lost power, "
+                "or may lack what was acknowledged, or is not",
             )
         for name, topic in broker.metadata.topics.items():
             for index, epoch in enumerate(broker.topics.leader_epochs(name)):

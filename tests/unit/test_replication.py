@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from helpers.disk_broker import Producer
 from helpers.standby_pair import SECRET, Pair
 from sim.disk import SimDisk
 from sim.node import SeededIds
@@ -26,7 +27,16 @@ from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.standby import Standby
-from barnabas.broker.replication.wire import NONCE_BYTES, VERSION, Frames, WireError, frame, unpack
+from barnabas.broker.replication.wire import (
+    NONCE_BYTES,
+    VERSION,
+    AnswersWait,
+    Frames,
+    WireError,
+    frame,
+    unpack,
+)
+from barnabas.protocol.errors import Code
 from barnabas.storage.log_directory import LogDirectoryError
 
 NONCE = b"n" * NONCE_BYTES
@@ -506,3 +516,89 @@ def test_a_claim_tells_the_lowest_leader_epoch(claimed: int, led: int) -> None:
         config, SeededIds(random.Random(0)), disk=disk, now_ms=0, leader_epoch=claimed
     )
     assert broker.logs.leader_epoch == led
+
+
+def note_of_standby(*, is_sync: bool, may_be_alone: bool, is_leased: bool) -> StandbyNote:
+    """What a standby notes that follows such a leader."""
+    settings = ReplicationSettings(is_sync, may_be_alone, 1000, SECRET)
+    in_sync = InSync()
+    in_sync.now = frozenset({1})
+    leading = Leading(new_disk(), "/x", settings, lambda: None, in_sync if is_leased else None, "c")
+    return StandbyNote(follow_as(leading, 2)._disk, "/x")
+
+
+@pytest.mark.parametrize(
+    ("is_sync", "may_be_alone", "is_leased", "lacks_by_hand", "lacks_as_claimed"),
+    [
+        (False, True, True, True, True),
+        (False, False, True, True, True),
+        (True, True, True, True, False),  # who claims is in the in-sync set
+        (True, False, True, False, False),
+        (True, True, False, True, True),
+        (True, False, False, False, False),
+    ],
+)
+def test_a_copy_tells_whether_its_leader_may_have_answered_what_it_lacks(
+    is_sync: bool, may_be_alone: bool, is_leased: bool, lacks_by_hand: bool, lacks_as_claimed: bool
+) -> None:
+    note = note_of_standby(is_sync=is_sync, may_be_alone=may_be_alone, is_leased=is_leased)
+    assert note.read() == "following"
+    assert note.may_lack_acknowledged(is_claimed=False) is lacks_by_hand
+    assert note.may_lack_acknowledged(is_claimed=True) is lacks_as_claimed
+
+
+def test_a_copy_that_does_not_tell_may_lack_what_was_answered() -> None:
+    disk = new_disk()
+    disk.write_atomic("/x/barnabas-standby", b"following\n")
+    assert StandbyNote(disk, "/x").read() == "following"
+    assert StandbyNote(disk, "/x").may_lack_acknowledged(is_claimed=True)
+
+
+def test_an_abort_that_only_the_leader_had_is_not_forgotten() -> None:
+    """Else its producer goes on in its epoch, and what it believes aborted is committed."""
+    pair = Pair()
+    pair.leader.topic("t")
+    producer = Producer(pair.leader, "x")
+    producer.send("t", 0, b"aborted")
+    pair.connect()
+    pair.deliver_all()
+    pair.cut()
+    assert producer.end(commit=False) == Code.NONE
+    unheard = [pair.leader.init(None)[1] for _ in range(2000)]
+
+    successor = pair.take_over()
+    producer.b, producer.connection = successor, successor.connect()
+    assert producer.add("t", 0) != Code.NONE
+    assert producer.end(commit=True) != Code.NONE
+    assert successor.read("t", committed=True) == []
+    assert successor.state("x")[1] > max(unheard)  # an id that nobody else has
+    assert successor.broker.logs.leader_epoch > pair.leader.broker.logs.leader_epoch + 1
+
+
+def test_a_copy_that_has_all_that_was_answered_goes_on_as_after_a_kill() -> None:
+    pair = Pair()
+    pair.leader.topic("t")
+    producer = Producer(pair.leader, "x")
+    producer.send("t", 0, b"open")
+    pair.connect()
+    pair.deliver_all()
+    StandbyNote(pair.standby_disk, "/data").write_following(AnswersWait.ALWAYS)
+    successor = pair.take_over()
+    producer.b, producer.connection = successor, successor.connect()
+    assert producer.end(commit=True) == Code.NONE
+    assert successor.read("t", committed=True) == [b"open"]
+
+
+def test_with_async_answers_wait_while_one_can_take_over_that_does_not_follow() -> None:
+    """Else a leader that reaches neither it nor the lease's engine answers what is lost with it."""
+    settings, in_sync = ReplicationSettings(False, True, 1000, SECRET), InSync()
+    leading = Leading(new_disk(), "/x", settings, lambda: None, in_sync, "c")
+    leading.on_start()
+    assert in_sync.wanted == {1}
+    assert not leading.is_applied(0)
+    in_sync.now = frozenset({1})
+    assert leading.is_applied(0)
+    follow_as(leading, 2)
+    in_sync.now = frozenset({1, 2})
+    leading.publish(Operation(Kind.CREATE, "f"))
+    assert leading.is_applied(leading.position)
