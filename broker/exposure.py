@@ -110,7 +110,7 @@ def _readable_secrets(config: BrokerConfig) -> Iterator[str]:
         if listener.has_tls:
             paths.append(listener.tls_settings(config.explicit).get("ssl.keystore.location"))
     data_dir = config.data_dir
-    if _mode(data_dir) & OTHERS_MAY_ENTER:
+    if os.path.isdir(data_dir) and _mode(data_dir) & OTHERS_MAY_ENTER:
         yield (
             f"{data_dir} holds all records, and everybody on this machine may read it: chmod 700 "
             f"{data_dir}, or 750 where a group is to"

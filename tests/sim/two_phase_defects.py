@@ -63,10 +63,10 @@ def kept_transactions_are_aborted() -> Iterator[None]:
 def power_losses_abort_prepared_transactions() -> Iterator[None]:
     on_power_loss = TransactionCoordinator.on_power_loss
 
-    def of_all(self: TransactionCoordinator, now_ms: int) -> Any:
+    def of_all(self: TransactionCoordinator, now_ms: int, **_: bool) -> Any:
         kept, self.settings = self.settings, TxnSettings(is_durable=False)
         try:
-            return on_power_loss(self, now_ms)
+            return on_power_loss(self, now_ms, spares_two_phase=False)
         finally:
             self.settings = kept
 
