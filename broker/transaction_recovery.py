@@ -52,8 +52,8 @@ class JournaledDecision(NamedTuple):
 class TransactionRecovery:
     """One start's work on transactions.
 
-    Tracks the decisions of the flush journals whose producers have a transaction open anywhere, by
-    transactional id and time of the decision.
+    Tracks the decisions of the flush journals whose producers have a transaction open anywhere, or
+    lack a marker anywhere, by transactional id and time of the decision.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -73,6 +73,7 @@ class TransactionRecovery:
             for log in broker.logs.logs.values()
             for producer_id in log.producer_state.open_transactions()
         }
+        open_producers |= self._ends.unwritten.producer_ids
         marked: dict[Log, None] = {}
         for key, value, ends in decisions:
             for end in ends:
@@ -128,7 +129,11 @@ class TransactionRecovery:
                 self._broker.flushes.on_flushed(job, now_ms)
 
     def _is_over(self, unwritten: UnwrittenMarker, now_ms: int) -> bool:
-        """Write a marker that a partition lacks, if it is back and its transaction is open there.
+        """Write a marker that a partition lacks, if it is back.
+
+        Also where nothing is open there: a later start may read the decision in a flush journal
+        again, and is not to take what is open then for its transaction. So the marker has the time
+        of the producer's last decision in the journals.
 
         Gives whether the marker is needed no longer.
         """
@@ -139,11 +144,14 @@ class TransactionRecovery:
         log = broker.topics.partition(unwritten.topic, unwritten.partition)
         if log is None:
             return (unwritten.topic, unwritten.partition) not in broker.logs.offline
-        if log.producer_state.has_ongoing_transaction_of(unwritten.producer_id):
-            self._ends.append_marker(
-                unwritten.topic, unwritten.partition, Marker(*unwritten[3:]), now_ms
-            )
-            log.flush()
+        journaled = [
+            one.decision.decided_ms
+            for one in self._journaled.values()
+            if one.decision.producer_id == unwritten.producer_id
+        ]
+        marker = Marker(*unwritten[3:7], max([unwritten.decided_ms, *journaled]))
+        self._ends.append_marker(unwritten.topic, unwritten.partition, marker, now_ms)
+        log.flush()
         return True
 
     def _redo_markers(self, journaled: JournaledDecision, now_ms: int) -> None:

@@ -76,6 +76,11 @@ class UnwrittenMarkers:
     def __len__(self) -> int:
         return len(self._markers)
 
+    @property
+    def producer_ids(self) -> set[int]:
+        """The producers that lack a marker anywhere."""
+        return {marker.producer_id for marker in self._markers.values()}
+
     def add(self, markers: list[UnwrittenMarker]) -> None:
         """Note markers, on the disk. An earlier one of the same producer and partition stays."""
         count = len(self._markers)

@@ -181,3 +181,35 @@ def test_a_transaction_and_a_group_may_go_on_with_a_partition_that_is_off_line()
     assert p.add("t", 2) == Code.UNKNOWN_TOPIC_OR_PARTITION
     restore(b)
     assert is_told(b, p, True)
+
+
+@pytest.mark.parametrize("decisions", [1, 2])
+def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_there_later(
+    decisions: int,
+) -> None:
+    """The transactions had nothing on it. Their decisions are in the flush journal, and the next
+    start but one reads them again.
+    """
+    b = DiskBroker()
+    b.topic("t", 2)
+    assert b.produce("t", (b"plain",), partition=1)[0] == 0
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    assert p.add("t", 1) == 0
+    b.disk.kill()
+    damage(b)
+    b.open()
+    p.connection = b.connect()
+    assert p.end(True) == 0
+    for _ in range(decisions - 1):
+        p.send("t", 0, b"b")
+        assert p.add("t", 1) == 0
+        assert p.end(True) == 0
+    restore(b)
+    p.connection = b.connect()
+    p.send("t", 1, b"open")
+    b.kill()
+    assert b.read("t", 1, committed=True) == [b"plain"]
+    p.connection = b.connect()
+    assert p.end(False) == 0
+    assert b.read("t", 1, committed=True) == [b"plain"]
