@@ -387,6 +387,12 @@ _BROKER_ROWS = (
     _broker("barnabas.console.host", Kind.STRING, "127.0.0.1", "The address where that page is served. It shows all records to whoever reaches it."),
     _broker("barnabas.decompressed.max.bytes", Kind.INT, 128 << 20, "What a producer's batch may decompress to, in bytes; one that would be larger is refused with MESSAGE_TOO_LARGE. Of one that is in a log already, compaction keeps all, and a time is looked for no further than to its first record.", lowest=1 << 20),
     _broker("barnabas.disk.reserve.bytes", Kind.LONG, 64 << 20, "Clients are refused when less than this is free on the disk; it is kept for ending transactions.", lowest=0),
+    _broker("barnabas.lease.url", Kind.STRING, "", "What keeps the lease by which two nodes decide who leads (docs/STANDBY.md): etcd://HOST:PORT,HOST:PORT/NAME, etcds://... over TLS, or kubernetes://NAMESPACE/NAME. Empty: there is none."),
+    _broker("barnabas.lease.ttl.ms", Kind.INT, 3000, "How long a leader may not have renewed the lease before the other node takes over. The same on both.", lowest=500),
+    _broker("barnabas.lease.margin.ms", Kind.INT, 500, "How much earlier than that the leader stops answering: what the clocks of the two machines may differ by in that time.", lowest=1),
+    _broker("barnabas.lease.user", Kind.STRING, "", "The user of etcd; empty: none."),
+    _broker("barnabas.lease.password", Kind.PASSWORD, None, "The password of barnabas.lease.user."),
+    _broker("barnabas.lease.ca.file", Kind.STRING, "", "The certificates that etcds:// or kubernetes:// is trusted by; empty: those of the system, or of the pod."),
     _broker("barnabas.replication.port", Kind.INT, -1, "Where a standby connects (`barnabas start --standby-of HOST:PORT`): docs/STANDBY.md. 0: a free port, which is logged; -1: nowhere.", lowest=-1, highest=65535),
     _broker("barnabas.replication.host", Kind.STRING, "127.0.0.1", "The address of barnabas.replication.port. What is sent there is not encrypted."),
     _broker("barnabas.replication.secret", Kind.PASSWORD, None, "What the leader and its standby show each other that they know. Needed where barnabas.replication.host is not of this machine alone."),
@@ -602,6 +608,12 @@ class BrokerConfig:
     barnabas_disk_reserve_bytes = _Typed[int]()
     barnabas_features = _Typed[tuple[str, ...]]()
     barnabas_flush_journal_logs = _Typed[int]()
+    barnabas_lease_ca_file = _Typed[str]()
+    barnabas_lease_margin_ms = _Typed[int]()
+    barnabas_lease_password = _Typed[str | None]()
+    barnabas_lease_ttl_ms = _Typed[int]()
+    barnabas_lease_url = _Typed[str]()
+    barnabas_lease_user = _Typed[str]()
     barnabas_log_format = _Typed[str]()
     barnabas_metrics_detail = _Typed[str]()
     barnabas_metrics_host = _Typed[str]()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
     from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.log_output import LogOutput
+    from barnabas.broker.replication.lease_keeper import LeaseKeeper
 
 logger = logging.getLogger("barnabas")
 
@@ -634,8 +635,44 @@ def _start(options: argparse.Namespace) -> int:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.standby_of is not None:
+        if config.barnabas_lease_url:
+            raise StartError("--standby-of: with barnabas.lease.url the lease decides who follows")
         return _stand_by(config, options.standby_of)
     _check_replication(options, config)
+    if config.barnabas_lease_url:
+        keeper = _wait_until_leading(options, config)
+        began = time.perf_counter()
+        return 0 if keeper is None else _open_and_serve(options, config, began, keeper)
+    return _open_and_serve(options, config, began)
+
+
+def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> LeaseKeeper | None:
+    """Be the other node's standby until the lease is this one's; None where a signal came first."""
+    from barnabas.broker.replication.lease_record import LeaseRecordError
+    from barnabas.broker.replication.pair_member import PairMember, PairSettingsError
+    from barnabas.storage.log_directory import LogDirectoryError
+
+    try:
+        for sock in (*_listen_for_each(config, options.port),
+                     *_listen_beside(options, config).values()):  # fmt: skip
+            sock.close()  # while it follows, clients are refused
+        member = PairMember(config)
+        return member.keeper if member.wait_until_leading() else None
+    except (PairSettingsError, LeaseRecordError, LogDirectoryError) as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise StartError(
+            f"cannot use the data directory {config.data_dir}: {error.strerror or error}"
+        ) from error
+
+
+def _open_and_serve(
+    options: argparse.Namespace,
+    config: BrokerConfig,
+    began: float,
+    keeper: LeaseKeeper | None = None,
+) -> int:
+    """Open the data directory, and serve. Takes: keeper, of the lease by which this node leads."""
     socks = _listen_for_each(config, options.port)
     side_sockets = _listen_beside(options, config)
     from barnabas.broker.clocks import steady_ms, wall_ms
@@ -656,6 +693,7 @@ def _start(options: argparse.Namespace) -> int:
                 wall_ms=wall_ms() + options.test_clock_ahead,
                 sync=sync_together,
                 disk=_disk(options, config),
+                leader_epoch=0 if keeper is None else keeper.leader_epoch,
             )
     except LogDirectoryError as error:
         raise StartError(str(error)) from error
@@ -665,7 +703,7 @@ def _start(options: argparse.Namespace) -> int:
         ) from error
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    return _serve(broker, socks, side_sockets, began, options)
+    return _serve(_Daemon(broker, socks, side_sockets, began, options, keeper))
 
 
 @contextlib.contextmanager
@@ -678,19 +716,17 @@ def _no_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _serve(
-    broker: Any,
-    socks: Sequence[socket.socket],
-    side_sockets: Sockets,
-    began: float,
-    options: argparse.Namespace,
-) -> int:
+def _serve(daemon: _Daemon) -> int:
     """Serve until a signal, the end of standard input or a failure. Gives the exit code."""
     import anyio
 
-    daemon = _Daemon(broker, socks, side_sockets, began, options)
     try:
-        return anyio.run(daemon.run, backend="asyncio", backend_options=daemon.loop_options())
+        code = anyio.run(daemon.run, backend="asyncio", backend_options=daemon.loop_options())
+        if daemon.is_deposed:
+            from barnabas.broker.replication.pair_member import begin_anew
+
+            begin_anew()
+        return code
     finally:
         # the interpreter takes its handlers away before it is gone
         for number in SIGNALS:
@@ -707,7 +743,9 @@ class _Daemon:
         side_sockets: Sockets,
         began: float,
         options: argparse.Namespace,
+        keeper: LeaseKeeper | None,
     ) -> None:
+        self._keeper, self.is_deposed = keeper, False
         self._broker, self._socks, self._side_sockets = broker, socks, side_sockets
         self._began, self._options = began, options
         self._metrics = _Metrics() if "--metrics-port" in side_sockets else None
@@ -731,15 +769,29 @@ class _Daemon:
         _announce(server, self._broker, self._began, console, quiet=options.quiet)
         if options.ready_file:
             _write_ready_file(options.ready_file, server.addresses)
+        if self._keeper is not None:
+            server.on_deposed(asked_to_end.set)
         await _until_either(asked_to_end, server.failure)
         if console is not None:
             console.close()
-        server.close()
+        await self._close(server)
         if server.failed:
             self._tell_failure(server.failure.result())
         self._clear_away()
         log_output.finish()
         return 1 if server.failed else 0
+
+    async def _close(self, server: Any) -> None:
+        """Close the logs, and give the lease up; or leave both to the node that leads now."""
+        if self._keeper is None:
+            server.close()
+        elif server.is_deposed:
+            self.is_deposed = True
+            server.abandon()
+        else:
+            server.close()
+            if not server.failed:
+                await server.release()
 
     def loop_options(self) -> dict[str, Any]:
         """What the loop is made with, for anyio."""
@@ -753,6 +805,10 @@ class _Daemon:
             server = _controlled_server(*core, self._side_sockets, options, metrics)
         elif metrics is not None:
             server = metrics.server(*core)
+        elif self._keeper is not None:
+            from barnabas.broker.replication.lease_endpoint import LeasedServer
+
+            server = LeasedServer(*core, self._side_sockets[REPLICATION_PORT], self._keeper)
         elif REPLICATION_PORT in self._side_sockets:
             from barnabas.broker.replication.leader_endpoint import ReplicatedServer
 

@@ -43,7 +43,7 @@ from barnabas.storage.checkpoints import (
     decode_properties,
 )
 from barnabas.storage.disk import Disk
-from barnabas.storage.last_run import RunNote
+from barnabas.storage.last_run import LastRun, RunNote
 from barnabas.storage.log_directory import LogDirectoryError
 
 PARTS_IN_A_FRAME = 64
@@ -231,6 +231,18 @@ class Following:
         self._is_noted = True
         self.has_caught_up = True
         self._on_holding(Holding.WHOLE)
+
+
+def holding_of(disk: Disk, data_dir: str) -> Holding:
+    """What a directory is worth that no process has open."""
+    note = StandbyNote(disk, data_dir).read()
+    run = RunNote(disk, data_dir)
+    if note is not None:
+        return Holding.WHOLE if note == FOLLOWING and run.is_same_run() else Holding.NOTHING
+    if not disk.exists(f"{data_dir}/{META_PROPERTIES_NAME}"):
+        return Holding.NOTHING
+    is_whole = run.last_run() in (LastRun.CLEAN, LastRun.KILLED)
+    return Holding.WHOLE if is_whole else Holding.POWER_LOST
 
 
 def _answers_wait(value: Any) -> AnswersWait:

@@ -68,21 +68,29 @@ class ReplicatedServer(Server):
             config.barnabas_replication_timeout_ms,
             config.barnabas_replication_secret or "",
         )
+        self.data_dir: str = config.data_dir
         self.catch_up_rate: int = config.barnabas_replication_catch_up_bytes_per_second
-        self.leading = Leading(disk, config.data_dir, settings, self._release)
+        self.leading = self._new_leading(disk, settings)
         self._waiting: deque[tuple[int, ReplicatedConnection, Any]] = deque()
-        self._endpoint = _Endpoint(self, disk, endpoint_socket, loop)
+        self.endpoint = _Endpoint(self, disk, endpoint_socket, loop)
         super().__init__(broker, sock, loop)
 
     @property
     def replication_address(self) -> tuple[str, int]:
         """Where the standby connects."""
-        return self._endpoint.address
+        return self.endpoint.address
+
+    def _new_leading(self, disk: ReplicatedDisk, settings: ReplicationSettings) -> Leading:
+        return Leading(disk, self.data_dir, settings, self._release)
+
+    def _may_go_out(self, position: int) -> bool:
+        """Whether an answer that was ready at this position need not wait any more."""
+        return self.leading.is_applied(position)
 
     def send_when_applied(self, connection: ReplicatedConnection, pieces: Any) -> None:
         """Send an answer, now or later; the connection's next request waits for it."""
         position = self.leading.position
-        if not self._waiting and self.leading.is_applied(position):
+        if not self._waiting and self._may_go_out(position):
             connection.send_now(pieces)
             return
         connection.in_flight = connection.waits = True
@@ -91,7 +99,7 @@ class ReplicatedServer(Server):
     def _release(self) -> None:
         """Send the answers that need not wait any more."""
         waiting = self._waiting
-        while waiting and self.leading.is_applied(waiting[0][0]):
+        while waiting and self._may_go_out(waiting[0][0]):
             _, connection, pieces = waiting.popleft()
             if not connection.closed:
                 connection.waits = False
@@ -102,7 +110,7 @@ class ReplicatedServer(Server):
     def close(self) -> None:
         """Stop; the standby gets what is written until then, as far as its connection takes it."""
         super().close()
-        self._endpoint.close()
+        self.endpoint.close()
 
 
 class _Endpoint:
@@ -120,6 +128,8 @@ class _Endpoint:
         self._standby: _StandbyProtocol | None = None
         self.timeout_s = server.leading.settings.timeout_ms / 1000
         self._interval_s = self.timeout_s / TICK_PARTS
+        self._is_closed = False
+        self.ended = loop.create_future()  # after `close`: the standby has got what there was
         self.catch_up_rate: int = server.catch_up_rate
         loop.add_reader(sock.fileno(), self._on_connect)
         self._timer = loop.call_later(self._interval_s, self._on_tick)
@@ -150,6 +160,10 @@ class _Endpoint:
     def on_closed(self, peer: str, reason: str) -> None:
         """The standby is gone."""
         leading = self.server.leading
+        if self._is_closed:
+            self._standby = None
+            self.ended.set_result(None)
+            return
         self._standby, self._disk.publish = None, None
         logger.warning(
             "the standby %s is gone: %s; %s", peer, reason,
@@ -158,6 +172,11 @@ class _Endpoint:
         )  # fmt: skip
         leading.on_closed()
 
+    def send_soon(self) -> None:
+        """There may be more for the standby."""
+        if self._standby is not None:
+            self._standby.send_soon()
+
     def _on_tick(self) -> None:
         self._timer = self.loop.call_later(self._interval_s, self._on_tick)
         self.server.leading.on_tick(self.server.now_ms())
@@ -165,11 +184,14 @@ class _Endpoint:
             self._standby.send_soon()
 
     def close(self) -> None:
+        self._is_closed = True
         self._timer.cancel()
         self.loop.remove_reader(self._socket.fileno())
         self._socket.close()
         if self._standby is not None:
             self._standby.finish()
+        else:
+            self.ended.set_result(None)
 
 
 class _StandbyProtocol(asyncio.Protocol):

@@ -121,10 +121,11 @@ class LeaseKeeper:
             self._leadership.holding = holding
             self._changed.notify_all()
 
-    def set_cluster_id(self, cluster_id: str) -> None:
-        """The directory is of that cluster."""
+    def set_opened(self, cluster_id: str) -> None:
+        """The leader's directory is open, no standby's any more, and of that cluster."""
         with self._changed:
             self._leadership.cluster_id = cluster_id
+            self._leadership.has_opened, self._leadership.holding = True, Holding.WHOLE
             self._changed.notify_all()
 
     def release(self, timeout_s: float) -> None:

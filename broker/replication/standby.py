@@ -57,18 +57,14 @@ class Standby:
                 f"{self._data_dir} is in use by another broker: stop it, or give another log.dirs"
             ) from error
         self._last_reason = ""
+        self._timeout_s = config.barnabas_replication_timeout_ms / 1000
 
     def run(self) -> None:
         """Follow until a signal comes."""
         for number in SIGNALS:
             signal.signal(number, _on_signal)
-        pause_s = FIRST_PAUSE_S
         try:
-            while True:
-                if self._follow():
-                    pause_s = FIRST_PAUSE_S
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            self._follow_again()
         except _StopError:
             pass
         finally:
@@ -77,21 +73,36 @@ class Standby:
             make_durable()
             self._lock.release()
 
-    def _follow(self) -> bool:
-        """One connection, from its beginning to its end. Gives whether the copy was whole once."""
-        timeout_s = self._config.barnabas_replication_timeout_ms / 1000
-        following = Following(
+    def _follow_again(self) -> None:
+        """Connect, again and again."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            if self._follow():
+                pause_s = FIRST_PAUSE_S
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _new_following(self) -> Following:
+        return Following(
             self._disk,
             self._data_dir,
             self._config.barnabas_replication_secret or "",
             secrets.token_bytes(NONCE_BYTES),
             self._begin_from_here,
         )
+
+    def _receive(self, sock: socket.socket) -> bytes:
+        """What the leader says next; empty at the end."""
+        return sock.recv(RECEIVED_BYTES)
+
+    def _follow(self) -> bool:
+        """One connection, from its beginning to its end. Gives whether the copy was whole once."""
+        following = self._new_following()
         try:
-            with socket.create_connection(self._leader, timeout=timeout_s) as sock:
+            with socket.create_connection(self._leader, timeout=self._timeout_s) as sock:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.sendall(following.greeting())
-                while data := sock.recv(RECEIVED_BYTES):
+                while data := self._receive(sock):
                     for answer in following.on_bytes(data):
                         sock.sendall(answer)
             reason = "it hung up"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.replication.following import FOLLOWING, Following, StandbyNote
+from barnabas.broker.replication.following import Following, StandbyNote, holding_of
 from barnabas.broker.replication.leadership import (
     Answer,
     Holding,
@@ -24,14 +24,11 @@ from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import DivergedError
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.wire import NONCE_BYTES, WireError
-from barnabas.storage.checkpoints import META_PROPERTIES_NAME
-from barnabas.storage.last_run import LastRun, RunNote
 from sim.disk import Crash
 from sim.node import DATA_DIR, Node, _joined, _Session
 from sim.stream import Stream
 
 if TYPE_CHECKING:
-    from sim.disk import SimDisk
     from sim.pair_world import PairWorld
 
 SECRET = "of both"
@@ -45,18 +42,6 @@ class Waiting(NamedTuple):
     connection_id: int
     session: _Session
     answer: bytes
-
-
-def holding_of(disk: SimDisk) -> Holding:
-    """What the directory is worth."""
-    note = StandbyNote(disk, DATA_DIR).read()
-    run = RunNote(disk, DATA_DIR)
-    if note is not None:
-        return Holding.WHOLE if note == FOLLOWING and run.is_same_run() else Holding.NOTHING
-    if not disk.exists(f"{DATA_DIR}/{META_PROPERTIES_NAME}"):
-        return Holding.NOTHING
-    is_whole = run.last_run() in (LastRun.CLEAN, LastRun.KILLED)
-    return Holding.WHOLE if is_whole else Holding.POWER_LOST
 
 
 class PairNode(Node):
@@ -119,7 +104,7 @@ class PairNode(Node):
         self.leadership = Leadership(
             LeaseNode(self.node_id, NodeAddresses("", {}), session, earlier_session=self._session),
             LeaseSettings(pair.ttl_ms, pair.margin_ms),
-            holding_of(self.disk),
+            holding_of(self.disk, DATA_DIR),
             self.clock_ms(),
         )
         self._session = session
