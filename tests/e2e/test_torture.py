@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checkers import check, kinds_of
@@ -25,6 +27,14 @@ def is_enough(harm: Round) -> bool:
         and log.committed
         and set(log.everything) - set(log.committed)
     )
+
+
+def each_in_sight(everything: list[Any], committed: list[Any]) -> Iterator[None]:
+    """One hidden row after the other is among the committed ones."""
+    for hidden in [row for row in everything if row not in set(committed)]:
+        committed.append(hidden)
+        yield
+        committed.pop()
 
 
 def test_a_round_of_kills_and_pauses_loses_nothing_and_doubles_nothing(
@@ -50,6 +60,7 @@ def test_a_round_of_kills_and_pauses_loses_nothing_and_doubles_nothing(
         rows += [gone, (gone[0] + 1000, gone[1])]
         assert "duplicate" in kinds_of(check(history))
         rows.pop()
-        hidden = next(row for row in history.final[partition].everything if row not in set(rows))
-        rows.append(hidden)
-        assert {"aborted-read", "precommitted-read"} & set(kinds_of(check(history)))
+        assert any(
+            {"aborted-read", "precommitted-read"} & set(kinds_of(check(history)))
+            for _ in each_in_sight(history.final[partition].everything, rows)
+        ), "of some transactions nobody was told the outcome, but not of all"
