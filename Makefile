@@ -1,4 +1,4 @@
-# make install | run | demo | test | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | fuzz | torture | torture-spark | two-phase | two-phase-spark | docs | docs-pages | dist. Everything is installed into .venv.
+# make install | run | demo | test | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | fuzz | torture | torture-pair | torture-spark | two-phase | two-phase-spark | spark-cluster | docs | docs-pages | dist. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +11,7 @@ SAMPLE ?= 400
 MINUTES ?= 3
 ROUNDS ?= 20
 
-.PHONY: install run demo test test-quick check protocol clients oracle bench bench-eos bench-scale sim mutants mutants-sim fuzz torture torture-spark two-phase two-phase-spark docs docs-pages dist clean
+.PHONY: install run demo test test-quick check protocol clients oracle bench bench-eos bench-scale sim mutants mutants-sim fuzz torture torture-pair torture-spark two-phase two-phase-spark spark-cluster docs docs-pages dist clean
 
 install: $(VENV)/.installed
 
@@ -88,6 +88,10 @@ fuzz: install
 torture: install
 	PYTHONPATH=tests:. $(BIN)/python -m torture.clients --minutes $(MINUTES)
 
+# Two daemons that share a lease, and an etcd (`apt-get install etcd-server`).
+torture-pair: install
+	PYTHONPATH=tests:. $(BIN)/python -m torture.pair --minutes $(MINUTES)
+
 # Two-phase commit with PostgreSQL: the writer, the broker and the database, killed at each step.
 two-phase: install
 	$(BIN)/python examples/guarantees/two_phase_crash.py --rounds $(ROUNDS)
@@ -98,6 +102,11 @@ two-phase-spark: install
 
 torture-spark: install
 	PYTHONPATH=tests:. $(BIN)/python -m torture.spark_pipeline --minutes $(MINUTES)
+
+# docs/SPARK_CLUSTER.md as it is written, and a take-over under a query (needs etcd). Some minutes.
+spark-cluster: install
+	test -x build/s3/bin/moto_server || { $(PYTHON) -m venv build/s3 && build/s3/bin/pip install --quiet 'moto[server]'; }
+	PYTHONPATH=tests:. $(BIN)/python -m torture.spark_cluster --s3-server build/s3/bin/moto_server
 
 # The pages of docs/ that are made from the code: settings, requests, error codes, commands.
 docs-pages: install

@@ -20,7 +20,7 @@ class OpenTransaction(NamedTuple):
 
     transactional_id, state: None where no coordinator knows the producer any more; then, or where
     `is_hanging`, nothing will end it. started_ms, timeout_ms: -1 where nobody tells.
-    client_address: None where it is not known; Kafka's protocol has it in no answer.
+    client_address: None where it is not known, as where another broker than Barnabas was asked.
     """
 
     producer_id: int

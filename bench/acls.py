@@ -1,4 +1,4 @@
-"""What does a check cost with 100,000 ACLs, and an authorizer a broker's Produce?"""
+"""What does a check cost with 100,000 ACLs, and what do SASL and ACLs cost each request?"""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ from barnabas import LocalBroker
 from barnabas.broker.metadata import Acl, ClusterMetadata
 from barnabas.broker.security.acls import Operation, PatternType, Permission, ResourceType
 from barnabas.broker.security.authorizer import Authorizer
+from barnabas.protocol.framing import encode_request
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import OsDisk
-from bench.common import Row, create_topic, metered
-from bench.single_records import one_by_one
+from bench.common import Row, threads_cpu_seconds
+from bench.transactions import PlainProducer
 
-ACLS, TOPICS, ROUNDS = 100_000, 1000, 4
+ACLS, TOPICS = 100_000, 1000
+USERS = {"bench": "bench-secret"}
 TOPIC, WRITE = ResourceType.TOPIC, Operation.WRITE
 CONTEXT = RequestContext(1, 9, "bench", "/127.0.0.1", connection_id=1, api_key=0)
 WITH_ACLS = {
@@ -26,8 +35,10 @@ WITH_ACLS = {
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Checks of 1,000 topics with 100,000 ACLs; single Produces with and without an authorizer."""
-    return [*_checks(int(ACLS * scale)), *_produces(int(20_000 * scale))]
+    """Checks of 1,000 topics with 100,000 ACLs; requests one by one, with and without SASL and an
+    authorizer.
+    """
+    return [*_checks(int(ACLS * scale)), *_requests(int(600 * scale))]
 
 
 def _checks(count: int) -> list[Row]:
@@ -71,25 +82,53 @@ def _each_us(ask: Callable[[], None]) -> float:
     return (time.perf_counter() - began) / TOPICS * 1e6
 
 
-def _produces(count: int) -> list[Row]:
-    """Produces in turns on a broker with an authorizer and one without: both are slowed alike."""
-    cpu_s: dict[bool, list[float]] = {False: [], True: []}
-    with LocalBroker() as without, LocalBroker(settings=WITH_ACLS) as guarded:
-        for broker in (without, guarded):
-            create_topic(broker, "bench", 1)
-        for _ in range(ROUNDS):
-            for is_on, broker in ((False, without), (True, guarded)):
-                one_by_one(broker, "bench", count // 10)
-                with metered(broker) as meter:
-                    one_by_one(broker, "bench", count)
-                cpu_s[is_on].append(meter.cpu_s / count * 1e6)
-    return [
-        _row(
-            f"{count:,} single records, {'with' if is_on else 'without'} an authorizer",
-            f"{min(times):.1f} us each (of {ROUNDS}: to {max(times):.1f})",
+def _requests(rounds: int) -> list[Row]:
+    """Each kind in short turns on a broker with SASL and an authorizer and one without, a
+    connection each, a request under way at a time: both are slowed alike.
+    """
+    batch = encode_batch([NewRecord(None, b"x" * 100, 1_700_000_000_000)])
+    data = TopicProduceData("bench", partition_data=[PartitionProduceData(0, batch)])
+    produce = encode_request(ProduceRequest(None, -1, 10_000, [data]), 9, 1, "bench")
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    topic = FetchTopic(topic="bench", partitions=[partition])
+    fetch = encode_request(
+        FetchRequest(replica_id=-1, min_bytes=1, max_bytes=1000, topics=[topic]), 11, 1, "bench"
+    )
+    works: dict[str, tuple[int, Callable[[PlainProducer], object]]] = {
+        "Produce": (40, lambda client: client.exchange(produce)),
+        "Fetch": (40, lambda client: client.exchange(fetch)),
+        "transaction": (10, lambda client: client.transact()),
+    }
+    spent_s: dict[tuple[str, bool], float] = {}
+    topics = {"bench": 1}
+    with (
+        LocalBroker(topics=topics) as open_broker,
+        LocalBroker(topics=topics, users=USERS, settings=WITH_ACLS) as guarded,
+    ):
+        clients = {}
+        for broker, user in ((open_broker, None), (guarded, next(iter(USERS.items())))):
+            client = PlainProducer(broker.port, "bench", 1, is_version_2=False, user=user)
+            clients[user is not None] = (broker, client)
+        for number in range(rounds):
+            for name, (times, work) in works.items():
+                for is_guarded in (False, True) if number % 2 else (True, False):
+                    broker, client = clients[is_guarded]
+                    before = threads_cpu_seconds(broker.pid)
+                    for _ in range(times):
+                        work(client)
+                    cpu_s = threads_cpu_seconds(broker.pid) - before
+                    key = (name, is_guarded)
+                    spent_s[key] = spent_s.get(key, 0.0) + cpu_s
+        for _, client in clients.values():
+            client.close()
+    rows = []
+    for name, (times, _) in works.items():
+        without, guarded_us = (
+            spent_s[name, is_guarded] / (rounds * times) * 1e6 for is_guarded in (False, True)
         )
-        for is_on, times in cpu_s.items()
-    ]
+        cost = f"{guarded_us:.1f} us, {without:.1f} without: {guarded_us / without - 1:+.1%}"
+        rows.append(_row(f"a {name} with SASL and an authorizer", cost))
+    return rows
 
 
 def _row(work: str, cpu: str) -> Row:

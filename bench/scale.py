@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,8 +64,9 @@ SIZES = (10, 100, 1000, 10_000)
 class Core:
     """A broker without sockets, with one topic to work on. longest_ns: of its calls since then."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, more: dict[str, str] | None = None) -> None:
         settings = {
+            **(more or {}),
             "log.dirs": directory,
             "barnabas.transaction.durability": "os",
             "transaction.state.log.num.partitions": "1",
@@ -226,6 +227,15 @@ def _idle_polls(core: Core, count: int) -> None:
     assert not core.broker.outbox.sends
 
 
+def _segments(core: Core, count: int) -> None:
+    log = core.broker.topics.partitions_of(TOPIC)[0]
+    wanted, log.config = log.config, replace(log.config, segment_bytes=200)
+    for _ in range(count):
+        core.produce()
+    log.config = wanted
+    assert len(log.segments) >= count
+
+
 CASES: dict[str, Callable[[Core, int], None]] = {
     "partitions": _partitions,
     "connections": _connections,
@@ -234,6 +244,7 @@ CASES: dict[str, Callable[[Core, int], None]] = {
     "producer ids": _producer_ids,
     "committed offsets": _offsets,
     "idle polls": _idle_polls,
+    "segments of the log": _segments,
 }
 
 

@@ -23,6 +23,8 @@ from barnabas.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from bench.common import Row, create_topic, metered
 
@@ -64,12 +66,24 @@ class PlainProducer:
     does not, so it shows what the broker can. requests: how many it has sent.
     """
 
-    def __init__(self, port: int, name: str, partitions: int, *, is_version_2: bool) -> None:
+    def __init__(
+        self,
+        port: int,
+        name: str,
+        partitions: int,
+        *,
+        is_version_2: bool,
+        user: tuple[str, str] | None = None,
+    ) -> None:
+        """user: name and password, where the listener wants them (SASL/PLAIN)."""
         self.name, self.partitions, self.is_version_2 = name, partitions, is_version_2
         self.requests = self.sequence = 0
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._stream = self._socket.makefile("rb")
+        if user is not None:
+            self._call(SaslHandshakeRequest("PLAIN"), 1)
+            self._call(SaslAuthenticateRequest("\0{}\0{}".format(*user).encode()), 0)
         self._call(FindCoordinatorRequest(key=name, key_type=1), 2)
         answer = self._call(InitProducerIdRequest(name, 60_000), 0)
         self.producer_id, self.epoch = struct.unpack(">qh", answer[-10:])
@@ -79,13 +93,29 @@ class PlainProducer:
         self._socket.close()
 
     def _call(self, request: Message, version: int) -> bytes:
+        return self.exchange(encode_request(request, version, 1, "bench"))
+
+    def exchange(self, frame: bytes) -> bytes:
+        """The answer to a request, without its size."""
+        self._send(frame)
+        return self._receive()
+
+    def _send(self, frame: bytes) -> None:
         self.requests += 1
-        self._socket.sendall(encode_request(request, version, 1, "bench"))
+        self._socket.sendall(frame)
+
+    def _receive(self) -> bytes:
         (size,) = struct.unpack(">i", self._stream.read(4))
         return self._stream.read(size)
 
     def transact(self) -> None:
         """One transaction of a record in each partition, which one request takes."""
+        self.open()
+        self.send_end()
+        self.receive_end()
+
+    def open(self) -> None:
+        """Begin a transaction, with a record in each partition."""
         if not self.is_version_2:
             added = AddPartitionsToTxnTopic("bench", list(range(self.partitions)))
             request = AddPartitionsToTxnRequest(
@@ -105,13 +135,20 @@ class PlainProducer:
         rows = [PartitionProduceData(index, batch) for index in range(self.partitions)]
         data = TopicProduceData("bench", partition_data=rows)
         self._call(ProduceRequest(self.name, -1, 1000, [data]), 12 if self.is_version_2 else 7)
+
+    def send_end(self) -> None:
+        """Ask for the commit."""
         end = EndTxnRequest(self.name, self.producer_id, self.epoch, True)
+        self._send(encode_request(end, 5 if self.is_version_2 else 1, 1, "bench"))
+
+    def receive_end(self) -> None:
+        """The commit's answer."""
+        answer = self._receive()
         if not self.is_version_2:
-            answer = self._call(end, 1)
             assert answer[-2:] == b"\0\0", f"the commit was answered with {answer!r}"
             self.sequence += 1
             return
-        answer = self._call(end, 5)  # correlation id, tags, throttle time, code, id, epoch, tags
+        # correlation id, tags, throttle time, code, id, epoch, tags
         code, self.producer_id, self.epoch = struct.unpack_from(">hqh", answer, 9)
         assert code == 0, f"the commit was answered with {answer!r}"
 

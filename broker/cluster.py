@@ -15,12 +15,13 @@ and leaders are those of Apache Kafka's controller:
 | ... unclean elections | it alone, where nobody leads | if nobody leads, it |
 | a leader is moved | stays | one of the list that is there |
 
-With one broker (`is_one`) nothing of this is asked.
+With one broker (`is_one`) nothing of this is asked. One that shares a lease with another node tells
+of it, too (`standby`): both have all partitions, and this one leads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.fetch_sessions import FetchSessions
@@ -55,6 +56,19 @@ class Leadership(NamedTuple):
     in_sync: tuple[int, ...]
 
 
+class Standby(NamedTuple):
+    """The other node of a pair, as clients are told of it (docs/STANDBY.md).
+
+    addresses: host and port, by listener. is_there: it follows. is_in_sync: it may take over, and
+    has all that was answered.
+    """
+
+    node_id: int
+    addresses: Mapping[str, tuple[str, int]]
+    is_there: bool
+    is_in_sync: bool
+
+
 class ClusterNode:
     """One broker: whether it is there, at which port of each listener, and what it keeps for itself
     alone.
@@ -74,7 +88,7 @@ class Cluster:
     """All brokers of the process, and the leaders of all partitions.
 
     generation: rises with each change of a leader, and of ACLs: fetches that wait look anew.
-    controller_id: whom Metadata names.
+    controller_id: whom Metadata names. standby: the other node of a pair; the rim sets it.
     """
 
     def __init__(self, config: BrokerConfig, topics: TopicRegistry, ids: Ids) -> None:
@@ -87,6 +101,7 @@ class Cluster:
             for node_id in range(config.node_id, config.node_id + count)
         }
         self.controller_id: int = config.node_id
+        self.standby: Standby | None = None
         self.generation = 0
         self._leaderships: dict[str, tuple[Topic, list[Leadership]]] = {}
         self._views = {
@@ -100,6 +115,12 @@ class Cluster:
     def nodes_there(self) -> list[ClusterNode]:
         """The brokers that are there, in order."""
         return [node for node in self.nodes.values() if node.is_there]
+
+    @property
+    def node_ids(self) -> list[int]:
+        """All brokers, and the other node of a pair, in order."""
+        standby = self.standby
+        return sorted(self.nodes) if standby is None else sorted((*self.nodes, standby.node_id))
 
     def node(self, node_id: int) -> ClusterNode:
         """A broker. Raises: ValueError where there is none of that id."""
@@ -406,6 +427,8 @@ def led_partitions(
     cluster: Cluster, topic: str, logs: Sequence[Log | None]
 ) -> tuple[LedPartition, ...]:
     """What is told of the partitions of a topic; one whose log is damaged is led by nobody."""
+    if cluster.is_one:
+        return tuple(led_partition_of_pair(cluster, log) for log in logs)
     return tuple(
         led_partition(cluster, log, leadership)
         for log, leadership in zip(logs, cluster.leaderships(topic), strict=False)
@@ -419,6 +442,17 @@ def led_partition(cluster: Cluster, log: Log | None, leadership: Leadership) -> 
         return LedPartition(NOBODY, replicas, in_sync, replicas)
     offline = tuple(one for one in replicas if not cluster.nodes[one].is_there)
     return LedPartition(leader, replicas, in_sync, offline)
+
+
+def led_partition_of_pair(cluster: Cluster, log: Log | None) -> LedPartition:
+    """What is told of one partition of a broker that is alone, or has a standby."""
+    me, standby, replicas = cluster.controller_id, cluster.standby, tuple(cluster.node_ids)
+    if log is None:
+        return LedPartition(NOBODY, replicas, replicas, replicas)
+    if standby is None:
+        return LedPartition(me, replicas, replicas, ())
+    in_sync = replicas if standby.is_in_sync else (me,)
+    return LedPartition(me, replicas, in_sync, () if standby.is_there else (standby.node_id,))
 
 
 class NodeProducerIds:

@@ -154,7 +154,7 @@ class Compaction:
         self._next_ms = now_ms  # another may wait
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
-        """The logs are deleted."""
+        """Forget what is known of logs that are deleted."""
         was_cleaned = False
         for key in keys:
             self._failures.pop(key, None)

@@ -395,6 +395,7 @@ _BROKER_ROWS = (
     _broker("barnabas.lease.ca.file", Kind.STRING, "", "The certificates that etcds:// or kubernetes:// is trusted by; empty: those of the system, or of the pod."),
     _broker("barnabas.replication.port", Kind.INT, -1, "Where a standby connects (`barnabas start --standby-of HOST:PORT`): docs/STANDBY.md. 0: a free port, which is logged; -1: nowhere.", lowest=-1, highest=65535),
     _broker("barnabas.replication.host", Kind.STRING, "127.0.0.1", "The address of barnabas.replication.port. What is sent there is not encrypted."),
+    _broker("barnabas.replication.advertised", Kind.STRING, "", "With barnabas.lease.url, the HOST:PORT where the other node reaches barnabas.replication.port, if that is another than this node's own (behind NAT, or published by a container)."),
     _broker("barnabas.replication.secret", Kind.PASSWORD, None, "What the leader and its standby show each other that they know. Needed where barnabas.replication.host is not of this machine alone."),
     _broker("barnabas.replication.mode", Kind.STRING, "async", "async: answers go out at once; sync: each waits until the standby has all that was done before it.", choices=("async", "sync")),
     _broker("barnabas.replication.alone", Kind.BOOLEAN, True, "With sync, whether answers go out while no standby follows; else they wait for one."),
@@ -619,6 +620,7 @@ class BrokerConfig:
     barnabas_metrics_host = _Typed[str]()
     barnabas_metrics_port = _Typed[int]()
     barnabas_producer_snapshot_interval_ms = _Typed[int]()
+    barnabas_replication_advertised = _Typed[str]()
     barnabas_replication_alone = _Typed[bool]()
     barnabas_replication_catch_up_bytes_per_second = _Typed[int]()
     barnabas_replication_host = _Typed[str]()

@@ -25,7 +25,7 @@ from barnabas.broker.group_configs import GROUP_SETTINGS, broker_setting
 
 
 class Source(IntEnum):
-    """Where a value comes from, as it stands in a response."""
+    """The source of a setting's value, by the numbers of responses."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2

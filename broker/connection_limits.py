@@ -64,7 +64,7 @@ class ListenerLimits:
 def limits_of_listener(
     listener: ListenerConfig, config: BrokerConfig, now_ms: int
 ) -> ListenerLimits:
-    """The bounds of its own."""
+    """The limits of one listener, by settings of its own."""
     most, most_per_s = (
         listener[name] if name in listener.own else INT_MAX for name in (MAX_CONNECTIONS, MAX_RATE)
     )

@@ -73,7 +73,9 @@ class CoordinatorRuntime:
                 broker.transactions.apply(metadata)
             broker.progress.on_appended([log], now_ms)
             if result.durable and broker.transaction_ends.flushes_commits:
-                broker.flushes.wait([log], lambda then_ms: self._conclude(result, then_ms), now_ms)
+                broker.flushes.wait(
+                    [log], lambda flushed_ms: self._conclude(result, flushed_ms), now_ms
+                )
             else:
                 self._conclude(result, now_ms)
         else:

@@ -88,6 +88,8 @@ logger = logging.getLogger("barnabas.broker")
 
 PRODUCER_ID_BLOCK = 1000
 DECODED_AT_ONCE_BYTES = 128 * 1024  # takes 20 ms where it is all small elements
+_SASL_KEYS = (17, 36)  # the last bytes of the API keys of SaslHandshake and SaslAuthenticate
+_API_KEY_BYTES = 2
 _FRAME = struct.Struct(">ii")
 _FRAME_TAGGED = _FRAME.size + 1  # no tagged fields
 PRODUCE, TELEMETRY = 0, (71, 72)
@@ -190,7 +192,7 @@ class Broker:
             partition_exists=topics.partition_exists,
             new_member_suffix=lambda: str(self.ids.uuid()),
             wall=self.wall,
-            topics=GroupTopics(topics),
+            topics=GroupTopics(topics, self.access_of),
             new_member_id=lambda: short_text(self.ids.uuid()),
             consumer_settings=_consumer_group_settings(self.config),
             overrides=self._group_overrides,
@@ -290,7 +292,11 @@ class Broker:
         self._next_ticket = ticket + 1
         try:
             authentication = connection.authentication
-            if authentication is not None:
+            if authentication is not None and (
+                now_ms >= authentication.passes_until_ms
+                or len(frame) < _API_KEY_BYTES
+                or frame[1] in _SASL_KEYS
+            ):
                 assert self.sasl is not None
                 if not self.sasl.is_served(connection, authentication, frame, now_ms):
                     return
@@ -541,7 +547,11 @@ class Broker:
         if self.authorizer is None:
             return None
         connection = self.connections[context.connection_id]
-        return self.authorizer.access(connection.principal, connection.client_host, context)
+        access = connection.access
+        if access is None or access.keeper is not self.authorizer:
+            access = self.authorizer.access(connection.principal, connection.client_host, context)
+            connection.access = access
+        return access
 
     def _refuse(self, connection: ConnectionState, header: RequestHeader) -> None:
         """A request that is not spoken: ApiVersions is answered in the form that every client reads
@@ -597,7 +607,7 @@ class Broker:
     def on_identified(self, connection_id: int, principal: str) -> None:
         """A client has shown by a certificate who it is."""
         connection = self.connections[connection_id]
-        connection.principal = principal
+        connection.principal, connection.access = principal, None
         if self.config.barnabas_audit_log and principal != ANONYMOUS:
             self.outbox.audit.append(login_record(connection, BY_CERTIFICATE, is_allowed=True))
 
@@ -652,8 +662,7 @@ class Broker:
         With advertised.listeners of several brokers the first has that port, and the others are as
         far from it as their own ports are from the first's.
         """
-        connection = self.connections.get(context.connection_id)  # None: it has hung up meanwhile
-        listener = self.config.listeners[0] if connection is None else connection.listener
+        listener = self._listener_of(context)
         host, port = listener.advertised or (context.local_host, context.local_port)
         if not self.cluster.is_one:
             nodes, name = self.cluster.nodes, listener.name
@@ -664,8 +673,20 @@ class Broker:
         return Endpoint(node_id, host, port, self.config.broker_rack)
 
     def endpoints(self, context: RequestContext) -> list[Endpoint]:
-        """Where the brokers are that are there."""
-        return [self.endpoint(node.node_id, context) for node in self.cluster.nodes_there()]
+        """Where the brokers are that are there; and the other node of a pair also while it is away:
+        clients that know both go on by themselves when it leads.
+        """
+        there = [self.endpoint(node.node_id, context) for node in self.cluster.nodes_there()]
+        standby = self.cluster.standby
+        if standby is not None:
+            address = standby.addresses.get(self._listener_of(context).name)
+            if address is not None:
+                there.append(Endpoint(standby.node_id, *address, rack=None))
+        return there
+
+    def _listener_of(self, context: RequestContext) -> ListenerConfig:
+        connection = self.connections.get(context.connection_id)  # None: it has hung up meanwhile
+        return self.config.listeners[0] if connection is None else connection.listener
 
     def hint(self, topic: str, index: int, code: int) -> CurrentLeader | None:
         """Who leads a partition, for a client that was refused where it asked (KIP-951)."""

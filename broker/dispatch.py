@@ -65,7 +65,7 @@ def route(
 
 
 def read_body(row: Route, frame: memoryview, header: RequestHeader) -> Message:
-    """The body of a request.
+    """Decode the body of a request.
 
     Raises: ProtocolViolation where it cannot be read.
     After:  nothing of the request is a view of the frame but the records of a Produce.
@@ -707,12 +707,17 @@ def _describe_producers(broker: Broker) -> Route:
 
 
 def _describe_transactions(broker: Broker) -> Route:
-    from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+    from barnabas.broker.handlers.transactions import add_client_hosts
+    from barnabas.protocol.client_hosts import DescribeTransactionsWithHostsRequest
 
-    return route(
-        DescribeTransactionsRequest,
-        to_transactions(broker, broker.transactions.on_describe_transactions),
-    )
+    describe = to_transactions(broker, broker.transactions.on_describe_transactions)
+
+    def handle(request: DescribeTransactionsWithHostsRequest, context: RequestContext) -> Answer:
+        if request.asks_for_hosts:
+            broker.amend(context.ticket, partial(add_client_hosts, broker))
+        return describe(request, context)
+
+    return Route("DescribeTransactions", DescribeTransactionsWithHostsRequest.read, handle)
 
 
 def _list_transactions(broker: Broker) -> Route:

@@ -11,7 +11,7 @@ _CODE_FIELDS = frozenset({"error_code", "partition_error_code"})
 
 
 class HasCode(Protocol):
-    """A row of an answer."""
+    """A row of an answer that has an error code."""
 
     @property
     def error_code(self) -> int: ...

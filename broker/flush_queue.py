@@ -247,7 +247,8 @@ class FlushQueue:
             most = CHECKPOINTED_BESIDE if tokens or files else CHECKPOINTED_ALONE
             self._take_to_checkpoint(most, tokens, files)
         if tokens or files:
-            self._under_way = FlushJob(self._next_job_id, tuple(tokens), tuple(files))
+            each = tuple(dict.fromkeys(files))  # new logs have the data directory in common
+            self._under_way = FlushJob(self._next_job_id, tuple(tokens), each)
             self._next_job_id += 1
             self._outbox.flushes.append(self._under_way)
         else:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import base64
+import functools
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from barnabas.broker.security.authorizer import Access
     from barnabas.broker.topics import TopicRegistry
+    from barnabas.protocol.request_context import RequestContext
 
 
 class GroupTopics:
-    """Topics with all their logs, by name and by id."""
+    """Topics with all their logs, by name and by id.
 
-    def __init__(self, topics: TopicRegistry) -> None:
-        self._topics = topics
+    Takes: access_of, what the client of a request may; it gives None where everybody may.
+    """
+
+    def __init__(
+        self, topics: TopicRegistry, access_of: Callable[[RequestContext], Access | None]
+    ) -> None:
+        self._topics, self._access_of = topics, access_of
 
     @property
     def version(self) -> int:
@@ -38,6 +46,15 @@ class GroupTopics:
         for name, topic in self._topics.metadata.topics.items():
             if not topic.internal and name in self._topics:
                 yield name
+
+    def visible_to(self, context: RequestContext) -> Callable[[str], bool] | None:
+        """Which of them the client of a request may describe, as of each call; None: all."""
+        access = self._access_of(context)
+        if access is None:
+            return None
+        from barnabas.broker.security.acls import Operation, ResourceType
+
+        return functools.partial(access.sees, Operation.DESCRIBE, ResourceType.TOPIC)
 
 
 def short_text(one: uuid.UUID) -> str:

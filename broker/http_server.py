@@ -64,7 +64,7 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 
 def error_response(status: int, text: str) -> Response:
-    """What was wrong, in a sentence."""
+    """The response to a request that failed: what was wrong, in a sentence."""
     return json_response({"error": text}, status)
 
 
@@ -201,6 +201,9 @@ def _name_of(authority: str | None) -> str:
     return name if colon and port.isdigit() else text
 
 
+_Request = socket.socket | tuple[bytes, socket.socket]  # of `socketserver`; the second: datagrams
+
+
 class _Listener(ThreadingHTTPServer):
     """The server of `http.server`, on a socket that listens already, and with a bound on
     connections.
@@ -226,8 +229,9 @@ class _Listener(ThreadingHTTPServer):
         self._waiting: dict[socket.socket, None] = {}
         self._complain_at_s = 0.0
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: _Request, client_address: Any) -> None:
         """Serve a connection in a thread; where there are too many, in the place of another."""
+        assert isinstance(request, socket.socket)
         if not self._free.acquire(blocking=False):
             self._complain()
             if not self._make_room():
@@ -269,15 +273,15 @@ class _Listener(ThreadingHTTPServer):
         with self._lock:
             self._waiting.pop(connection, None)
 
-    def _serve(self, request: Any, client_address: Any) -> None:
+    def _serve(self, request: socket.socket, client_address: Any) -> None:
         try:
             self.process_request_thread(request, client_address)
         finally:
             self.is_being_answered(request)
             self._free.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection broke off."""
+    def handle_error(self, request: _Request, client_address: Any) -> None:
+        """Log that a connection broke off."""
         logger.debug("%s: the connection of %s broke off", self._name, client_address)
 
     def wake(self) -> None:

@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from barnabas.broker.listeners import JWKS_URL
 from barnabas.broker.log_lines import LineFormatter
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
     from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.log_output import LogOutput
-    from barnabas.broker.replication.lease_keeper import LeaseKeeper
+    from barnabas.broker.replication.pair_member import PairMember
 
 logger = logging.getLogger("barnabas")
 
@@ -87,7 +87,32 @@ def parser() -> argparse.ArgumentParser:
     settings.add_argument(
         "filter", nargs="?", default="", help="only settings whose names contain this"
     )
+    for command in (start, settings):
+        command.set_defaults(parser=command)
     return main
+
+
+def _unusable_data_directory(config: BrokerConfig, error: OSError) -> StartError:
+    """The refusal of a data directory that the system does not let the broker use."""
+    is_file = isinstance(error, FileExistsError | NotADirectoryError)
+    why = "it is a file" if is_file else error.strerror or str(error)
+    return StartError(
+        f"cannot use the data directory {config.data_dir}: {why}; --data-dir DIR names another"
+    )
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> NoReturn:
+    """Exit with a command's usage and the option that each unknown argument may have meant."""
+    import difflib
+
+    hints = []
+    for argument in arguments:
+        if not argument.startswith("-"):
+            continue  # most likely the value of the option before it
+        name = argument.partition("=")[0]
+        near = difflib.get_close_matches(name, parser._option_string_actions, n=1, cutoff=0.7)
+        hints.append(f"there is no {name}" + (f"; did you mean {near[0]}?" if near else ""))
+    parser.error(". ".join(hints) or f"there is no {arguments[0]!r} to be given here")
 
 
 def _ports(text: str) -> list[int]:
@@ -227,7 +252,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments[:1] not in OWN_ARGUMENTS:
         return _run_other_command(arguments)
-    options = parser().parse_args(arguments)
+    options, unknown = parser().parse_known_args(arguments)
+    if unknown:
+        _refuse_unknown(options.parser, unknown)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(
@@ -482,17 +509,24 @@ def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
     return sock
 
 
-def _listen_for_each(config: BrokerConfig, ports: Sequence[int] | None) -> list[socket.socket]:
+def _listen_for_each(
+    config: BrokerConfig,
+    ports: Sequence[int] | None,
+    listeners: Sequence[ListenerConfig] | None = None,
+) -> list[socket.socket]:
     """A socket for each broker, listener by listener.
 
     Takes: ports, of the brokers, for the first listener; else they are those after the first
-           broker's; for 0 free ones.
+           broker's; for 0 free ones. listeners: None for all.
     """
     count = config.barnabas_brokers
     if ports is not None and len(ports) not in (1, count):
-        raise StartError(f"--port names {len(ports)} ports, and there are {count} brokers")
+        raise StartError(
+            f"--port names {len(ports)} ports for {count} broker{'s' * (count != 1)}: name one "
+            f"port, or one for each of them (--brokers {len(ports)})"
+        )
     sockets = []
-    for listener in config.listeners:
+    for listener in config.listeners if listeners is None else listeners:
         host, port = listener.endpoint.host, listener.endpoint.port
         if listener.path is not None:
             sockets.append(_listen_at_path(listener.path))
@@ -586,9 +620,7 @@ def _stand_by(config: BrokerConfig, leader: str) -> int:
     except LogDirectoryError as error:
         raise StartError(str(error)) from error
     except OSError as error:
-        raise StartError(
-            f"cannot use the data directory {config.data_dir}: {error.strerror or error}"
-        ) from error
+        raise _unusable_data_directory(config, error) from error
     return 0
 
 
@@ -604,9 +636,11 @@ def _check_replication(options: argparse.Namespace, config: BrokerConfig) -> Non
             "barnabas.replication.secret here and for the standby, or take "
             "barnabas.replication.host=127.0.0.1"
         )
-    if options.test_control is not None or config.barnabas_metrics_port >= 0:
-        option = "--metrics-port" if options.test_control is None else "--test-control"
-        raise StartError(f"{option} and barnabas.replication.port do not go together yet")
+    if options.test_control is not None:
+        raise StartError(
+            "--test-control and barnabas.replication.port do not go together: what a test has the "
+            "disk forget, a standby would keep"
+        )
 
 
 def _disk(options: argparse.Namespace, config: BrokerConfig) -> Any:
@@ -640,13 +674,13 @@ def _start(options: argparse.Namespace) -> int:
         return _stand_by(config, options.standby_of)
     _check_replication(options, config)
     if config.barnabas_lease_url:
-        keeper = _wait_until_leading(options, config)
+        member = _wait_until_leading(options, config)
         began = time.perf_counter()
-        return 0 if keeper is None else _open_and_serve(options, config, began, keeper)
+        return 0 if member is None else _open_and_serve(options, config, began, member)
     return _open_and_serve(options, config, began)
 
 
-def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> LeaseKeeper | None:
+def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> PairMember | None:
     """Be the other node's standby until the lease is this one's; None where a signal came first."""
     from barnabas.broker.replication.lease_record import LeaseRecordError
     from barnabas.broker.replication.pair_member import PairMember, PairSettingsError
@@ -655,35 +689,49 @@ def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> Le
     try:
         for sock in (*_listen_for_each(config, options.port),
                      *_listen_beside(options, config).values()):  # fmt: skip
-            sock.close()  # while it follows, clients are refused
-        member = PairMember(config)
-        return member.keeper if member.wait_until_leading() else None
+            sock.close()  # what cannot be listened at is told now
+        member = PairMember(config, lambda some: _listen_for_each(config, options.port, some))
+        _load_what_serves(with_metrics=config.barnabas_metrics_port >= 0)
+        return member if member.wait_until_leading() else None
     except (PairSettingsError, LeaseRecordError, LogDirectoryError) as error:
         raise StartError(str(error)) from error
     except OSError as error:
-        raise StartError(
-            f"cannot use the data directory {config.data_dir}: {error.strerror or error}"
-        ) from error
+        raise _unusable_data_directory(config, error) from error
+
+
+def _load_what_serves(*, with_metrics: bool) -> None:
+    """Import now what a take-over would wait for."""
+    import anyio  # noqa: F401
+
+    import barnabas.broker.opening
+    import barnabas.broker.replication.lease_endpoint
+    import barnabas.broker.replication.replicated_disk
+
+    if with_metrics:
+        import barnabas.broker.metrics.endpoint
+        import barnabas.broker.metrics.measured_replication  # noqa: F401
 
 
 def _open_and_serve(
     options: argparse.Namespace,
     config: BrokerConfig,
     began: float,
-    keeper: LeaseKeeper | None = None,
+    member: PairMember | None = None,
 ) -> int:
-    """Open the data directory, and serve. Takes: keeper, of the lease by which this node leads."""
-    socks = _listen_for_each(config, options.port)
+    """Open the data directory, and serve. Takes: member, whose lease lets this node lead."""
+    keeper = None if member is None else member.keeper
+    socks = _listen_for_each(config, options.port) if member is None else member.reception.take()
     side_sockets = _listen_beside(options, config)
     from barnabas.broker.clocks import steady_ms, wall_ms
     from barnabas.broker.flusher import sync_together
     from barnabas.broker.opening import open_broker
     from barnabas.storage.checkpoints import STANDBY_NOTE_NAME
+    from barnabas.storage.disk import sync_file_system
     from barnabas.storage.log_directory import LogDirectoryError
 
     gc.collect()
-    if os.path.exists(f"{config.data_dir}/{STANDBY_NOTE_NAME}"):
-        os.sync()  # a standby that was killed has not done it
+    if member is None and os.path.exists(f"{config.data_dir}/{STANDBY_NOTE_NAME}"):
+        sync_file_system(config.data_dir)  # a standby that was killed has not done it
     try:
         with _no_garbage_collection():
             broker = open_broker(
@@ -698,12 +746,10 @@ def _open_and_serve(
     except LogDirectoryError as error:
         raise StartError(str(error)) from error
     except OSError as error:
-        raise StartError(
-            f"cannot use the data directory {config.data_dir}: {error.strerror or error}"
-        ) from error
+        raise _unusable_data_directory(config, error) from error
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    return _serve(_Daemon(broker, socks, side_sockets, began, options, keeper))
+    return _serve(_Daemon(broker, socks, side_sockets, began, options, member))
 
 
 @contextlib.contextmanager
@@ -743,9 +789,10 @@ class _Daemon:
         side_sockets: Sockets,
         began: float,
         options: argparse.Namespace,
-        keeper: LeaseKeeper | None,
+        member: PairMember | None,
     ) -> None:
-        self._keeper, self.is_deposed = keeper, False
+        self._member, self._keeper = member, None if member is None else member.keeper
+        self.is_deposed = False
         self._broker, self._socks, self._side_sockets = broker, socks, side_sockets
         self._began, self._options = began, options
         self._metrics = _Metrics() if "--metrics-port" in side_sockets else None
@@ -769,8 +816,9 @@ class _Daemon:
         _announce(server, self._broker, self._began, console, quiet=options.quiet)
         if options.ready_file:
             _write_ready_file(options.ready_file, server.addresses)
-        if self._keeper is not None:
+        if self._member is not None:
             server.on_deposed(asked_to_end.set)
+            self._member.reception.hand_over(server.adopt)
         await _until_either(asked_to_end, server.failure)
         if console is not None:
             console.close()
@@ -785,6 +833,8 @@ class _Daemon:
         """Close the logs, and give the lease up; or leave both to the node that leads now."""
         if self._keeper is None:
             server.close()
+            if REPLICATION_PORT in self._side_sockets:
+                await server.send_rest()
         elif server.is_deposed:
             self.is_deposed = True
             server.abandon()
@@ -803,23 +853,34 @@ class _Daemon:
         core = (self._broker, self._socks, loop)
         if options.test_control is not None:
             server = _controlled_server(*core, self._side_sockets, options, metrics)
+        elif REPLICATION_PORT in self._side_sockets:
+            server = self._leaders_server(*core, self._side_sockets[REPLICATION_PORT])
         elif metrics is not None:
             server = metrics.server(*core)
-        elif self._keeper is not None:
-            from barnabas.broker.replication.lease_endpoint import LeasedServer
-
-            server = LeasedServer(*core, self._side_sockets[REPLICATION_PORT], self._keeper)
-        elif REPLICATION_PORT in self._side_sockets:
-            from barnabas.broker.replication.leader_endpoint import ReplicatedServer
-
-            server = ReplicatedServer(*core, self._side_sockets[REPLICATION_PORT])
-            logger.info("a standby connects at %s:%d", *server.replication_address)
         else:
             from barnabas.broker.server import Server
 
             server = Server(*core)
         if metrics is not None:
             metrics.serve(server, self._side_sockets["--metrics-port"])
+        return server
+
+    def _leaders_server(self, *arguments: Any) -> Any:
+        """The server of a broker that a standby can follow."""
+        if self._keeper is not None:
+            arguments = (*arguments, self._keeper)
+        if self._metrics is not None:
+            server = self._metrics.leaders_server(*arguments, is_leased=self._keeper is not None)
+        elif self._keeper is not None:
+            from barnabas.broker.replication.lease_endpoint import LeasedServer
+
+            server = LeasedServer(*arguments)
+        else:
+            from barnabas.broker.replication.leader_endpoint import ReplicatedServer
+
+            server = ReplicatedServer(*arguments)
+        if self._keeper is None:
+            logger.info("a standby connects at %s:%d", *server.replication_address)
         return server
 
     def _tell_failure(self, error: Exception) -> None:
@@ -889,6 +950,17 @@ class _Metrics:
         from barnabas.broker.metrics.measured import MeasuredServer
 
         return MeasuredServer(self._instruments, self._selector, *arguments)
+
+    def leaders_server(self, *arguments: Any, is_leased: bool) -> Any:
+        """The server of a broker that a standby can follow, measured."""
+        from barnabas.broker.metrics import measured_replication
+
+        made = (
+            measured_replication.MeasuredLeasedServer
+            if is_leased
+            else measured_replication.MeasuredReplicatedServer
+        )
+        return made(self._instruments, self._selector, *arguments)
 
     def serve(self, server: Any, sock: socket.socket) -> None:
         """Show its metrics by that socket."""

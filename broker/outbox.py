@@ -16,6 +16,7 @@ from barnabas.storage.durability import FlushToken
 if TYPE_CHECKING:
     from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.security.authentication import Authentication
+    from barnabas.broker.security.authorizer import Access
 
 ANONYMOUS = "User:ANONYMOUS"
 BY_CERTIFICATE = -1  # instead of an API key
@@ -49,12 +50,13 @@ class ConnectionState:
     """A connection as the core knows it. `in_flight`: a request is being answered, and the next one
     waits (answers keep their order). authentication: what it has shown of its client; None where
     nobody has to show anything. principal: who that is, as Kafka names it (`User:NAME`); ANONYMOUS
-    as long as nobody has shown it. listener: by which it came. node_id: of the broker that it leads
-    to, where a process is several; waits_for_coordinator: what the parked request of that ticket
-    waits for, if it is that.
+    as long as nobody has shown it. access: what that principal may, once it was looked up.
+    listener: by which it came. node_id: of the broker that it leads to, where a process is several;
+    waits_for_coordinator: what the parked request of that ticket waits for, if it is that.
     """
 
     __slots__ = (
+        "access",
         "authentication",
         "client_host",
         "client_software",
@@ -81,6 +83,7 @@ class ConnectionState:
         self.connection_id = connection_id
         self.node_id, self.listener = node_id, listener
         self.principal = ANONYMOUS
+        self.access: Access | None = None
         self.client_host = client_host
         self.local_host, self.local_port = local_host, local_port
         self.client_software = ""

@@ -49,7 +49,7 @@ class WaitingFetch:
 
 
 class Purgatory:
-    """The waiting fetches."""
+    """The fetches that wait for progress of their logs, or for their deadline."""
 
     def __init__(self) -> None:
         self._by_log: dict[Log, dict[WaitingFetch, None]] = {}
@@ -87,7 +87,7 @@ class Purgatory:
                 self._remove(fetch)
 
     def cancel(self, fetch: WaitingFetch) -> None:
-        """Its connection is gone."""
+        """Give up a fetch whose connection is gone."""
         self._remove(fetch)
 
     def next_deadline_ms(self) -> int | None:

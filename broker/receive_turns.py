@@ -65,7 +65,7 @@ class ReceiveTurns:
         self.on_freed()
 
     def on_freed(self) -> None:
-        """Less is held than before."""
+        """Resume those that wait for memory, now that less is held; all, or the next one."""
         if not self._memory.is_full:
             waiting, self._waiting = self._waiting, {}
             for other in waiting:

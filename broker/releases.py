@@ -58,22 +58,22 @@ def _versions(text: str) -> dict[int, tuple[int, int]]:
     """The versions by key: the first and the last version that a release tells of."""
     words = text.split()
     versions = {}
-    for key, told in zip(words[::2], words[1::2], strict=True):
-        first, _, last = told.partition("-")
+    for key, span in zip(words[::2], words[1::2], strict=True):
+        first, _, last = span.partition("-")
         versions[int(key)] = (int(first), int(last))
     return versions
 
 
 def _apis(text: str) -> dict[int, Api]:
     """The rows of the API table within what a release tells of."""
-    told = _versions(text)
+    versions = _versions(text)
     return {
         api.key: api._replace(
-            min_version=max(api.min_version, told[api.key][0]),
-            max_version=min(api.max_version, told[api.key][1]),
+            min_version=max(api.min_version, versions[api.key][0]),
+            max_version=min(api.max_version, versions[api.key][1]),
         )
         for api in APIS
-        if api.key in told
+        if api.key in versions
     }
 
 

@@ -30,7 +30,7 @@ import socket
 import stat
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ from barnabas.broker.flusher import Flusher
 from barnabas.broker.listeners import UNIX_SCHEME
 from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.broker.receive_turns import ReceiveTurns
+from barnabas.broker.thread_calls import ThreadCalls
 from barnabas.broker.worker import Worker
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import FrameBuffer, ReceiveMemory
@@ -59,7 +60,8 @@ logger = logging.getLogger("barnabas.server")
 READS_PER_EVENT = 8
 BACKLOG = 1024
 SENDFILE_CHUNK_BYTES = 1 << 20
-TLS_CHUNK_BYTES = 64 * 1024
+TLS_CHUNK_BYTES = 256 * 1024
+TLS_SLOW_BYTES = 64 * 1024  # to who takes no more: it is read again each time that he takes some
 GATHERED_BYTES = 64 * 1024
 GREETING_PART = 8  # of queued.max.request.bytes, beside it
 IDLE_SWEEPS = 20  # in the time that a connection may be idle
@@ -302,19 +304,17 @@ class Connection:
     def _flush(self) -> None:
         out, sock = self._out, self._socket
         try:
+            if not isinstance(sock, socket.socket):
+                self._flush_through_tls(sock)
             while out:
                 piece = out[0]
                 if type(piece) is Slice:
-                    if type(sock) is socket.socket:
-                        sent = os.sendfile(
-                            sock.fileno(),
-                            piece.file.fileno(),
-                            piece.position,
-                            min(piece.size, SENDFILE_CHUNK_BYTES),
-                        )
-                    else:
-                        chunk = piece.file.pread(min(piece.size, TLS_CHUNK_BYTES), piece.position)
-                        sent = sock.send(chunk) if chunk else 0
+                    sent = os.sendfile(
+                        sock.fileno(),
+                        piece.file.fileno(),
+                        piece.position,
+                        min(piece.size, SENDFILE_CHUNK_BYTES),
+                    )
                     if sent == 0:
                         raise _too_short(piece)
                     if sent < piece.size:
@@ -341,6 +341,33 @@ class Connection:
         if self._writing:
             self._writing = False
             self._loop.remove_writer(sock.fileno())
+
+    def _flush_through_tls(self, sock: TlsSocket) -> None:
+        """Send what is to go out in pieces of one size, whatever it is made of: a call costs the
+        same for 100 bytes. What TLS did not take it is given again, the same bytes and as many.
+        """
+        out, chunk = self._out, self._server.tls_chunk()
+        while out:
+            if type(out[0]) is Slice or len(out[0]) < len(chunk):
+                most = sock.refused_bytes or (TLS_SLOW_BYTES if self._writing else len(chunk))
+                self._drop_sent(sock.send(chunk[: _gathered_into(chunk[:most], out)]))
+            else:
+                self._drop_sent(sock.send(out[0]))
+
+    def _drop_sent(self, size: int) -> None:
+        """So many bytes of what is to go out are sent."""
+        out = self._out
+        while out:
+            piece = out[0]
+            length = piece.size if type(piece) is Slice else len(piece)
+            if length > size:
+                if type(piece) is Slice:
+                    out[0] = Slice(piece.file, piece.position + size, length - size)
+                else:
+                    out[0] = memoryview(piece)[size:]
+                return
+            out.popleft()
+            size -= length
 
     def _write_later(self) -> None:
         if not self._writing:
@@ -406,6 +433,24 @@ def _with_small_slices_read(pieces: Sequence[Any]) -> list[Any]:
     if run:
         joined.append(b"".join(run))
     return joined
+
+
+def _gathered_into(room: memoryview, pieces: Iterable[Any]) -> int:
+    """Put the beginning of what is to go out into memory. Gives: how many bytes there are."""
+    filled = 0
+    for piece in pieces:
+        rest = room[filled:]
+        if not rest:
+            break
+        if type(piece) is Slice:
+            size = min(piece.size, len(rest))
+            if os.preadv(piece.file.fileno(), [rest[:size]], piece.position) < size:
+                raise _too_short(piece)
+        else:
+            size = min(len(piece), len(rest))
+            rest[:size] = piece[:size]
+        filled += size
+    return filled
 
 
 def _too_short(piece: Slice) -> OSError:
@@ -491,6 +536,7 @@ class Server:
     connection_class: type[Connection] = Connection
     _limits: ConnectionLimits | None = None  # where there are any
     _admission_timer: asyncio.TimerHandle | None = None
+    _tls_chunk: memoryview | None = None
 
     def __init__(
         self,
@@ -522,8 +568,7 @@ class Server:
         self._admission_deadlines_s: dict[int, float] = {}  # by connection, in order
         self._next_connection_id = 1
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms = self.event_ns = 0
-        self._hearing_rounds = 0
+        self._timer_at_ms = self.event_ns = self._hearing_rounds = 0
         self._accept_timer: asyncio.TimerHandle | None = None
         self._complain_at_s = loop.time()
         self._carrying_out = self._is_closed = False
@@ -534,6 +579,7 @@ class Server:
         )
         self.failure: asyncio.Future[Exception] = loop.create_future()
         self._flush_error: OSError | None = None
+        self._thread_calls = ThreadCalls(loop)
         self._flusher = self._flusher_of()
         self._cleaner = CleanerProcess(self._cleaned_in_thread)
         self._worker = Worker(self._worked_in_thread)
@@ -542,6 +588,12 @@ class Server:
             broker.on_listening(listener.node_id, listener.config, listener.address[1])
             self._listen_to(listener)
         self.carry_out()
+
+    def tls_chunk(self) -> memoryview:
+        """Where what goes out through TLS is put together: for one call at a time."""
+        if self._tls_chunk is None:
+            self._tls_chunk = memoryview(bytearray(TLS_CHUNK_BYTES))
+        return self._tls_chunk
 
     @property
     def connections_opened(self) -> int:
@@ -969,7 +1021,7 @@ class Server:
     def _flushed_in_thread(self, job: FlushJob, error: OSError | None) -> None:
         if error is not None:
             self._flush_error = error  # `close` waits for the thread, and not for the loop
-        self.loop.call_soon_threadsafe(self._on_flushed, job, error)
+        self._thread_calls.call(self._on_flushed, job, error)
 
     def _on_flushed(self, job: FlushJob, error: OSError | None) -> None:
         if error is not None:
@@ -978,7 +1030,7 @@ class Server:
         self._guarded(self.broker.on_flushed, job, self.now_ms())
 
     def _worked_in_thread(self, work: Work, result: Any, error: Exception | None) -> None:
-        self.loop.call_soon_threadsafe(self._on_worked, work, result, error)
+        self._thread_calls.call(self._on_worked, work, result, error)
 
     def _on_worked(self, work: Work, result: Any, error: Exception | None) -> None:
         self.memory.worked_bytes -= work.held_bytes
@@ -987,7 +1039,7 @@ class Server:
             self.turns.on_freed()
 
     def _cleaned_in_thread(self, job: CleanJob, result: CleanResult | None, error: str) -> None:
-        self.loop.call_soon_threadsafe(self._on_cleaned, job, result, error)
+        self._thread_calls.call(self._on_cleaned, job, result, error)
 
     def _on_cleaned(self, job: CleanJob, result: CleanResult | None, error: str) -> None:
         if not self.failed:
@@ -1103,6 +1155,7 @@ class Server:
             except (OSError, AssertionError) as error:
                 self.fail(error)
         self._flusher.close()
+        self._thread_calls.close()
 
 
 def _host_of(connection: Connection) -> str:

@@ -50,7 +50,7 @@ class SlicedWork:
         return False, None
 
     def on_tick(self, now_ms: int) -> None:
-        """Do one slice."""
+        """Do one slice of the work that is next."""
         if self.queue:
             ticket, work = self.queue[0]
             is_done, answer = _go_on(work, now_ms)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from barnabas.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from barnabas.storage.checkpoints import NO_TOPIC_ID
 
 if TYPE_CHECKING:
     from barnabas.broker.kafka_metadata import KafkaMetadata
@@ -92,7 +93,7 @@ def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None
 def _topic_id_of_logs(logs: LogManager, name: str) -> uuid.UUID | None:
     """The id that the first of a topic's directories bears; None where none bears one."""
     for (topic, _), log in sorted(logs.logs.items()):
-        if topic == name and log.topic_id:
+        if topic == name and log.topic_id != NO_TOPIC_ID:
             return log.topic_id
     return None
 

@@ -43,18 +43,20 @@ class TlsSocket:
 
     As a socket's, its methods raise BlockingIOError where they would have to wait. The handshake is
     a part of the first reads. `recv_into` gives less than asked for only when nothing more has
-    come, but for what `pending` tells of.
+    come, but for what `pending` tells of. refused_bytes: how much `send` was given when it last had
+    to wait: it is to be given the same again; 0: nothing.
 
     Takes: on_shaken, called once, with the socket, before the first bytes are given out; its
            OSError is that of `recv_into`.
     """
 
-    __slots__ = ("_on_shaken", "_socket")
+    __slots__ = ("_on_shaken", "_socket", "refused_bytes")
 
     def __init__(
         self, sock: ssl.SSLSocket, on_shaken: Callable[[ssl.SSLSocket], None] | None = None
     ) -> None:
         self._socket, self._on_shaken = sock, on_shaken
+        self.refused_bytes = 0
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -102,11 +104,14 @@ class TlsSocket:
     def send(self, data: bytes | bytearray | memoryview, flags: int = 0) -> int:
         """Send a part of it. Takes: flags, which TLS has no use for."""
         try:
-            return self._socket.send(data)
+            sent = self._socket.send(data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+            self.refused_bytes = len(data)
             raise BlockingIOError from error
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError) as error:
             raise ConnectionResetError(errno.ECONNRESET, "the client has hung up") from error
+        self.refused_bytes = 0
+        return sent
 
     def close(self) -> None:
         """Say goodbye if that takes no waiting, and close."""

@@ -5,6 +5,7 @@ offsets that groups committed on them.
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -57,11 +58,13 @@ class TopicDeletion:
         """Delete topics, a few logs in each slice."""
         self._transaction_ends.flush_completions()
         topic_ids = self._topics.metadata.delete_topics(names)
-        partitions = self._topics.forget(names)
-        for first in range(0, len(partitions), LOGS_DELETED_AT_ONCE):
-            if first:
+        partitions = deque(self._topics.forget(names))
+        while partitions:
+            count = min(LOGS_DELETED_AT_ONCE, len(partitions))
+            # whoever holds a log last frees it: not all of them in one slice
+            self._delete_logs([partitions.popleft() for _ in range(count)], now_ms)
+            if partitions:
                 now_ms = yield
-            self._delete_logs(partitions[first : first + LOGS_DELETED_AT_ONCE], now_ms)
         self._topics.logs.end_removals()
         yield from self.end_deletions(dict(zip(topic_ids, names, strict=True)), now_ms)
 

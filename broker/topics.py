@@ -21,6 +21,8 @@ from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOP
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NO_LEADER_EPOCH
+from barnabas.storage.checkpoints import NO_TOPIC_ID
+from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log_directory import LogDirectoryError
 
 if TYPE_CHECKING:
@@ -318,7 +320,10 @@ class TopicRegistry:
                 topic.name, index, topic.topic_id, config, now_ms, leader_epoch=leader_epoch
             )
         else:
-            log.config = config
+            if log.config != config:
+                log.config = config
+            if log.topic_id == NO_TOPIC_ID:
+                _give_topic_id(log, topic.topic_id)
         if log is not None and topic.internal:
             log.make_files()  # a coordinator's write must not be the one that finds no space
         return log
@@ -424,3 +429,13 @@ def internal_log_is_damaged(topic: str, index: int, error: CorruptLog) -> LogDir
         f"{topic}-{index} is damaged, and without it groups or transactions would be forgotten: "
         f"{error}"
     )
+
+
+def _give_topic_id(log: Log, topic_id: uuid.UUID) -> None:
+    """Give a log without a topic's id that of its topic; where the disk is full, a later start."""
+    try:
+        log.adopt_topic_id(topic_id)
+    except OSError as error:
+        if not is_out_of_resources(error):
+            raise
+        logger.warning("%r is without its topic's id until there is space: %s", log, error)

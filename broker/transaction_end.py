@@ -42,6 +42,7 @@ from barnabas.coordinator.transaction_coordinator import (
 from barnabas.coordinator.transaction_state import Channel, KeyEnum
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 
 if TYPE_CHECKING:
@@ -500,6 +501,8 @@ class TransactionEnds:
             here = marker
             if self.commits_on is not None:
                 here = self._marker_of_a_start(topic, index, decision, marker)
+            elif not self._can_take_marker(topic, index):
+                continue
             log = self.append_marker(topic, index, here, now_ms)
             if log is not None:
                 ending.logs.append(log)
@@ -510,6 +513,27 @@ class TransactionEnds:
             broker.progress.try_fetches(ending.logs, now_ms)
         else:
             broker.progress.on_appended(ending.logs, now_ms)
+
+    def _can_take_marker(self, topic: str, index: int) -> bool:
+        """Whether a log has its files, or gets them now, or is no more.
+
+        Nothing is open in a log without files, and no reader misses the marker. So where space or
+        descriptors are wanting for them, which is why the transaction has no batch there, the
+        marker is left out: the transaction ends, and the broker goes on. `Ending.logs` lacks the
+        log then, and the Complete record is flushed as for a partition that is no more. Not so at a
+        start, which may read a decision of a time when the partition was off line.
+        """
+        log = self._broker.topics.partition(topic, index)
+        if log is None or log.has_files:
+            return True
+        try:
+            log.make_files()
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            logger.warning("%r: the first marker is left out: %s", log, error)
+            return False
+        return True
 
     def _marker_of_a_start(
         self, topic: str, index: int, decision: Decision, marker: Marker

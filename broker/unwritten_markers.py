@@ -55,7 +55,7 @@ class UnwrittenMarkers:
     """The markers of the file. Raises: LogDirectoryError where it is damaged."""
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
-        self._disk = disk
+        self._disk, self._data_dir = disk, data_dir
         self._path = f"{data_dir}/{UNWRITTEN_MARKERS_NAME}"
         self._markers: dict[tuple[str, int, bytes, int], UnwrittenMarker] = {}
         if disk.exists(self._path):
@@ -102,3 +102,5 @@ class UnwrittenMarkers:
             self._disk.write_atomic(self._path, crc32c(body).to_bytes(4) + body)
         else:
             self._disk.unlink(self._path)
+            # else a power loss brings it back, and it ends what has begun there since
+            self._disk.fsync_dir(self._data_dir)

@@ -195,8 +195,8 @@ class _Balance:
     def _level(self) -> None:
         """Hand partitions on until nobody is reached who has two fewer.
 
-        A member from whom nobody is reached stays so: a later path that ends at its load or below
-        it would have had to be there, since loads below only rise.
+        A member that is handed something after its turn may have somebody two below it then: so
+        there are passes until nobody hands on.
         """
         waiting = sorted(self._members, key=self._loads.__getitem__, reverse=True)
         is_level = False

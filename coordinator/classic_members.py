@@ -87,11 +87,7 @@ class ClassicMembers:
         self._check_join(consumer, join)
         former_id = self._former_id(consumer, join)
         subscription = self._check_protocols(consumer, join, former_id)
-        if (
-            not join.member_id
-            and join.group_instance_id is None
-            and join.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
-        ):
+        if _needs_id(join):
             return join_error_response(
                 Code.MEMBER_ID_REQUIRED, self._context.new_member_id(), join.api_version
             )
@@ -159,8 +155,7 @@ class ClassicMembers:
         if not is_allowed or join.protocol_type != CONSUMER_PROTOCOL_TYPE or not shares_one:
             raise KafkaError(Code.INCONSISTENT_GROUP_PROTOCOL)
         subscription = read_subscription(next(iter(join.protocols.values())))
-        needs_id = not join.member_id and join.group_instance_id is None
-        if subscription is None and not needs_id:
+        if subscription is None and not _needs_id(join):
             raise KafkaError(Code.INCONSISTENT_GROUP_PROTOCOL)
         return subscription or Subscription(0, (), {}, None)
 
@@ -300,6 +295,15 @@ class ClassicMembers:
         key = (timers_of.JOIN, group_id, member_id)
         if key not in self._timers:
             self._timers.schedule(key, now_ms + value.rebalance_timeout_ms)
+
+
+def _needs_id(join: JoinRequest) -> bool:
+    """Whether a new member is only told its id by this join."""
+    return (
+        not join.member_id
+        and join.group_instance_id is None
+        and join.api_version >= FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
+    )
 
 
 def _member_value(join: JoinRequest, subscription: Subscription) -> MemberValue:

@@ -14,8 +14,8 @@ epoch 1 on. The exceptions are three times of day, which only bound how often so
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.coordinator import consumer_group_records as records
 from barnabas.coordinator.assignors import Assignment
@@ -31,6 +31,10 @@ from barnabas.coordinator.reconciliation import NOTHING, is_reconciled
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
+if TYPE_CHECKING:
+    from barnabas.protocol.request_context import RequestContext
+
+IsVisible = Callable[[str], bool]  # a topic, by its name
 NO_TOPICS_VERSION = -1
 FIRST_COMMIT_VERSION = 9  # of OffsetCommit, that a member of the consumer protocol may use
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
@@ -52,6 +56,9 @@ class TopicDirectory(Protocol):
     def names(self) -> Iterable[str]:
         """All topics that a pattern may match: not those of the broker itself."""
 
+    def visible_to(self, context: RequestContext) -> IsVisible | None:
+        """Which of them the client of a request may describe, as of each call; None: all."""
+
 
 class ConsumerGroup:
     """The members of one group of the consumer protocol.
@@ -59,7 +66,8 @@ class ConsumerGroup:
     epoch: 0 for a group that is not there. owners: who has a partition, be it that it was told to
     give it up. assigned_ms, patterns_ms: when the target assignment was computed, and when patterns
     were looked up; topics_version: of the topics when those of the group were last looked at.
-    lookup: of patterns, while it is under way.
+    lookup: of patterns, while it is under way; looked_up_for: what the member may describe that is
+    the reason for it.
     """
 
     def __init__(self) -> None:
@@ -74,6 +82,7 @@ class ConsumerGroup:
         self.assigned_ms: int | None = None
         self.patterns_ms: int | None = None
         self.patterns_version = NO_TOPICS_VERSION
+        self.looked_up_for: IsVisible | None = None
         self.lookup: Generator[None, None, dict[str, tuple[str, ...]]] | None = None
         self.topics_version = NO_TOPICS_VERSION
         self._subscribed: frozenset[str] | None = None

@@ -144,10 +144,9 @@ class GroupChange:
         members, counts = self._members_to_assign()
         assignments = ASSIGNORS[self.assignor(settings)](members, counts)
         for member_id, assignment in assignments.items():
-            if assignment is not members[member_id].assignment or member_id not in self._targets:
-                former = self._targets.get(member_id)
-                if former is None or former != assignment:
-                    self._set_target(member_id, assignment)
+            is_kept = assignment is members[member_id].assignment and member_id in self._targets
+            if not is_kept and self._targets.get(member_id) != assignment:
+                self._set_target(member_id, assignment)
         self.target_epoch = self.epoch
         self.records.append(records.target_epoch_record(self.group_id, self.epoch))
 

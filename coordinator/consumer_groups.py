@@ -14,7 +14,9 @@ Timers, keyed (kind, group, member):
     PATTERNS   the patterns of a group are looked up (without a member)
 
 Patterns are looked up after the answer, in events of their own, a bounded part in each, so that no
-heartbeat waits for it; a member gets the topics by a later heartbeat, as with Apache Kafka.
+heartbeat waits for it; a member gets the topics by a later heartbeat, as with Apache Kafka. As
+there, they find what the member may describe whose heartbeat was the reason: after a start, the
+first one.
 
 Source: KIP-848; KIP-1082 (members name themselves); Apache Kafka 4.3's answers where these are
 silent.
@@ -159,9 +161,8 @@ class ConsumerGroups:
                 FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION,
                 GROUP_ID_NOT_FOUND where the group is classic and may not be converted.
         """
-        regex = request.subscribed_topic_regex
-        if regex:
-            self._check_pattern(regex)
+        if request.subscribed_topic_regex:
+            self._check_pattern(request.subscribed_topic_regex)
         upgrade = self._upgraded(group)
         consumer = upgrade.consumer
         member_id = request.member_id or self._context.new_member_id()
@@ -174,7 +175,8 @@ class ConsumerGroups:
         former = change.members.get(member_id)
         value = _updated_member(former, request, context)
         self.set_member(change, member_id, value)
-        self._schedule_patterns(request.group_id, consumer, former, value, now_ms)
+        regex = value.subscribed_topic_regex
+        self._schedule_patterns(request.group_id, consumer, regex, context, now_ms)
         overrides = self._context.overrides(request.group_id)
         change.assign_if_due(
             self._settings,
@@ -353,8 +355,6 @@ class ConsumerGroups:
                 self._time_revocation(
                     group_id, member_id, value, consumer.current(member_id), now_ms
                 )
-        if any(member.subscribed_topic_regex for member in consumer.members.values()):
-            self._timers.schedule((timers_of.PATTERNS, group_id, ""), now_ms)
 
     def on_timers(self, group: Group, due: Iterable[TimerKey], result: Result, now_ms: int) -> None:
         """Handle all timers of the group that are due at once."""
@@ -388,13 +388,15 @@ class ConsumerGroups:
         self,
         group_id: str,
         consumer: ConsumerGroup,
-        former: MemberValue | None,
-        value: MemberValue,
+        regex: str,
+        context: RequestContext,
         now_ms: int,
     ) -> None:
-        """Look the group's patterns up if one is new, topics have changed, or it was long ago."""
-        regex = value.subscribed_topic_regex
-        is_new = value is not former and bool(regex) and regex not in consumer.patterns
+        """Look the group's patterns up if one is new, topics have changed, or it was long ago.
+
+        Takes: regex, of the member, which may have none; context, of its heartbeat.
+        """
+        is_new = bool(regex) and regex not in consumer.patterns
         if not is_new and not consumer.patterns:
             return
         key = (timers_of.PATTERNS, group_id, "")
@@ -408,6 +410,7 @@ class ConsumerGroups:
         if is_due and key not in self._timers:
             not_before_ms = now_ms if last_ms is None else last_ms + PATTERNS_INTERVAL_MS
             self._timers.schedule(key, max(now_ms, not_before_ms))
+            consumer.looked_up_for = self._topics.visible_to(context)
 
     def _look_up_patterns(self, group: Group, result: Result, now_ms: int) -> None:
         """Look the group's patterns up, or go on with that; what comes of it holds at its end."""
@@ -423,6 +426,7 @@ class ConsumerGroups:
             self._timers.schedule(key, now_ms + LOOKUP_PAUSE_MS)
             return
         consumer.lookup = None
+        is_visible = consumer.looked_up_for
         change = GroupChange(group.group_id, consumer, self._topics)
         has_changed = False
         for regex in _regexes(consumer):
@@ -430,6 +434,8 @@ class ConsumerGroups:
             if topics is None:  # it came while the others were looked up
                 self._timers.schedule(key, now_ms + PATTERNS_INTERVAL_MS)
                 continue
+            if is_visible is not None:
+                topics = tuple(filter(is_visible, topics))
             former = consumer.patterns.get(regex)
             if former is None or former.topics != topics:
                 has_changed = has_changed or topics != (() if former is None else former.topics)

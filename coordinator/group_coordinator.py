@@ -177,7 +177,7 @@ class GroupCoordinator:
         wall: WallClock,
         topics: TopicDirectory,
         new_member_id: Callable[[], str],
-        consumer_settings: ConsumerGroupSettings | None = None,
+        consumer_settings: ConsumerGroupSettings,
         overrides: Callable[[str], Mapping[str, int]] = lambda group_id: NO_OVERRIDES,
     ) -> None:
         self._wall = wall
@@ -187,7 +187,7 @@ class GroupCoordinator:
         self._open_transactions: dict[tuple[int, int], OpenTransaction] = {}
         self._timers: Timers[TimerKey] = Timers()
         self._topics, self._new_member_id, self._overrides = topics, new_member_id, overrides
-        self._consumer_settings = consumer_settings or ConsumerGroupSettings()
+        self._consumer_settings = consumer_settings
 
     # What consumer groups need is loaded when the first of them is met: all of it would be a tenth
     # of the broker's start.
@@ -316,8 +316,7 @@ class GroupCoordinator:
         group = self._groups.get(key.group_id)
         if value is None and (group is None or group.consumer is None):
             return
-        if group is None:
-            group = self._get_or_create_group(partition, key.group_id)
+        group = self._get_or_create_group(partition, key.group_id)
         if group.consumer is None:
             from barnabas.coordinator.consumer_group import ConsumerGroup
 
@@ -595,23 +594,12 @@ class GroupCoordinator:
             {protocol.name: protocol.metadata for protocol in request.protocols},
         )
         if group.is_consumer and group.has_members:
-            self._join_consumer_group(group, join, result, now_ms)
+            self._classic_members.on_join(group, join, result, now_ms)
             return result
         if group.is_consumer:
             self._conversion.replace_empty(group, result)
         group.classic.on_join(join, result, now_ms)
         return result
-
-    def _join_consumer_group(
-        self, group: Group, join: JoinRequest, result: Result, now_ms: int
-    ) -> None:
-        if not join.protocol_type or not join.protocols:
-            response = join_error_response(
-                Code.INCONSISTENT_GROUP_PROTOCOL, join.member_id, join.api_version
-            )
-            result.replies.append(Reply(join.ticket, response))
-        else:
-            self._classic_members.on_join(group, join, result, now_ms)
 
     # --- members of the consumer protocol --------------------------------------------------------
 

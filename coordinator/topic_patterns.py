@@ -70,7 +70,7 @@ class InvalidPatternError(ValueError):
 
 
 class _One(NamedTuple):
-    """One letter of the set."""
+    """The part of a pattern that matches one letter of a set."""
 
     letters: frozenset[str]
 
@@ -172,8 +172,6 @@ class _Parser:
         if bounds is None:
             return node
         self._take("?")  # lazy or not: the same names match
-        if self._at < len(self._text) and self._text[self._at] in "*+?":
-            self._refuse("a repetition is repeated")
         start = self._at
         if self._bounds() is not None:
             self._at = start

@@ -844,7 +844,12 @@ class TransactionCoordinator:
         Raises: DelayedRequest.
         """
         transaction = self._transactions.get(transactional_id)
-        if transaction is None or (transaction.producer_id, transaction.producer_epoch) != producer:
+        if transaction is None:
+            return
+        if (transaction.producer_id, transaction.producer_epoch) != producer and (
+            transaction.next_producer_epoch < 0  # nobody has kept it: nearly always
+            or transaction.current_producer != producer
+        ):
             return
         connections = self._latest_connections.setdefault(transactional_id, {})
         latest = 0
@@ -867,9 +872,9 @@ class TransactionCoordinator:
     ) -> TransactionMetadata | None:
         """The open transaction whose producer asks for its commit; None where it has none.
 
-        Its data go to the disk before it is decided. The disk's time is not the producer's, so the
-        timeout begins anew: it does not abort what was to be committed in time, and does when
-        nothing comes of it.
+        Its data go to the disk before it is decided. The disk's time is not the producer's, and a
+        process may stand still meanwhile, so there is no deadline until `on_data`: what was to be
+        committed in time is not aborted by its timeout.
         """
         transaction = self._transactions.get(transactional_id)
         if (
@@ -878,8 +883,7 @@ class TransactionCoordinator:
             or not transaction.is_current(producer_id, producer_epoch)
         ):
             return None
-        if transaction.timeout_ms != NO_TIMEOUT_MS:
-            self._timers.schedule(transactional_id, now_ms + transaction.timeout_ms)
+        self._timers.cancel(transactional_id)
         return transaction
 
     def on_data(
@@ -887,9 +891,18 @@ class TransactionCoordinator:
     ) -> Decision | None:
         """Commit the transaction that `on_commit_requested` gave: its data are on the disk.
 
-        None where it is another by now: partitions were added to it, or it has ended.
+        None where it is another by now: partitions were added to it, or it has ended. If it is open
+        its timeout begins anew.
         """
-        if self._transactions.get(transaction.transactional_id) is not transaction:
+        name = transaction.transactional_id
+        latest = self._transactions.get(name)
+        if latest is not transaction:
+            if (
+                latest is not None
+                and latest.state is TransactionState.ONGOING
+                and latest.timeout_ms != NO_TIMEOUT_MS
+            ):
+                self._timers.schedule(name, now_ms + latest.timeout_ms)
             return None
         return self._end(transaction, True, context, now_ms)
 

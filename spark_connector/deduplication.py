@@ -260,7 +260,7 @@ def _in_doubt(
     batch_id: int,
     on_uncertain: str,
 ) -> Decision:
-    """What onUncertainBatch says.
+    """The decision on a micro-batch in doubt, by the option onUncertainBatch.
 
     Numbers above this one are set back where the batch is written: the next one goes on from here.
     """

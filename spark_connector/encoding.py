@@ -135,7 +135,7 @@ class _Topic(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Collected rows.
+    """Rows collected from Arrow batches, ready to be encoded.
 
     Lengths are zigzag-encoded; `headers` holds each row's headers as they stand in a record, None
     where no row has any.

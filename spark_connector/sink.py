@@ -62,6 +62,7 @@ from barnabas.spark_connector.spool import (
     read_spool,
     to_message,
 )
+from barnabas.spark_connector.task_process import exempt_modules_from_collection
 from barnabas.spark_connector.user_messages import hide_traceback, logger
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ class _Writer:
         self, arrow_batches: Iterable[pa.RecordBatch], write_id: str, batch_id: int, what: str
     ) -> TaskMessage:
         """Encode one task's rows. Raises SinkError, and leaves no file then."""
+        exempt_modules_from_collection()
         context = TaskContext.get()
         assert context is not None, "write is called in tasks"
         name = f"{context.partitionId()}-{context.attemptNumber()}-{uuid.uuid4().hex[:12]}"

@@ -7,9 +7,11 @@ refused with the reason, as is any name that is not known.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from barnabas.protocol.compression import Codec
 from barnabas.spark_connector.deduplication import FAIL, SKIP_IT, WRITE_IT
@@ -122,7 +124,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         batch_id=values.number("batchId", SinkOptions.batch_id),
         on_uncertain_batch=values.choice("onUncertainBatch", (FAIL, WRITE_IT, SKIP_IT)),
         spool_directory=values.text("spoolDirectory"),
-        checkpoint_location=values.text("checkpointLocation"),
+        checkpoint_location=_whole_location(values.text("checkpointLocation")),
         query_name=values.text("queryName"),
         inline_bytes=values.number("inlineBytes", SinkOptions.inline_bytes),
         transactional_id_prefix=values.text("transactionalIdPrefix")
@@ -169,6 +171,19 @@ def _refuse(values: OptionValues, streaming: bool) -> None:
         raise OptionError(
             "option batchId numbers the writes of one name: give the name too, as writeId"
         )
+
+
+def _whole_location(location: str | None) -> str | None:
+    """The whole path of a checkpoint that is given relative to Spark's working directory.
+
+    Options are read on the driver, in the directory from which Spark resolves it, too. It stays
+    relative where no checkpoint of Spark's is there: the file system that Spark goes to by default
+    is another one then.
+    """
+    if location is None or urlsplit(location).scheme or os.path.isabs(location):
+        return location
+    whole = os.path.abspath(location)
+    return whole if os.path.isfile(os.path.join(whole, "metadata")) else location
 
 
 def _topic(text: str | None) -> str | None:

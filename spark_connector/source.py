@@ -61,6 +61,7 @@ from barnabas.spark_connector.reading import DamageError, DataLossError, read_ra
 from barnabas.spark_connector.sink import BatchWriter, StreamWriter
 from barnabas.spark_connector.sink_options import parse_sink_options
 from barnabas.spark_connector.stream_planning import StreamPlanner
+from barnabas.spark_connector.task_process import exempt_modules_from_collection
 from barnabas.spark_connector.user_messages import without_traceback
 
 if TYPE_CHECKING:
@@ -297,6 +298,7 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one task's partition."""
     assert isinstance(partition, TaskPartition), f"not one of our partitions: {partition!r}"
+    exempt_modules_from_collection()
     if partition.offset_range is None:
         return
     with without_traceback(*USER_ERRORS), Client(options.client) as client:

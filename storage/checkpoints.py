@@ -45,6 +45,7 @@ REPLICATION_NAME = "replication-offset-checkpoint"
 CLEANER_NAME = "cleaner-offset-checkpoint"
 LOCK_NAME = ".lock"
 STANDBY_NOTE_NAME = "barnabas-standby"
+LEASE_SESSION_NAME = "barnabas-lease-session"
 NO_TOPIC_ID = uuid.UUID(int=0)
 
 Offsets = dict[tuple[str, int], int]

@@ -221,7 +221,8 @@ def _time_delta(body: bytes, place: _Place) -> int:
 
 
 def _map_key(key: bytes) -> bytes:
-    return key if len(key) <= _LONGEST_KEY else blake2b(key, digest_size=_HASH_SIZE).digest()
+    """What stands in the map for a key above `_LONGEST_KEY`."""
+    return blake2b(key, digest_size=_HASH_SIZE).digest()
 
 
 def _with_times_from(body: bytes, kept: list[_Place], shift: int) -> bytes:
@@ -473,7 +474,7 @@ class _Cleaner:
                             output.add(same, earlier.last_offset, _time_of(earlier))
                     if kept is None:
                         continue
-                    if header.is_control and header.base_offset in self.transactions.by_marker:
+                    if header.base_offset in self.transactions.by_marker:
                         aborted.append(self.transactions.by_marker[header.base_offset])
                     if output is not None:
                         output.add(
@@ -589,7 +590,7 @@ class _Cleaner:
         That is its last data or, where there are none, a marker of its epoch.
         """
         last = self.job.last_batches.get(header.producer_id)
-        if last is None or header.producer_id < 0:
+        if last is None:
             return False
         offset, epoch = last
         if offset >= 0:

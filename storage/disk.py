@@ -17,7 +17,8 @@ import resource
 import shutil
 import struct
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 Data = bytes | bytearray | memoryview
@@ -27,6 +28,7 @@ OPEN_FILES_PATH, OTHER_OPEN_FILES_PATH = (
     "/dev/fd",
 )  # of Linux, and of other systems
 _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MOUNT_AT = -100, 0x4000, 256, 144  # linux/stat.h
+_READ_BYTES = 64 << 10
 _OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
@@ -38,12 +40,26 @@ def is_out_of_resources(error: OSError) -> bool:
     return error.errno in _OUT_OF_RESOURCES
 
 
+class FailedFsync(OSError):
+    """An fsync that failed, whatever the error: the kernel may have let go of the pages."""
+
+
 def may_have_lost_pages(error: OSError) -> bool:
     """Whether pages that were written may be gone with it, as after a failed fsync.
 
-    That is not so where a file, a right or a descriptor was wanting.
+    That is not so where space, a file, a right or a descriptor was wanting for something new.
     """
-    return error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
+    return isinstance(error, FailedFsync) or not (
+        is_out_of_resources(error) or error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM)
+    )
+
+
+@contextmanager
+def _telling_fsync(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FailedFsync(error.errno, error.strerror, path) from error
 
 
 class Syncable(Protocol):
@@ -177,7 +193,7 @@ class OsFile:
         self._fd = -1  # so that __del__ finds it where the open fails
         self.path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self._fd = os.open(path, flags, 0o644)
+        self._fd = os.open(path, flags, 0o640)
         self.size = os.fstat(self._fd).st_size
 
     def append(self, data: Data) -> int:
@@ -196,7 +212,8 @@ class OsFile:
         return os.pread(self._fd, size, position)
 
     def fsync(self) -> None:
-        os.fdatasync(self._fd)
+        with _telling_fsync(self.path):
+            os.fdatasync(self._fd)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -224,7 +241,7 @@ class OsLock:
     __slots__ = ("_fd",)
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -280,18 +297,26 @@ class OsDisk:
             pass
 
     def read(self, path: str) -> bytes:
-        with open(path, "rb", buffering=0) as file:
-            return file.read()
+        # a file object would ask the system three things more, for each of the files of a start
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            parts = []
+            while part := os.read(fd, _READ_BYTES):
+                parts.append(part)
+        finally:
+            os.close(fd)
+        return b"".join(parts)
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
         temporary = path + ".tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         try:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(fd, rest) :]
             if sync:
-                os.fdatasync(fd)
+                with _telling_fsync(path):
+                    os.fdatasync(fd)
         except OSError:
             with suppress(OSError):
                 os.unlink(temporary)  # else what was written of it takes the room that is wanted
@@ -305,7 +330,8 @@ class OsDisk:
     def fsync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            with _telling_fsync(path):
+                os.fsync(fd)
         finally:
             os.close(fd)
 
@@ -354,3 +380,19 @@ def _unique_mount(path: str) -> int:
     (mask,) = struct.unpack_from("=I", buffer)
     (mount,) = struct.unpack_from("=Q", buffer, _MOUNT_AT)
     return int(mount) if mask & _STATX_MNT_ID_UNIQUE else 0
+
+
+def sync_file_system(path: str) -> None:
+    """Make all files of the file system durable that the path is on: one call, where a directory of
+    10,000 partitions would take 60,000. Raises: OSError.
+    """
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:
+        os.sync()
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), "the file system cannot be synced", path)
+    finally:
+        os.close(descriptor)

@@ -7,8 +7,9 @@
                           -1: it lies in an earlier segment
     _unflushed            segments with batches above recovery_point,     a roll; a flush in place
                           the active one always among them
-    _names_changed,       names in the directory, and new files, that     a roll; a flush in place
-    _new_paths            the next flush in place makes durable
+    _name_changes,        how often names in the directory changed; how   a roll, new files;
+    _durable_names,       many of these changes are durable; new files    a flush in place, once it
+    _new_paths            beside the segments that are not                has ended
     waits_for_disk        flush.messages=1: the high watermark is         the log's settings
                           durable_offset; else it is the log's end
     _pending_markers      markers whose transaction is not stable before  `Log.append_marker`; the
@@ -34,7 +35,7 @@ class FlushToken(NamedTuple):
     """A flush that has begun: when each of the files is fsynced, all below end_offset is durable.
 
     base_offset, end_position: the active segment, and its size when the flush began. in_place: the
-    files are the log's own, not a journal.
+    files are the log's own, not a journal. name_changes: so many changes of names are durable then.
     """
 
     files: tuple[Syncable, ...]
@@ -42,6 +43,7 @@ class FlushToken(NamedTuple):
     base_offset: int
     end_position: int
     in_place: bool
+    name_changes: int = 0
 
 
 class Durability:
@@ -50,14 +52,15 @@ class Durability:
     __slots__ = (
         "_directory",
         "_disk",
+        "_durable_names",
         "_durable_position",
-        "_names_changed",
+        "_name_changes",
         "_new_paths",
-        "_partition",
         "_pending_markers",
         "_segments",
         "_unflushed",
         "durable_offset",
+        "partition",
         "recovery_point",
         "waits_for_disk",
     )
@@ -74,7 +77,7 @@ class Durability:
     ) -> None:
         self._disk = disk
         self._directory = directory
-        self._partition = partition
+        self.partition = partition
         self._segments = segments
         self.recovery_point = self.durable_offset = recovery_point
         is_all_durable = recovery_point == segments.end_offset
@@ -84,7 +87,7 @@ class Durability:
             for segment in segments
             if segment is segments.active or segments.end_of(segment) > recovery_point
         ]
-        self._names_changed = not names_are_durable
+        self._name_changes, self._durable_names = int(not names_are_durable), 0
         self._new_paths: list[str] = []
         self._pending_markers: list[tuple[int, int]] = []
         self.waits_for_disk = False
@@ -94,7 +97,7 @@ class Durability:
     @property
     def names_changed(self) -> bool:
         """Whether the directory has names that are not durable yet."""
-        return self._names_changed
+        return self._name_changes > self._durable_names
 
     def stable_below(self, offset: int, high_watermark: int) -> int:
         """`offset`, or the first offset of a transaction that is not stable for want of a flush."""
@@ -109,14 +112,14 @@ class Durability:
 
     def add_names(self, *paths: str) -> None:
         """Have the next flush in place make the directory's names durable, and these new files."""
-        self._names_changed = True
+        self._name_changes += 1
         self._new_paths += paths
 
     def add_segment(self, segment: Segment) -> None:
         """Take in a new active segment, with its name."""
         self._unflushed.append(segment)
         self._durable_position = 0
-        self._names_changed = True
+        self._name_changes += 1
 
     def remove_segments(self, segments: list[Segment]) -> None:
         """Forget segments that were deleted or replaced: nobody waits for them."""
@@ -131,16 +134,15 @@ class Durability:
     def begin_flush(self) -> FlushToken | None:
         """The log's own files with what is not durable in them; None where all of it is."""
         end = self._segments.end
-        if self.recovery_point >= end.offset and not self._names_changed:
+        has_new_names = self._name_changes > self._durable_names
+        if self.recovery_point >= end.offset and not has_new_names:
             return None
         files: list[Syncable] = [segment.file for segment in self._unflushed]
-        if self._names_changed:
+        if has_new_names:
             files += [self._disk.open(path) for path in self._new_paths]
-            self._new_paths = []
             files.append(DirectorySync(self._disk, self._directory))
             files.append(DirectorySync(self._disk, self._directory.rpartition("/")[0]))
-            self._names_changed = False
-        return FlushToken(tuple(files), *end, True)
+        return FlushToken(tuple(files), *end, True, self._name_changes)
 
     def try_begin_journal(
         self, most_bytes: int, end: LogEnd | None = None
@@ -156,14 +158,15 @@ class Durability:
         if end is None:
             end = self._segments.end
         size = end.position - position
-        if position < 0 or size > most_bytes or self._names_changed or len(self._unflushed) > 1:
+        has_new_names = self._name_changes > self._durable_names
+        if position < 0 or size > most_bytes or has_new_names or len(self._unflushed) > 1:
             return None
         assert end.base_offset == segment.base_offset, (
-            f"{self._partition} is not durable up to {end}, which is in an earlier segment"
+            f"{self.partition} is not durable up to {end}, which is in an earlier segment"
         )
         data = segment.file.pread(size, position)
         assert len(data) == size, f"{segment.path(LOG_SUFFIX)} is shorter than {end.position} bytes"
-        entry = JournalEntry(*self._partition, segment.base_offset, position, data)
+        entry = JournalEntry(*self.partition, segment.base_offset, position, data)
         return entry, FlushToken((), *end, False)
 
     def finish_flush(self, token: FlushToken) -> None:
@@ -173,6 +176,10 @@ class Durability:
             self.durable_offset = token.end_offset
             if token.base_offset == active.base_offset:
                 self._durable_position = token.end_position
+        if token.in_place and token.name_changes > self._durable_names:
+            self._durable_names = token.name_changes
+            if not self.names_changed:
+                self._new_paths = []
         if token.in_place and token.end_offset > self.recovery_point:
             self.recovery_point = token.end_offset
             if len(self._unflushed) > 1:

@@ -75,7 +75,7 @@ def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) ->
 
 
 class _BatchPlace(NamedTuple):
-    """Where a batch lies; two fields of its header are read when they are needed."""
+    """The place of a batch; two fields of its header are read when they are needed."""
 
     segment: Segment
     position: int

@@ -25,6 +25,8 @@ A log is made of parts, each in a module of its own:
 from __future__ import annotations
 
 import logging
+import sys
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -43,7 +45,11 @@ from barnabas.protocol.records import (
     producer_of,
     set_offset_and_epoch,
 )
-from barnabas.storage.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
+from barnabas.storage.checkpoints import (
+    NO_TOPIC_ID,
+    PARTITION_METADATA_NAME,
+    encode_partition_metadata,
+)
 from barnabas.storage.disk import Syncable, is_out_of_resources
 from barnabas.storage.durability import Durability, FlushToken
 from barnabas.storage.leader_epochs import LeaderEpochs
@@ -156,7 +162,6 @@ class Log:
         self._changed_logs = log_dir.changed_logs
         self.unread_bytes = 0
         self.high_watermark = max(self.log_start_offset, contents.recovery_point)
-        self.last_stable_offset = self.high_watermark
         self.config = config
         self._update_stable()
 
@@ -225,8 +230,7 @@ class Log:
             return
         path = f"{self.directory}/{PARTITION_METADATA_NAME}"
         try:
-            if not self.disk.is_dir(self.directory):  # else one is left of an attempt that failed
-                self.disk.mkdir(self.directory)
+            self.disk.mkdir(self.directory)
             self.disk.write_atomic(path, encode_partition_metadata(self.topic_id), sync=False)
             self.epochs.write()
             self.segments.active.make_files()
@@ -238,6 +242,20 @@ class Log:
         self.durability.add_names(path)
         self.has_files = True
         self._has_new_epoch = False
+
+    def adopt_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Give a log whose directory lost its topic's id that id, which is on the disk then.
+
+        A kill amid `make_files` loses it, and Kafka before 2.8 wrote none. What the flush journals
+        have of a log is told by the id, so all that they may have of it is flushed before.
+        """
+        assert self.topic_id == NO_TOPIC_ID, f"{self!r} is of topic {self.topic_id}"
+        self.flush()
+        path = f"{self.directory}/{PARTITION_METADATA_NAME}"
+        self.disk.write_atomic(path, encode_partition_metadata(topic_id))
+        self._partition = self._partition._replace(topic_id=topic_id)
+        self.topic_id = topic_id
+        self.durability.partition = self._checkpoint.partition = self._partition
 
     # --- appending -------------------------------------------------------------------------------
 
@@ -497,9 +515,12 @@ class Log:
                 return last.max_timestamp >= marker_timestamp
         return False
 
-    def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that were idle for producer.id.expiration.ms; gives how many."""
-        count = self.producer_state.expire(now_ms, self._config.producer_id_expiration_ms)
+    def expire_producers(self, now_ms: int, most: int = sys.maxsize) -> int:
+        """Forget producers that were idle for producer.id.expiration.ms; gives how many.
+
+        Takes: most, how many at once: where it gives as many there may be more.
+        """
+        count = self.producer_state.expire(now_ms, self._config.producer_id_expiration_ms, most)
         if count:
             self._checkpoint.producers_expired = True
             self._changed_logs.setdefault(self, now_ms)
@@ -685,16 +706,20 @@ class Log:
                 # What the file has too many does no harm.
                 logger.warning("%r: the file of its leader epochs waits for space: %s", self, error)
 
-    def delete_old_segments(self, now_ms: int) -> int:
-        """Delete the segments that retention no longer keeps; gives how many."""
+    def delete_old_segments(self, now_ms: int, most: int = sys.maxsize) -> int:
+        """Delete the segments that retention no longer keeps; gives how many.
+
+        Takes:  most, about how many at once: where it gives as many there may be more.
+        """
         count = expired_count(
             self.segments,
             self._config,
             self.log_start_offset,
             self.high_watermark,
             now_ms + self.wall.ahead_ms,
+            most,
         )
-        return self._delete_oldest(count, now_ms) if count else 0
+        return self._delete_oldest(count, now_ms)
 
     def _delete_oldest(self, count: int, now_ms: int) -> int:
         """Delete the oldest segments; gives how many.
@@ -729,11 +754,10 @@ class Log:
 
         Gives: whether readers may read more.
         """
-        durability = self.durability
-        durability.finish_flush(token)
-        if not durability.waits_for_disk or durability.durable_offset <= self.high_watermark:
-            return False
-        self.high_watermark = durability.durable_offset
+        self.durability.finish_flush(token)
+        if self.durability.durable_offset <= self.high_watermark:
+            return False  # always where readers do not wait for the disk
+        self.high_watermark = self.durability.durable_offset
         self._update_stable()
         return True
 

@@ -42,10 +42,10 @@ class LogCheckpoint:
         "_directory",
         "_disk",
         "_epochs",
-        "_partition",
         "_producer_state",
         "_segments",
         "_snapshots",
+        "partition",
         "producers_expired",
     )
 
@@ -61,7 +61,7 @@ class LogCheckpoint:
     ) -> None:
         self._disk = disk
         self._directory = directory
-        self._partition = partition
+        self.partition = partition
         self._segments = segments
         self._producer_state = producer_state
         self._epochs = epochs
@@ -112,7 +112,7 @@ class LogCheckpoint:
 
     def write_manifest(self, log_start_offset: int) -> None:
         """Write what the files are now; of the active segment, which grows, what they are yet."""
-        manifest = Manifest(self._partition.topic_id, log_start_offset, self._segments.end_offset)
+        manifest = Manifest(self.partition.topic_id, log_start_offset, self._segments.end_offset)
         epochs = encode_epochs(self._epochs.written)  # its form has no checksum of its own
         manifest.files[LEADER_EPOCH_NAME] = (len(epochs), crc32c(epochs))
         parts = [

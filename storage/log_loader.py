@@ -65,8 +65,9 @@ class Opening(NamedTuple):
 class LogLoader:
     """The pass over one log. It changes the segments and snapshots of `files`, and the files.
 
-    trusted_point: up to there all is believed. read_bytes: how much was read because no checkpoint
-    had it, as `Log.unread_bytes` counts it.
+    trusted_point: up to there all is believed. was_closed: by a clean stop. read_bytes: how much
+    was read because no checkpoint had it, as `Log.unread_bytes` counts it. has_kept_gap: whether
+    segments at or above the recovery point lack offsets before them, which compaction took.
     """
 
     def __init__(
@@ -88,9 +89,11 @@ class LogLoader:
         self.gaps_are_lost = gaps_are_lost
         self.trusted_point = _END_OF_TIME if trust.all_written else recovery_point
         self.redo = opening.redo if trust.redoes else None
+        self.was_closed = trust.all_flushed
         self.now_ms = opening.now_ms
         self.on_read = opening.on_read
         self.read_bytes = 0
+        self.has_kept_gap = False
 
     def load(self) -> ProducerStateManager:
         """Check and index what has to be; gives the producers' state at the end of the log.
@@ -116,9 +119,10 @@ class LogLoader:
             if position == 0 and segment.base_offset > state.end_offset:
                 # What is missing before it may be in these.
                 self.files.snapshots.drop_above(state.end_offset)
-                if number > 1 and self._is_torn_before(number - 1, state.end_offset):
+                if self._is_torn_before(number - 1, state.end_offset):
                     self._end_with(self.segments[number - 2], state.end_offset)
                     break
+                self.has_kept_gap |= state.end_offset >= self.recovery_point
             self._check(segment, position, state)
             position = 0
         self._remove_emptied(state, end_before)
@@ -151,7 +155,6 @@ class LogLoader:
         state = self.files.snapshots.read(manifest.log_end_offset, self.now_ms)
         size = segment.size
         if state is None or not segment.reopen(note):
-            segment.size = size
             return None
         segment.size = size
         if size > note.size:
@@ -204,8 +207,9 @@ class LogLoader:
         self._remove_left_over(segment, state.end_offset)
         if segment is not self.segments[-1]:
             segment.close_for_appends()
-        else:
+        elif self.was_closed:  # as it is now, the log may be closed without a write
             segment.write_indexes()
+        # else the index files, which nobody believes, are written with the next checkpoint
 
     def _check_batches(
         self, segment: Segment, position: int, state: ProducerStateManager

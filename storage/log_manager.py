@@ -150,7 +150,8 @@ class LogManager:
                 self._set_copy(f"{path} lacks what was durable")
         starts = self._checkpoints.read(LOG_START_NAME) or {}
         directories = PartitionDirectories(self.log_dir)
-        partitions = directories.find(known_topics() if known_topics is not None else None)
+        topics = known_topics() if known_topics is not None else None
+        partitions = directories.find(topics)
         for path in directories.deleted:
             self._upkeep.deleted_directories.add(now_ms, path)
         reading = _Progress(progress, len(partitions))
@@ -158,6 +159,7 @@ class LogManager:
             opening = Opening(self.last_run, now_ms, redo, reading.on_read)
             self._load_log(partition, config_of(partition.topic), opening, points, starts)
             reading.on_log_done()
+        self._report_lost(points or {}, topics)
         self._begin_leader_epoch()
         self.write_checkpoints()
         is_clean = self.last_run is LastRun.CLEAN
@@ -234,6 +236,19 @@ class LogManager:
             if self.last_run is LastRun.KILLED and end_offset < (point or 0):
                 self._set_copy(
                     f"{partition} ends at offset {end_offset}, and was durable up to {point}"
+                )
+
+    def _report_lost(self, points: Offsets, topics: Topics | None) -> None:
+        """Log which partitions had durable records and have no directory: they begin anew."""
+        for key, point in sorted(points.items()):
+            topic = None if topics is None else topics.topic(key[0])
+            is_there = key in self.logs or key in self.offline
+            if point > 0 and not is_there and topic is not None and key[1] < topic.partition_count:
+                logger.error(
+                    "%s is gone, and had records up to offset %d: stop the broker and restore it "
+                    "from a copy; without it the partition begins anew",
+                    self.log_dir.path(f"{key[0]}-{key[1]}"),
+                    point - 1,
                 )
 
     def _flush_offline(self, directory: str) -> None:

@@ -1,8 +1,10 @@
 """What is done for logs from time to time, a little at a call so that requests get their turn.
 
     task         how often                                     at one call, at most
-    retention    retention_check_interval_ms, all logs         1,000 logs; a segment deleted as 30
-    expiry       producer_expiration_check_interval_ms, all    1,000 logs; 20 producers as one more
+    retention    retention_check_interval_ms, all logs         1,000 logs; a segment deleted as 30,
+                                                               of one log 34
+    expiry       producer_expiration_check_interval_ms, all    1,000 logs; 20 producers as one more;
+                                                               2,000 producers forgotten
     checkpoint   producer_snapshot_interval_ms after a log     8 logs; 500 producers as one more
                  first differs from its last one; at once,
                  of those that hold the most, where all
@@ -30,8 +32,8 @@ _CHECKPOINTS_AT_ONCE = 8
 _PRODUCERS_AS_A_CHECKPOINT = 500
 _CHECK_INTERVAL_MS = 1000
 _LOGS_AT_ONCE = 1000
-_LOGS_AS_A_SEGMENT = 30
-_PRODUCERS_AS_A_LOG = 20
+_LOGS_AS_A_SEGMENT, _SEGMENTS_AT_ONCE = 30, 34
+_PRODUCERS_AS_A_LOG, _EXPIRED_AT_ONCE = 20, 2000
 _FILES_AT_ONCE, _DIRECTORIES_AT_ONCE = 64, 8
 
 logger = logging.getLogger(__name__)
@@ -83,7 +85,10 @@ class LogUpkeep:
             log = self._to_retain.popleft()
             budget -= 1
             if self._has(log):
-                budget -= _LOGS_AS_A_SEGMENT * _delete_old_segments(log, now_ms)
+                count = _delete_old_segments(log, now_ms)
+                budget -= _LOGS_AS_A_SEGMENT * count
+                if count >= _SEGMENTS_AT_ONCE:
+                    self._to_retain.appendleft(log)
 
     def expire(self, now_ms: int) -> None:
         """Forget producers that were idle for long."""
@@ -94,8 +99,11 @@ class LogUpkeep:
         while budget > 0 and self._to_expire:
             log = self._to_expire.popleft()
             budget -= 1 + len(log.producer_state.producers) // _PRODUCERS_AS_A_LOG
-            if self._has(log):
-                log.expire_producers(now_ms)
+            if not self._has(log):
+                continue
+            if log.expire_producers(now_ms, _EXPIRED_AT_ONCE) >= _EXPIRED_AT_ONCE:
+                self._to_expire.appendleft(log)
+                return
 
     def _has(self, log: Log) -> bool:
         return self._logs.get((log.topic, log.partition)) is log
@@ -165,7 +173,7 @@ class LogUpkeep:
 
 def _delete_old_segments(log: Log, now_ms: int) -> int:
     try:
-        return log.delete_old_segments(now_ms)
+        return log.delete_old_segments(now_ms, _SEGMENTS_AT_ONCE)
     except CorruptLog as error:
         logger.error("retention of %r stops: %s", log, error)
         return 0

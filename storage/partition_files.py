@@ -59,9 +59,9 @@ class PartitionFiles:
         self.bases: list[int] = []
         self.segments: list[Segment] = []
         self.snapshots = ProducerSnapshots(self.disk, self.directory, [])
-        complete_swaps(self.disk, self.directory)
-        self._sort_names()
-        self.manifest = self._read_manifest()
+        names = set(complete_swaps(self.disk, self.directory))
+        self._sort_names(names)
+        self.manifest = self._read_manifest() if MANIFEST_NAME in names else None
         self.partition = TopicIdPartition(topic, partition, self._read_topic_id())
 
     @property
@@ -82,9 +82,8 @@ class PartitionFiles:
         """Remove the manifest's file: the log is another one now, and it must not seem to fit."""
         self.disk.unlink(self.manifest_path)
 
-    def _sort_names(self) -> None:
+    def _sort_names(self, names: set[str]) -> None:
         """Sort the names; remove what an interrupted change left, and indexes without a log."""
-        names = set(self.disk.list(self.directory))
         for name in sorted(names):
             stem, suffix = name[:20], name[20:]
             if name.endswith(_LEFT_OVER):
@@ -102,8 +101,6 @@ class PartitionFiles:
     def _read_manifest(self) -> Manifest | None:
         try:
             return Manifest.decode(self.disk.read(self.manifest_path))
-        except FileNotFoundError:
-            return None
         except CorruptCheckpoint as error:
             logger.warning(
                 "%s cannot be used (%s): the log is read instead", self.manifest_path, error

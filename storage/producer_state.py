@@ -25,20 +25,26 @@ Source: KIP-98 (idempotence, transactions), KIP-360 (epochs); the layout as Apac
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE
 
+if TYPE_CHECKING:
+    from barnabas.storage.producer_rows import ProducerRows
+
 REMEMBERED_BATCHES = 5
 MOST_REFUSED = 10_000  # producers of one log
+FEWEST_PRODUCERS = 1000  # of one log: fewer are packed for each snapshot
 SNAPSHOT_VERSION = 1
-_HEAD = struct.Struct(">hI")
-_COUNT = struct.Struct(">i")
-_PRODUCER = struct.Struct(">qhiqiqiq")
-PRODUCER_SIZE = _PRODUCER.size
+HEAD = struct.Struct(">hI")
+COUNT = struct.Struct(">i")
+PRODUCER = struct.Struct(">qhiqiqiq")
+PRODUCER_SIZE = PRODUCER.size
 NO_OFFSET = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
 NO_CRC = -1
@@ -93,7 +99,7 @@ class ProducerEntry:
     batches: the last five of the present epoch, oldest first. has_whole_window is False while
     earlier ones may be in the log but not here (after a snapshot was loaded). seen_ms is the
     broker's clock at the last append (or at loading), by which the entry expires: the batches' own
-    times may be of any year.
+    times may be of any year. row: where `ProducerRows` has it; -1: nowhere.
     """
 
     __slots__ = (
@@ -103,6 +109,7 @@ class ProducerEntry:
         "last_timestamp",
         "producer_epoch",
         "producer_id",
+        "row",
         "seen_ms",
         "txn_first_offset",
     )
@@ -116,6 +123,7 @@ class ProducerEntry:
         self.last_timestamp = -1
         self.seen_ms = seen_ms
         self.has_whole_window = True
+        self.row = -1
 
     @property
     def last_sequence(self) -> int:
@@ -131,6 +139,20 @@ class ProducerEntry:
             if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
                 return batch
         return None
+
+    def packed(self) -> bytes:
+        """Its row of a snapshot."""
+        last = self.batches[-1] if self.batches else None
+        return PRODUCER.pack(
+            self.producer_id,
+            self.producer_epoch,
+            last.last_sequence if last else NO_SEQUENCE,
+            last.last_offset if last else NO_OFFSET,
+            last.last_offset - last.first_offset if last else 0,
+            self.last_timestamp,
+            self.coordinator_epoch,
+            self.txn_first_offset,
+        )
 
 
 def used_again(producer_id: int, base_sequence: int) -> KafkaError:
@@ -156,16 +178,18 @@ class ProducerStateManager:
     open_txns: producer id -> first offset of its open transaction, in the order of the first
     offsets (a transaction begins at the end of the log, so the order of insertion is that of the
     offsets). end_offset: all batches below it have been taken in. refused: (producer id, epoch) ->
-    the first sequence of a batch that was not written for want of room and may come again.
+    the first sequence of a batch that was not written for want of room and may come again. _rows:
+    of a snapshot, where there are many producers.
     """
 
-    __slots__ = ("end_offset", "open_txns", "producers", "refused")
+    __slots__ = ("_rows", "end_offset", "open_txns", "producers", "refused")
 
     def __init__(self, end_offset: int = 0) -> None:
         self.producers: dict[int, ProducerEntry] = {}
         self.open_txns: dict[int, int] = {}
         self.refused: dict[tuple[int, int], int] = {}
         self.end_offset = end_offset
+        self._rows: ProducerRows | None = None
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -378,7 +402,7 @@ class ProducerStateManager:
         """
         entry = self.producers.get(producer_id)
         if entry is None:
-            entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch, now_ms)
+            entry = self._add(producer_id, producer_epoch, now_ms)
         elif entry.producer_epoch != producer_epoch:
             entry.producer_epoch = producer_epoch
             entry.batches = []
@@ -396,6 +420,14 @@ class ProducerStateManager:
             entry.txn_first_offset = first_offset
             self.open_txns[producer_id] = first_offset
         self.end_offset = last_offset + 1
+        if self._rows is not None:
+            self._rows.note(entry)
+
+    def _add(self, producer_id: int, producer_epoch: int, now_ms: int) -> ProducerEntry:
+        entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch, now_ms)
+        if self._rows is None and len(self.producers) >= FEWEST_PRODUCERS:
+            self._rows = _rows_of(self.producers)
+        return entry
 
     def on_marker(
         self,
@@ -413,7 +445,7 @@ class ProducerStateManager:
         """
         entry = self.producers.get(producer_id)
         if entry is None:
-            entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch, now_ms)
+            entry = self._add(producer_id, producer_epoch, now_ms)
         elif entry.producer_epoch != producer_epoch:
             entry.producer_epoch = producer_epoch
             entry.batches = []
@@ -423,9 +455,11 @@ class ProducerStateManager:
         entry.seen_ms = now_ms
         self.end_offset = offset + 1
         first_offset = entry.txn_first_offset
+        entry.txn_first_offset = NO_OFFSET
+        if self._rows is not None:
+            self._rows.note(entry)
         if first_offset < 0:
             return None
-        entry.txn_first_offset = NO_OFFSET
         del self.open_txns[producer_id]
         return CompletedTxn(
             producer_id,
@@ -435,58 +469,54 @@ class ProducerStateManager:
             next(iter(self.open_txns.values()), offset + 1),
         )
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
+    def expire(self, now_ms: int, expiration_ms: int, most: int = sys.maxsize) -> int:
         """Forget producers that wrote nothing for that long and have no transaction open.
 
-        Gives how many.
+        Takes: most, how many at once. Gives how many.
         """
-        expired = [
+        all_expired = (
             producer_id
             for producer_id, entry in self.producers.items()
             if entry.txn_first_offset < 0 and now_ms - entry.seen_ms >= expiration_ms
-        ]
+        )
+        expired = list(islice(all_expired, most))
+        rows = self._rows
+        if len(self.producers) - len(expired) < FEWEST_PRODUCERS:
+            rows = self._rows = None
         for producer_id in expired:
-            del self.producers[producer_id]
+            entry = self.producers.pop(producer_id)
+            if rows is not None:
+                rows.remove(entry)
         return len(expired)
 
     # --- snapshots -------------------------------------------------------------------------------
 
     def encode_snapshot(self) -> bytes:
-        rows = [_COUNT.pack(len(self.producers))]
-        for entry in self.producers.values():
-            last = entry.batches[-1] if entry.batches else None
-            rows.append(
-                _PRODUCER.pack(
-                    entry.producer_id,
-                    entry.producer_epoch,
-                    last.last_sequence if last else NO_SEQUENCE,
-                    last.last_offset if last else NO_OFFSET,
-                    last.last_offset - last.first_offset if last else 0,
-                    entry.last_timestamp,
-                    entry.coordinator_epoch,
-                    entry.txn_first_offset,
-                )
-            )
+        """The state as of now, in the form of the module's table."""
+        if self._rows is not None:
+            return self._rows.encode()
+        rows = [COUNT.pack(len(self.producers))]
+        rows += [entry.packed() for entry in self.producers.values()]
         body = b"".join(rows)
-        return _HEAD.pack(SNAPSHOT_VERSION, crc32c(body)) + body
+        return HEAD.pack(SNAPSHOT_VERSION, crc32c(body)) + body
 
     @classmethod
     def decode_snapshot(cls, data: bytes, offset: int, now_ms: int) -> ProducerStateManager:
         """The state before `offset`. Raises CorruptSnapshot."""
-        if len(data) < _HEAD.size + _COUNT.size:
+        if len(data) < HEAD.size + COUNT.size:
             raise CorruptSnapshot(f"{len(data)} bytes are too few")
-        version, crc = _HEAD.unpack_from(data)
-        body = data[_HEAD.size :]
+        version, crc = HEAD.unpack_from(data)
+        body = data[HEAD.size :]
         if version != SNAPSHOT_VERSION:
             raise CorruptSnapshot(f"its version is {version}, not {SNAPSHOT_VERSION}")
         if crc32c(body) != crc:
             raise CorruptSnapshot("its checksum is wrong")
-        (count,) = _COUNT.unpack_from(body)
-        if len(body) != _COUNT.size + count * PRODUCER_SIZE:
+        (count,) = COUNT.unpack_from(body)
+        if len(body) != COUNT.size + count * PRODUCER_SIZE:
             raise CorruptSnapshot(f"{count} producers in {len(body)} bytes")
         state = cls(offset)
         producers, still_open = state.producers, []
-        for row in _PRODUCER.iter_unpack(body[_COUNT.size :]):
+        for row in PRODUCER.iter_unpack(body[COUNT.size :]):
             (
                 producer_id,
                 epoch,
@@ -517,4 +547,13 @@ class ProducerStateManager:
         state.open_txns = {
             producer_id: first_offset for first_offset, producer_id in sorted(still_open)
         }
+        if FEWEST_PRODUCERS <= count == len(producers):
+            state._rows = _rows_of(producers, data)
         return state
+
+
+def _rows_of(producers: dict[int, ProducerEntry], snapshot: bytes = b"") -> ProducerRows:
+    """Rows of many producers: a broker that has no such log does not load their module."""
+    from barnabas.storage.producer_rows import ProducerRows
+
+    return ProducerRows(producers, snapshot)

@@ -87,6 +87,10 @@ def load_log(
         # A power loss took the later manifest, and the next start after a kill believes this one.
         log_dir.changed_starts.add((topic, partition))
     is_at_end = manifest is not None and manifest.log_end_offset == end_offset
+    if loader.has_kept_gap:
+        # Its recovery point goes above the gaps: else a start after a power loss, which has only
+        # ours below it, takes them for what the power took.
+        log.flush()
     log.set_opened(
         loader.read_bytes,
         opening.now_ms,

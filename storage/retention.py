@@ -15,6 +15,8 @@ goes too, unless it is empty (a new one takes its place), but not for the log's 
 
 from __future__ import annotations
 
+import sys
+
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.segment import Segment
 from barnabas.storage.segment_list import SegmentList
@@ -26,30 +28,34 @@ def expired_count(
     log_start_offset: int,
     high_watermark: int,
     wall_ms: int,
+    most: int = sys.maxsize,
 ) -> int:
-    """How many segments go, from the oldest on. Raises CorruptLog."""
-    count = _below_start(segments, log_start_offset)
+    """How many segments go, from the oldest on. Raises CorruptLog.
+
+    Takes:  most, after how many no further one is looked at.
+    """
+    count = _below_start(segments, log_start_offset, most)
     if config.is_deleted:
         count = max(
             count,
-            _beyond_size(segments, config.retention_bytes),
-            _beyond_time(segments, config.retention_ms, wall_ms),
+            _beyond_size(segments, config.retention_bytes, most),
+            _beyond_time(segments, config.retention_ms, wall_ms, most),
         )
     while count and segments.end_of(segments[count - 1]) > high_watermark:
         count -= 1  # it holds what is not on the disk yet, and no reader has seen
     return count
 
 
-def _below_start(segments: SegmentList, log_start_offset: int) -> int:
+def _below_start(segments: SegmentList, log_start_offset: int, most: int) -> int:
     count = 0
     for following in segments[1:]:
-        if following.base_offset > log_start_offset:
+        if following.base_offset > log_start_offset or count >= most:
             break
         count += 1
     return count
 
 
-def _beyond_size(segments: SegmentList, retention_bytes: int) -> int:
+def _beyond_size(segments: SegmentList, retention_bytes: int, most: int) -> int:
     if retention_bytes < 0:
         return 0
     surplus = segments.size_bytes - retention_bytes
@@ -57,19 +63,19 @@ def _beyond_size(segments: SegmentList, retention_bytes: int) -> int:
     if surplus > 0:
         segments.check_sizes()
     for segment in segments:
-        if surplus < segment.size or _is_empty_and_active(segments, segment):
+        if surplus < segment.size or count >= most or _is_empty_and_active(segments, segment):
             break
         surplus -= segment.size
         count += 1
     return count
 
 
-def _beyond_time(segments: SegmentList, retention_ms: int, wall_ms: int) -> int:
+def _beyond_time(segments: SegmentList, retention_ms: int, wall_ms: int, most: int) -> int:
     if retention_ms < 0:
         return 0
     count = 0
     for number, segment in enumerate(segments):
-        if _is_empty_and_active(segments, segment):
+        if count >= most or _is_empty_and_active(segments, segment):
             break
         if not segment.size:
             continue  # compaction emptied it: it goes with the one after it

@@ -76,7 +76,6 @@ class CorruptLog(Exception):
     def __init__(self, path: str, position: int, why: str, advice: str) -> None:
         super().__init__(f"{path}, byte {position}: {why}. {advice}")
         self.path = path
-        self.position = position
 
 
 def offset_name(offset: int) -> str:

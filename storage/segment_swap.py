@@ -189,10 +189,10 @@ def _note(
 # --- at a start ---------------------------------------------------------------------------------
 
 
-def complete_swaps(disk: Disk, directory: str) -> None:
+def complete_swaps(disk: Disk, directory: str) -> list[str]:
     """Finish step 4 where step 1 was done, and remove what step 1 left half-done.
 
-    It comes at a start, before anything else is read.
+    It comes at a start, before anything else is read. Gives the names in the directory as of then.
     """
     names = disk.list(directory)
     bases = [
@@ -206,11 +206,12 @@ def complete_swaps(disk: Disk, directory: str) -> None:
             _swap_path(directory, base_offset, LOG_SUFFIX),
         )
         _complete(disk, directory, base_offset)
-    for name in names:
-        if name.endswith(SWAP_SUFFIX):
-            disk.unlink(f"{directory}/{name}")
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    for name in swaps:
+        disk.unlink(f"{directory}/{name}")
     if bases:
         disk.fsync_dir(directory)
+    return disk.list(directory) if swaps else names
 
 
 def _complete(disk: Disk, directory: str, base_offset: int) -> None:

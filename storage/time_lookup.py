@@ -82,7 +82,7 @@ class TimeLookup:
                 continue
             segment.load_times()
             timestamp, offset = segment.max_timestamp, segment.max_timestamp_offset
-            if offset < self._log_start_offset:
+            if self._is_begun_below_start(segment, offset):
                 timestamp, offset = self._highest_from_start(segment)
             if timestamp >= 0 and (best is None or timestamp > best[0]):
                 best = timestamp, offset, segment
@@ -93,7 +93,7 @@ class TimeLookup:
         if place is None:
             return None
         for position, header in segment.headers(place.position):
-            if header.max_timestamp == timestamp and header.record_count:
+            if header.max_timestamp >= timestamp and header.record_count:
                 record = self._first_in_batch(segment, position, header, timestamp)
                 if record is not None:
                     return record
@@ -102,15 +102,41 @@ class TimeLookup:
     def _is_below_start(self, segment: Segment) -> bool:
         return self._segments.end_of(segment) <= self._log_start_offset
 
+    def _is_begun_below_start(self, segment: Segment, offset: int) -> bool:
+        """Whether the batch of that offset begins below the log start."""
+        if segment.base_offset >= self._log_start_offset:
+            return False
+        place = segment.find(offset)
+        return place is None or place.base_offset < self._log_start_offset
+
     def _highest_from_start(self, segment: Segment) -> tuple[int, int]:
-        """(highest timestamp, its offset) of the batches that are not below the log start."""
+        """(highest timestamp, its offset) of the records that are not below the log start."""
         place = segment.find(self._log_start_offset)
         highest, at = -1, segment.base_offset
         if place is not None:
-            for _, header in segment.headers(place.position):
-                if header.max_timestamp > highest:
-                    highest, at = header.max_timestamp, header.last_offset
+            for position, header in segment.headers(place.position):
+                timestamp = header.max_timestamp if header.record_count else -1
+                if timestamp > highest and header.base_offset < self._log_start_offset:
+                    timestamp = self._highest_in_rest(segment, position, header)
+                if timestamp > highest:
+                    highest, at = timestamp, header.last_offset
         return highest, at
+
+    def _highest_in_rest(self, segment: Segment, position: int, header: BatchHeader) -> int:
+        """The highest timestamp in the part of a batch that is not below the log start.
+
+        -1 where there is none. It is the batch's, or is closed in on.
+        """
+        least, beyond = -1, header.max_timestamp + 1
+        timestamp = header.max_timestamp
+        while least + 1 < beyond:
+            record = self._first_in_batch(segment, position, header, timestamp)
+            if record is None:
+                beyond = timestamp
+            else:
+                least = record.timestamp
+            timestamp = (least + beyond) // 2
+        return least
 
     def _first_in_segment(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
         # All up to an entry are at most as young as it.

@@ -48,6 +48,7 @@ KINDS = {
     "told": "what one client was told does not hold for another that asked later",
     "early": "a member was put out, or a transaction aborted, before its time was up",
     "taken": "the broker took what no client may give or ask for",
+    "quota": "a client above its quota is not told, or not made, to wait, or another one is",
     "refused": "a client was refused what it had a right to",
     "crashed": "the broker failed by itself",
 }
@@ -319,6 +320,8 @@ class History:
     topics from which only what is older goes by itself, at the end, which is at `end_ms`.
     offsets_retention_ms: how long the offsets of a group without members are kept, None for ever;
     producer_expiration_ms: after how long a log forgets a producer that is idle.
+    answers_cross_losses: whether an answer of before a loss may arrive after it, from a leader that
+    lives on while another has taken over without all that it had.
     """
 
     writes: list[Write] = field(default_factory=list)
@@ -329,6 +332,7 @@ class History:
     final: dict[Partition, FinalLog] = field(default_factory=dict)
     final_offsets: dict[tuple[str, Partition], int] = field(default_factory=dict)
     power_losses: list[int] = field(default_factory=list)
+    answers_cross_losses: bool = False
     compacted: frozenset[str] = frozenset()
     incidents: list[Finding] = field(default_factory=list)
     commits_are_durable: bool = True
@@ -400,6 +404,15 @@ class History:
         """How many power losses came before; what has the same time as one was before it."""
         return sum(1 for loss_ms in self.power_losses if loss_ms < at_ms)
 
+    def answer_epoch(self, write: Write) -> int | None:
+        """How many power losses came before it was acknowledged; None where one came between the
+        request and its answer, which the leader before may have given.
+        """
+        epoch = self.power_epoch(write.answered_ms or 0)
+        if self.answers_cross_losses and self.power_epoch(write.sent_ms) != epoch:
+            return None
+        return epoch
+
     def life_at(self, topic: str, from_ms: int, to_ms: int) -> int | None:
         """The life, by number, in which all fell that was sent after `from_ms` and answered before
         `to_ms`; None where that is not certain.
@@ -467,7 +480,6 @@ def check_lost(history: History, index: _Index) -> Iterator[Finding]:
     A power loss may take acknowledged ones that are not durable, but only from the end: see
     `check_tail`.
     """
-    last_loss_ms = history.power_losses[-1] if history.power_losses else None
     for write in history.writes:
         final = history.final.get(write.partition)
         if (
@@ -479,7 +491,7 @@ def check_lost(history: History, index: _Index) -> Iterator[Finding]:
         if 0 <= write.offset < final.log_start_offset or not index.is_of_now(write):
             continue
         if write.transaction is None:
-            safe = write.durable or last_loss_ms is None or (write.answered_ms or 0) > last_loss_ms
+            safe = write.durable or history.answer_epoch(write) == len(history.power_losses)
             if safe and write.value not in index.everything[write.partition]:
                 yield Finding(
                     "lost", f"{_name(write)} was acknowledged at {write.offset} and is not there"
@@ -515,11 +527,7 @@ def check_tail(history: History, index: _Index) -> Iterator[Finding]:
                 and write.offset >= 0
                 and write.partition in history.final
             )
-            if (
-                not promised
-                or write.answered_ms is None
-                or history.power_epoch(write.answered_ms) != number
-            ):
+            if not promised or write.answered_ms is None or history.answer_epoch(write) != number:
                 continue
             if index.is_of_now(write):
                 rows.setdefault(write.partition, []).append(write)

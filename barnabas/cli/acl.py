@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -11,6 +11,9 @@ from barnabas.cli.cluster import Connection
 from barnabas.cli.errors import ERROR, OK, CommandError
 from barnabas.cli.options import confirm, connection_options, examples, json_option, yes_option
 from barnabas.cli.output import Column, Output, note
+
+if TYPE_CHECKING:
+    from kafka.protocol.api_message import ApiMessage
 
 KINDS = {
     "topic": 2, "group": 3, "cluster": 4, "transactional-id": 5, "delegation-token": 6, "user": 7,
@@ -132,9 +135,9 @@ def list_acls(
         answer = _send(admin, DescribeAclsRequest(**filtered))
     _check(answer.error_code, answer.error_message)
     rows = [
-        _row(Resource(found.resource_type, found.resource_name, found.pattern_type), entry)
-        for found in answer.resources
-        for entry in found.acls
+        _row(Resource(listed.resource_type, listed.resource_name, listed.pattern_type), entry)
+        for listed in answer.resources
+        for entry in listed.acls
     ]
     _show(output, rows, "no ACLs")
     return OK
@@ -246,9 +249,9 @@ def remove(
     for result in answer.filter_results:
         if result.error_code:
             failures.append(_said(result))
-        for found in result.matching_acls:
-            resource = Resource(found.resource_type, found.resource_name, found.pattern_type)
-            rows.append(_row(resource, found))
+        for match in result.matching_acls:
+            resource = Resource(match.resource_type, match.resource_name, match.pattern_type)
+            rows.append(_row(resource, match))
     if not rows and not failures:
         failures.append(f"{principal_of(principal)} has no such ACL")
     if rows or output.as_json:
@@ -256,7 +259,7 @@ def remove(
     return _end(failures)
 
 
-def _send(admin: Any, request: Any) -> Any:
+def _send(admin: Any, request: ApiMessage) -> Any:
     """Raw requests: kafka-python's ACL classes do not know all numbers."""
     return admin._manager.run(admin._manager.send, request)
 

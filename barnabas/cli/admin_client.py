@@ -1,5 +1,6 @@
 """kafka-python's admin client, with what it lacks: patience with coordinators that are not there
-yet, and groups of the consumer protocol (KIP-848).
+yet, groups of the consumer protocol (KIP-848), and the hosts of transactions' producers, which
+Barnabas tells (`barnabas.protocol.client_hosts`).
 
 It imports kafka-python, so it is imported when a client is made.
 """
@@ -7,6 +8,7 @@ It imports kafka-python, so it is imported when a client is made.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from kafka.admin import KafkaAdminClient
@@ -18,6 +20,7 @@ from kafka.errors import (
     NotCoordinatorError,
 )
 from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.metadata import CoordinatorType
 
 COORDINATOR_RETRY_S = 0.2
 _SCHEMAS = "barnabas.cli.schemas"
@@ -34,6 +37,17 @@ class ConsumerGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ig
     """
 
 
+class DescribeTransactionsWithHostsRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The request of Apache Kafka, with a tagged field that asks for clients' hosts."""
+
+
+class DescribeTransactionsWithHostsResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
+    """The answer of Apache Kafka, with a tagged field that Barnabas fills.
+
+    It is known by its class, and read in place of kafka-python's own.
+    """
+
+
 class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
     """kafka-python's client, with what it lacks.
 
@@ -44,9 +58,30 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
         self._patience_s = patience_s
         super().__init__(**settings)
 
-    def send_anywhere(self, request: Any) -> Any:
+    def send_anywhere(self, request: ApiMessage) -> Any:
         """The answer of whatever broker is asked, as its message."""
         return self._manager.run(self._manager.send, request)
+
+    def client_hosts(self, transactional_ids: Iterable[str]) -> dict[str, str]:
+        """From where the producers of open transactions work, of those that the cluster tells."""
+        return self._manager.run(  # type: ignore[no-any-return]
+            self._async_client_hosts, list(transactional_ids)
+        )
+
+    async def _async_client_hosts(self, transactional_ids: list[str]) -> dict[str, str]:
+        coordinators = await self._find_coordinator_ids(
+            transactional_ids, key_type=CoordinatorType.TRANSACTION
+        )
+        hosts = {}
+        for transactional_id, coordinator in coordinators.items():
+            request = DescribeTransactionsWithHostsRequest(
+                transactional_ids=[transactional_id], client_host=True
+            )
+            answer = await self._manager.send(request, node_id=coordinator)
+            for row in answer.transaction_states:
+                if row.client_host:
+                    hosts[row.transactional_id] = row.client_host
+        return hosts
 
     async def _find_coordinator_ids(self, *args: Any, **kwargs: Any) -> Any:
         """Apache Kafka makes the topic of groups or transactions when it is first asked for a

@@ -95,6 +95,44 @@ def _token_provider(url: str) -> Any:
     return TokenOfFile()
 
 
+class _Refusals(logging.Handler):
+    """Keeps why connections ended before they could be used: kafka-python logs it, and tries on.
+
+    reason: the last such refusal, for people; empty where there was none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.reason = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Look for a refused login or certificate in what is logged."""
+        said = " ".join(record.getMessage().split())
+        for error, advice in (
+            ("SaslAuthenticationFailedError: ", "see sasl.* in the file of --client-config"),
+            ("CERTIFICATE_VERIFY_FAILED] ", "see ssl.* in the file of --client-config"),
+        ):
+            if error in said:
+                self.reason = f"{said.rpartition(error)[2].rstrip(')').rstrip('.')}: {advice}"
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Raise CommandError with the reason where a client comes to no connection."""
+        logger = logging.getLogger("kafka")
+        logger.setLevel(logging.ERROR)
+        logger.propagate = False  # errors are told once, by us
+        logger.addHandler(self)
+        try:
+            yield
+        except Exception as error:
+            if self.reason:
+                raise CommandError(self.reason) from error
+            raise
+        finally:
+            logger.removeHandler(self)
+            logger.setLevel(logging.CRITICAL)
+
+
 class Connection:
     """The way to a cluster, and the clients that go it."""
 
@@ -155,7 +193,7 @@ class Connection:
         )
 
     def _prepare(self) -> dict[str, Any]:
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # errors are told once, by us
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
         self.try_connect()
         return self.settings()
 
@@ -165,7 +203,8 @@ class Connection:
         settings = self._prepare()
         from barnabas.cli.admin_client import AdminClient
 
-        client = AdminClient(self.timeout_s, **settings)
+        with _Refusals().explaining():
+            client = AdminClient(self.timeout_s, **settings)
         try:
             yield client
         finally:
@@ -179,9 +218,10 @@ class Connection:
 
         own["request_timeout_ms"] = max(self.timeout_ms, 30_000)  # above its group's timeouts
         defaults = {"enable_auto_commit": False, "allow_auto_create_topics": False}
-        consumer = KafkaConsumer(
-            **{**own, **defaults, "exclude_internal_topics": False, **settings}
-        )
+        with _Refusals().explaining():
+            consumer = KafkaConsumer(
+                **{**own, **defaults, "exclude_internal_topics": False, **settings}
+            )
         try:
             yield consumer
         finally:
@@ -206,7 +246,8 @@ class Connection:
         own = self._prepare()
         from kafka import KafkaProducer
 
-        producer = KafkaProducer(**{**own, "max_block_ms": self.timeout_ms, **settings})
+        with _Refusals().explaining():
+            producer = KafkaProducer(**{**own, "max_block_ms": self.timeout_ms, **settings})
         try:
             yield producer
         finally:

@@ -314,8 +314,9 @@ def _write_properties(
 
 def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
     from barnabas.broker.graduation.bootstrap import encode_bootstrap
-    from barnabas.broker.graduation.copies import copy_directory, sync_file_system
+    from barnabas.broker.graduation.copies import copy_directory
     from barnabas.broker.graduation.steps import UNFINISHED_SUFFIX, hand_over
+    from barnabas.storage.disk import sync_file_system
 
     disk = OsDisk()
     bootstrap = encode_bootstrap(plan, round(time.time() * 1000))
@@ -485,7 +486,7 @@ def take_over(output: Output, data_dir: str, dry_run: bool) -> None:
     data_dir = os.path.abspath(data_dir)
     with _explained():
         from barnabas.broker.graduation.bring_back import bring_back
-        from barnabas.broker.graduation.copies import sync_file_system
+        from barnabas.storage.disk import sync_file_system
 
         with _locked(data_dir):
             report = bring_back(OsDisk(), data_dir, sync_file_system, is_dry_run=dry_run)

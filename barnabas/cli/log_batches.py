@@ -61,7 +61,7 @@ def read_batches(path: str, position: int = 0) -> Iterator[StoredBatch | BadPlac
 
 
 def _rest(data: bytes) -> bytes:
-    """What is not zero of the data."""
+    """The data without zeros at either end; empty where all is zero."""
     return data.strip(b"\0")
 
 

@@ -157,17 +157,17 @@ def _transaction_row(key: bytes, value: bytes | None) -> Row | None:
         return None
     if value is None:
         return {"kind": "transaction", "transactional_id": name, "deleted": True}
-    told = transaction_records.decode_value(name, value)
+    transaction = transaction_records.decode_value(name, value)
     return {
         "kind": "transaction",
         "transactional_id": name,
-        "state": told.state.value,
-        "producer_id": told.producer_id,
-        "producer_epoch": told.producer_epoch,
-        "timeout_ms": told.timeout_ms,
-        "partitions": [str(partition) for partition in told.partitions],
-        "start_time_ms": told.start_ms,
-        "last_update_time_ms": told.last_update_ms,
+        "state": transaction.state.value,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "timeout_ms": transaction.timeout_ms,
+        "partitions": [str(partition) for partition in transaction.partitions],
+        "start_time_ms": transaction.start_ms,
+        "last_update_time_ms": transaction.last_update_ms,
     }
 
 
@@ -276,14 +276,14 @@ def _flush_journal_rows(name: str, data: bytes) -> Iterator[Row]:
                 "size_bytes": len(entry.data),
             }
         for decision in frame.decisions:
-            told = readable_record(TRANSACTIONS_TOPIC, decision.key, decision.value) or {}
+            transaction = readable_record(TRANSACTIONS_TOPIC, decision.key, decision.value) or {}
             yield {
                 "position": frame.position,
                 "kind": "decision",
-                "transactional_id": told.get("transactional_id"),
-                "state": told.get("state"),
-                "producer_id": told.get("producer_id"),
-                "producer_epoch": told.get("producer_epoch"),
+                "transactional_id": transaction.get("transactional_id"),
+                "state": transaction.get("state"),
+                "producer_id": transaction.get("producer_id"),
+                "producer_epoch": transaction.get("producer_epoch"),
                 "ends": [f"{row.topic}-{row.partition}@{row.offset}" for row in decision.ends],
             }
     if end < len(data):

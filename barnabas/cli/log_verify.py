@@ -22,6 +22,7 @@ is no fault: a fault counts if it is there at a second look.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -460,13 +461,17 @@ class _Verifier:
                 self._load_snapshot(offset)
 
     def _check_small_files(self) -> None:
+        manifest = self._decoded(checkpoints.MANIFEST_NAME, Manifest.decode)
         epochs = self._decoded(checkpoints.LEADER_EPOCH_NAME, checkpoints.decode_epochs)
         if epochs is not None:
-            self._check_epochs(dict(epochs))
+            starts = dict(epochs)
+            log_start_offset = self._log_start_offset(manifest)
+            if self.in_use and starts:  # the broker notes its new start a little later
+                log_start_offset = max(log_start_offset, min(starts.values()))
+            self._check_epochs(starts, log_start_offset)
         topic_id = self._decoded(
             checkpoints.PARTITION_METADATA_NAME, checkpoints.decode_partition_metadata
         )
-        manifest = self._decoded(checkpoints.MANIFEST_NAME, Manifest.decode)
         if manifest is None:
             return
         if topic_id is not None and manifest.topic_id != topic_id:
@@ -489,14 +494,30 @@ class _Verifier:
                     text = f"it ends at offset {end}, and segments.manifest has {note.end_offset}"
                     self.fault(f"{base:020}.log", -1, text)
 
-    def _check_epochs(self, starts: dict[int, int]) -> None:
-        """Each leader epoch of the batches is noted, and began at or before its first batch."""
+    def _log_start_offset(self, manifest: Manifest | None) -> int:
+        """Where the log begins by what is noted of it; its first segment may begin before."""
+        data = _read_or_none(f"{os.path.dirname(self.directory)}/{checkpoints.LOG_START_NAME}")
+        noted = 0
+        if data:
+            with contextlib.suppress(CorruptCheckpoint):  # told of with the data directory
+                index = int(self.name.rpartition("-")[2])
+                noted = checkpoints.decode_offsets(data).get((self.topic, index), 0)
+        return noted if manifest is None else max(noted, manifest.log_start_offset)
+
+    def _check_epochs(self, starts: dict[int, int], log_start_offset: int) -> None:
+        """Each leader epoch of the batches is noted, and began at or before its first batch.
+
+        What DeleteRecords has put before the log's start may be there yet, and of that nothing is
+        noted.
+        """
         before = -1
-        for epoch, offset, name, position in self.epochs:
+        ends = [*(offset for _, offset, _, _ in self.epochs[1:]), self.next_offset]
+        for (epoch, offset, name, position), end in zip(self.epochs, ends, strict=False):
             noted = checkpoints.LEADER_EPOCH_NAME
             if epoch >= 0 and epoch not in starts:
-                self.fault(name, position, f"{noted} lacks the epoch {epoch} from {offset} on")
-            elif epoch >= 0 and not before < starts[epoch] <= offset:
+                if end > log_start_offset:
+                    self.fault(name, position, f"{noted} lacks the epoch {epoch} from {offset} on")
+            elif epoch >= 0 and not before < starts[epoch] <= max(offset, log_start_offset):
                 text = f"the epoch {epoch} begins at {starts[epoch]}, by the batches at {offset}"
                 self.fault(noted, -1, text)
             before = offset

@@ -102,16 +102,16 @@ def _timeout_text(timeout_ms: int) -> str:
     return "none: two-phase commit" if timeout_ms == NO_TIMEOUT_MS else duration_text(timeout_ms)
 
 
-def _description(name: str, told: Any) -> dict[str, Any]:
+def _description(name: str, description: Any) -> dict[str, Any]:
     return {
         "transactional_id": name,
-        "coordinator_id": told.coordinator_id,
-        "state": told.state.value,
-        "producer_id": told.producer_id,
-        "producer_epoch": told.producer_epoch,
-        "start_time_ms": told.transaction_start_time_ms,
-        "timeout_ms": told.transaction_timeout_ms,
-        "partitions": sorted(f"{topic}-{index}" for topic, index in told.topic_partitions),
+        "coordinator_id": description.coordinator_id,
+        "state": description.state.value,
+        "producer_id": description.producer_id,
+        "producer_epoch": description.producer_epoch,
+        "start_time_ms": description.transaction_start_time_ms,
+        "timeout_ms": description.transaction_timeout_ms,
+        "partitions": sorted(f"{topic}-{index}" for topic, index in description.topic_partitions),
     }
 
 
@@ -268,13 +268,14 @@ def _wait_until_closed(admin: Any, partition: TopicPartition, transaction: OpenT
 def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> None:
     """InitProducerId for the id: its coordinator aborts what is open, and raises the epoch."""
     with connection.admin() as admin:
-        told = admin.describe_transactions([name])[name]
-    partitions = count_text(len(told.topic_partitions), "partition")
+        description = admin.describe_transactions([name])[name]
+    partitions = count_text(len(description.topic_partitions), "partition")
     confirm(
-        f"Abort what {name!r} has open ({told.state.value}, {partitions}), and fence its producer?",
+        f"Abort what {name!r} has open ({description.state.value}, {partitions}), "
+        "and fence its producer?",
         yes=yes,
     )
-    timeout_ms = told.transaction_timeout_ms
+    timeout_ms = description.transaction_timeout_ms
     if timeout_ms == NO_TIMEOUT_MS:  # a session of an operator's is none of two-phase commit
         timeout_ms = SESSION_TIMEOUT_MS
     with connection.producer(transactional_id=name, transaction_timeout_ms=timeout_ms) as producer:
@@ -283,8 +284,8 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
         after = admin.describe_transactions([name])[name]
     done = {
         "transactional_id": name,
-        "aborted": told.state.value == ONGOING,
-        "state_before": told.state.value,
+        "aborted": description.state.value == ONGOING,
+        "state_before": description.state.value,
         "state": after.state.value,
         "producer_id": after.producer_id,
         "producer_epoch": after.producer_epoch,
@@ -314,17 +315,17 @@ def commit(connection: Connection, output: Output, name: str, state: str, yes: b
     fenced. To abort one: `barnabas txn abort --transactional-id`.
     """
     with connection.admin() as admin:
-        told = admin.describe_transactions([name])[name]
-    opened = f"{told.producer_id}:{told.producer_epoch}"
-    if told.state.value != ONGOING or opened != state:
-        what = f"the one of {opened} is" if told.state.value == ONGOING else "nothing is"
+        description = admin.describe_transactions([name])[name]
+    opened = f"{description.producer_id}:{description.producer_epoch}"
+    if description.state.value != ONGOING or opened != state:
+        what = f"the one of {opened} is" if description.state.value == ONGOING else "nothing is"
         raise CommandError(f"{name!r} has no open transaction {state}: {what} open")
-    partitions = count_text(len(told.topic_partitions), "partition")
+    partitions = count_text(len(description.topic_partitions), "partition")
     confirm(f"Commit the transaction {state} of {name!r} ({partitions})?", yes=yes)
     try:
         with connection.two_phase_producer(name) as producer:
-            found = producer.recover()
-            is_committed = found == state and producer.complete(state)
+            prepared_state = producer.recover()
+            is_committed = prepared_state == state and producer.complete(state)
     except ValueError as error:  # of a setting
         raise CommandError(str(error)) from error
     except Exception as error:

@@ -48,8 +48,8 @@ def list_users(connection: Connection, output: Output, names: Sequence[str]) -> 
             "mechanism": NAMES.get(int(info["mechanism"]), str(info["mechanism"])),
             "iterations": info["iterations"],
         }
-        for name, found in sorted(described.items())
-        for info in found["credential_infos"]
+        for name, description in sorted(described.items())
+        for info in description["credential_infos"]
     ]
     if output.as_json:
         output.data(rows)
@@ -60,7 +60,7 @@ def list_users(connection: Connection, output: Output, names: Sequence[str]) -> 
             Column("iterations", "ITERATIONS"),
         ]
         output.table(rows, columns, "" if names else "no users")
-    errors = [found["error"] for found in described.values() if found["error"]]
+    errors = [row["error"] for row in described.values() if row["error"]]
     for error in errors:
         note(f"barnabas: {error}", "bad")
     return ERROR if errors else OK
@@ -132,8 +132,8 @@ def _password(name: str, file: TextIO | None) -> str:
     """Raises: CommandError where there is none."""
     if file is None and sys.stdin.isatty():
         prompt = f"Password of {name}"
-        asked: str = click.prompt(prompt, hide_input=True, confirmation_prompt=True, err=True)
-        return asked
+        typed: str = click.prompt(prompt, hide_input=True, confirmation_prompt=True, err=True)
+        return typed
     password = (sys.stdin if file is None else file).readline().rstrip("\r\n")
     if not password:
         raise CommandError("the password is empty: write it into the first line")
@@ -158,10 +158,10 @@ def remove(
         from kafka.admin import UserScramCredentialDeletion
 
         if not mechanisms:
-            found = admin.describe_user_scram_credentials([name])[name]
-            if found["error"]:
-                raise CommandError(found["error"])
-            mechanisms = [NAMES[int(info["mechanism"])] for info in found["credential_infos"]]
+            description = admin.describe_user_scram_credentials([name])[name]
+            if description["error"]:
+                raise CommandError(description["error"])
+            mechanisms = [NAMES[int(info["mechanism"])] for info in description["credential_infos"]]
         errors = []
         for one in dict.fromkeys(mechanisms):
             deletion = UserScramCredentialDeletion(name, MECHANISMS[one])

@@ -8,7 +8,8 @@ protocol tells:
     DescribeTransactions   its state, when it began, its timeout, its partitions
     OffsetFetch            which groups stand at the last stable offset
 
-The client's address is in none of them. Source: KIP-664.
+The client's address is in none of Apache Kafka's answers; Barnabas adds it to DescribeTransactions
+(`barnabas.protocol.client_hosts`). Source: KIP-664.
 """
 
 from __future__ import annotations
@@ -49,13 +50,15 @@ def find_open_transactions(admin: Any, partition: TopicPartition) -> list[OpenTr
         for row in listed
     }
     described = admin.describe_transactions(sorted(names.values())) if names else {}
+    hosts = admin.client_hosts(sorted(names.values())) if names else {}
     return [
-        _join(row, names.get(row.producer_id), described.get(names.get(row.producer_id)), key)
+        _join(row, name, described.get(name), key)._replace(client_address=hosts.get(name))
         for row in holding
+        for name in (names.get(row.producer_id),)
     ]
 
 
-def _join(producer: Any, name: str | None, told: Any, key: Any) -> OpenTransaction:
+def _join(producer: Any, name: str | None, description: Any, key: Any) -> OpenTransaction:
     """What partition and coordinator say of one transaction.
 
     It hangs where the coordinator has no open transaction of that producer on the partition: no
@@ -68,19 +71,19 @@ def _join(producer: Any, name: str | None, told: Any, key: Any) -> OpenTransacti
         producer.current_transaction_start_offset,
         producer.last_timestamp,
     )
-    if told is None:
+    if description is None:
         return transaction
-    state = str(getattr(told.state, "value", told.state))
+    state = str(getattr(description.state, "value", description.state))
     is_open = state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)
     # A timeout raises the epoch in the state PrepareAbort, before the markers are there.
-    is_same = told.producer_epoch >= producer.producer_epoch
+    is_same = description.producer_epoch >= producer.producer_epoch
     return transaction._replace(
         transactional_id=name,
         state=state,
-        coordinator_producer_epoch=told.producer_epoch,
-        started_ms=told.transaction_start_time_ms,
-        timeout_ms=told.transaction_timeout_ms,
-        is_hanging=not (is_open and is_same and key in told.topic_partitions),
+        coordinator_producer_epoch=description.producer_epoch,
+        started_ms=description.transaction_start_time_ms,
+        timeout_ms=description.transaction_timeout_ms,
+        is_hanging=not (is_open and is_same and key in description.topic_partitions),
     )
 
 
@@ -102,7 +105,7 @@ def _waiting_groups(
     admin: Any, connection: Connection, partition: TopicPartition, last_stable_offset: int
 ) -> list[WaitingGroup]:
     """The groups that have not passed the last stable offset, by name."""
-    found = []
+    waiting_groups = []
     readable: dict[int, bool] = {}
     for listed in sorted(admin.list_groups(), key=lambda row: str(row["group_id"])):
         group = listed["group_id"]
@@ -122,8 +125,10 @@ def _waiting_groups(
             for member in owners
         )
         waits = committed >= 0 and not readable[committed]
-        found.append(WaitingGroup(group, described["group_state"], committed, waits, members))
-    return found
+        waiting_groups.append(
+            WaitingGroup(group, described["group_state"], committed, waits, members)
+        )
+    return waiting_groups
 
 
 def _has_committed_records(

@@ -40,6 +40,7 @@ from barnabas.broker.console.spans import (
     read_strip,
     take_window,
 )
+from barnabas.broker.handlers.transactions import client_host
 from barnabas.broker.http_server import (
     HttpServer,
     Request,
@@ -183,10 +184,9 @@ class Console:
         clients = {}
         for row in ids:
             if row.age_ms is not None:
-                number = broker.transactions.latest_connection(row.transactional_id)
-                connection = broker.connections.get(number)
-                if connection is not None:
-                    clients[row.transactional_id] = connection.client_host.removeprefix("/")
+                host = client_host(broker, row.transactional_id)
+                if host is not None:
+                    clients[row.transactional_id] = host
         return views.Observed(partitions, ids, groups, clients, wall_ms)
 
     def _now(self) -> dict[str, Any]:

@@ -115,15 +115,15 @@ class Fault:
             "api", "version", "client_id", "connection", "topic", "partition", "group",
             "transactional_id", "nth", "times",
         )  # fmt: skip
-        told: dict[str, Any] = {"id": self.number, "action": self.action.value, "met": self.met}
-        told |= {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        values: dict[str, Any] = {"id": self.number, "action": self.action.value, "met": self.met}
+        values |= {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.chance < 1.0:
-            told |= {"chance": self.chance, "seed": self.seed}
+            values |= {"chance": self.chance, "seed": self.seed}
         if self.ms:
-            told["ms"] = self.ms
+            values["ms"] = self.ms
         if self.code is not None:
-            told["code"] = self.code.name
-        return told
+            values["code"] = self.code.name
+        return values
 
 
 _NUMBERS = ("version", "connection", "partition", "nth", "times", "seed", "ms")

@@ -16,7 +16,6 @@ This is a rim: it uses the file system without `Disk`.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import re
@@ -24,13 +23,14 @@ import shutil
 from collections.abc import Callable, Iterator
 
 from barnabas.broker.graduation.survey import FLUSH_JOURNAL
-from barnabas.storage.checkpoints import LOCK_NAME, MANIFEST_NAME
+from barnabas.storage.checkpoints import LEASE_SESSION_NAME, LOCK_NAME, MANIFEST_NAME
 from barnabas.storage.graduated import BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME
 from barnabas.storage.last_run import BOOT_ID_NAME
 from barnabas.storage.segment import LOG_SUFFIX
 
 _NOT_IN_THE_COPY = {
     LOCK_NAME, BOOT_ID_NAME, BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME, MANIFEST_NAME,
+    LEASE_SESSION_NAME,
 }  # fmt: skip
 _FICLONE = 0x40049409  # linux/fs.h
 _SEGMENT = re.compile(r"\d{20}" + re.escape(LOG_SUFFIX))
@@ -86,19 +86,3 @@ def _is_cloned(source: str, target: str) -> bool:
             return False
     shutil.copystat(source, target)
     return True
-
-
-def sync_file_system(path: str) -> None:
-    """Make all files of the file system durable that the path is on: one call, where a directory of
-    10,000 partitions would take 60,000. Raises: OSError.
-    """
-    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-    if syncfs is None:
-        os.sync()
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        if syncfs(descriptor):
-            raise OSError(ctypes.get_errno(), "the file system cannot be synced", path)
-    finally:
-        os.close(descriptor)

@@ -176,7 +176,8 @@ def _check_state(disk: Disk, data_dir: str) -> None:
                 f"{data_dir} has no {name}: name the directory of --data-dir (log.dirs) that a "
                 "barnabas broker has run in"
             )
-    StandbyNote(disk, data_dir).check()
+    if StandbyNote(disk, data_dir).check():
+        raise UncleanError(f"{data_dir} was a standby's, and no broker has gone on from it yet")
     is_clean = disk.exists(f"{data_dir}/{CLEAN_SHUTDOWN_NAME}")
     left = [
         name

@@ -89,14 +89,14 @@ def _created(request: CreateAclsRequest, error: KafkaError) -> CreateAclsRespons
     )
 
 
-def _numbers_of(asked: Any, pattern_field: str) -> tuple[int, int, int, int]:
+def _numbers_of(acl: Any, pattern_field: str) -> tuple[int, int, int, int]:
     """The numbers of an ACL or a filter: resource type, pattern type, operation, permission."""
     resource_type = (
-        asked.resource_type
+        acl.resource_type
         if pattern_field == "resource_pattern_type"
-        else (asked.resource_type_filter)
+        else (acl.resource_type_filter)
     )
-    return resource_type, getattr(asked, pattern_field), asked.operation, asked.permission_type
+    return resource_type, getattr(acl, pattern_field), acl.operation, acl.permission_type
 
 
 def _check_not_zero(numbers: tuple[int, int, int, int]) -> None:
@@ -166,10 +166,10 @@ def on_describe_acls(
     )
 
 
-def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+def _filter(wire: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     return AclFilter(
-        asked.resource_type_filter, asked.resource_name_filter, asked.pattern_type_filter,
-        asked.principal_filter, asked.host_filter, asked.operation, asked.permission_type,
+        wire.resource_type_filter, wire.resource_name_filter, wire.pattern_type_filter,
+        wire.principal_filter, wire.host_filter, wire.operation, wire.permission_type,
     )  # fmt: skip
 
 

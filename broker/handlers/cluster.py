@@ -7,7 +7,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from barnabas.broker.cluster import NOBODY, led_partition
+from barnabas.broker.cluster import NOBODY, led_partition, led_partition_of_pair
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_partition_reassignments import (
@@ -219,11 +219,12 @@ def _check_move(broker: Broker, name: str, index: int, replicas: list[int] | Non
     if not broker.cluster.is_one:
         broker.cluster.check_replicas(index, replicas)
         return
-    if list(replicas) != [broker.node_id]:
+    here = broker.cluster.node_ids
+    if sorted(replicas) != here:
+        why = f"broker {broker.node_id} is the only one" if len(here) == 1 else f"{here} have all"
         raise KafkaError(
             Code.INVALID_REPLICA_ASSIGNMENT,
-            f"Partition {index} of '{name}' cannot move to {list(replicas)}: broker "
-            f"{broker.node_id} is the only one.",
+            f"Partition {index} of '{name}' cannot move to {list(replicas)}: {why}.",
         )
 
 
@@ -312,30 +313,14 @@ def _topic_row(
 def _partition_row(
     broker: Broker, name: str, index: int
 ) -> DescribeTopicPartitionsResponsePartition:
-    if not broker.cluster.is_one:
-        return _led_partition_row(broker, name, index)
-    nodes = [broker.node_id]
-    online = broker.topics.partition(name, index) is not None
-    return DescribeTopicPartitionsResponsePartition(
-        error_code=Code.NONE if online else Code.LEADER_NOT_AVAILABLE,
-        partition_index=index,
-        leader_id=broker.node_id if online else -1,
-        leader_epoch=broker.topics.leader_epochs(name)[index],
-        replica_nodes=nodes,
-        isr_nodes=nodes,
-        eligible_leader_replicas=[],
-        last_known_elr=[],
-        offline_replicas=[] if online else nodes,
-    )
-
-
-def _led_partition_row(
-    broker: Broker, name: str, index: int
-) -> DescribeTopicPartitionsResponsePartition:
-    leadership = broker.cluster.leadership(name, index)
-    assert leadership is not None, f"{name}-{index} is there"
     log = broker.topics.partition(name, index)
-    leader, replicas, in_sync, offline = led_partition(broker.cluster, log, leadership)
+    if broker.cluster.is_one:
+        led = led_partition_of_pair(broker.cluster, log)
+    else:
+        leadership = broker.cluster.leadership(name, index)
+        assert leadership is not None, f"{name}-{index} is there"
+        led = led_partition(broker.cluster, log, leadership)
+    leader, replicas, in_sync, offline = led
     return DescribeTopicPartitionsResponsePartition(
         error_code=Code.NONE if leader != NOBODY else Code.LEADER_NOT_AVAILABLE,
         partition_index=index,

@@ -239,7 +239,7 @@ def on_list_config_resources(
 
 
 class _Target(NamedTuple):
-    """What is changed.
+    """The resource whose settings are changed.
 
     settings, effective: the settings that may be appended to, and what holds of them now. configs:
     what is set on it now; refusal: the code for what may not be set on it.
@@ -254,7 +254,7 @@ class _Target(NamedTuple):
 
 
 class _Changing(NamedTuple):
-    """The request under way."""
+    """A request under way that changes settings."""
 
     broker: Broker
     validate_only: bool

@@ -25,6 +25,7 @@ from barnabas.storage.log_reader import Isolation
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.broker.security.authorizer import Access
     from barnabas.storage.log import Log
     from barnabas.storage.txn_index import AbortedTxn
 
@@ -39,28 +40,14 @@ Fetched = tuple[
 ]  # a log: there is nothing to read in it, and how it stands is told if it is asked
 
 
-class _ReadAccess:
-    """What the client of a request may read: READ on a topic, or of all with CLUSTER_ACTION where
-    it comes as a replica.
+def _may_read_as_replica(request: FetchRequest, access: Access) -> bool | None:
+    """Whether a client that comes as a replica may read all: by CLUSTER_ACTION. None: it does not
+    come as one, and READ is asked on each topic.
     """
-
-    __slots__ = ("_access", "_as_replica")
-
-    def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext) -> None:
-        access = broker.access_of(context)
-        assert access is not None, "there is an authorizer"
-        self._access = access
-        state = request.replica_state
-        replica_id = (
-            request.replica_id if state is None else max(state.replica_id, request.replica_id)
-        )
-        self._as_replica = None if replica_id < 0 else access.may_on_cluster(CLUSTER_ACTION)
-
-    def may(self, topic: str) -> bool:
-        """Whether a topic may be read."""
-        if self._as_replica is not None:
-            return self._as_replica
-        return self._access.may(READ, TOPIC, topic)
+    state = request.replica_state
+    if request.replica_id < 0 and (state is None or state.replica_id < 0):
+        return None
+    return access.may_on_cluster(CLUSTER_ACTION)
 
 
 class _Fetch:
@@ -72,15 +59,17 @@ class _Fetch:
     """
 
     __slots__ = (
-        "_access", "_broker", "_context", "_generation", "_is_committed", "_isolation",
-        "_max_bytes", "_min_bytes", "_plan", "_refused", "_size", "_sizes", "_targets", "logs",
+        "_access", "_as_replica", "_broker", "_context", "_generation", "_is_committed",
+        "_isolation", "_max_bytes", "_min_bytes", "_plan", "_refused", "_size", "_sizes",
+        "_targets", "logs",
     )  # fmt: skip
 
     def __init__(
         self, broker: Broker, request: FetchRequest, context: RequestContext, plan: Planned
     ) -> None:
         self._broker, self._context, self._plan = broker, context, plan
-        self._access = None if broker.authorizer is None else _ReadAccess(broker, request, context)
+        self._access = access = broker.access_of(context)
+        self._as_replica = None if access is None else _may_read_as_replica(request, access)
         self._isolation = (
             Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
         )
@@ -105,13 +94,13 @@ class _Fetch:
         key: Any = None
         name: str | None = None
         logs: list[Log | None] = []
-        may_read = True
+        may_read, access = True, self._access
         for target in self._plan.targets:
             if target.topic is not key:  # a topic's targets mostly stand together
                 key = target.topic
                 name = self._topic_name(key)
                 logs = [] if name is None else topics.partitions_of(name)
-                may_read = name is None or self._access is None or self._access.may(name)
+                may_read = name is None or access is None or self._may_read(access, name)
             index = target.index
             log = logs[index] if 0 <= index < len(logs) else None
             if not may_read:
@@ -126,6 +115,11 @@ class _Fetch:
                 self._refused.append((target, row))
             else:
                 self.logs.append((target, log))
+
+    def _may_read(self, access: Access, topic: str) -> bool:
+        if self._as_replica is not None:
+            return self._as_replica
+        return topic in access.readable or access.may(READ, TOPIC, topic)
 
     def _topic_name(self, key: TopicKey) -> str | None:
         if not isinstance(key, uuid.UUID):

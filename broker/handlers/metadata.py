@@ -287,7 +287,7 @@ def _why_missing(name: str) -> Code:
 
 def _found(broker: Broker, topic: Topic) -> MetadataTopic:
     logs = broker.topics.partitions_of(topic.name)
-    if not broker.cluster.is_one:
+    if not broker.cluster.is_one or broker.cluster.standby is not None:
         return MetadataTopic(
             Code.NONE,
             topic.name,

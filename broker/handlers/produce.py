@@ -234,7 +234,10 @@ def _hold_back(
 
 
 def _add_partitions(broker: Broker, produce: _Produce, name: str) -> None:
-    """Add what the request's batches begin to write to, with one record, before any is appended."""
+    """Add what the request's batches begin to write to, with one record, before any is appended.
+
+    Those of its first batch's producer alone: no other can have the transactional id.
+    """
     pairs: list[TopicPartition] = []
     for topic in produce.request.topic_data:
         if topic.name in INTERNAL_TOPICS:
@@ -251,11 +254,10 @@ def _add_partitions(broker: Broker, produce: _Produce, name: str) -> None:
             producer = producer_of(records)[:2]
             if log is None or log.producer_state.has_ongoing_transaction(*producer):
                 continue
-            if produce.producer is None:
-                produce.producer = producer
             if producer == produce.producer:
                 pairs.append(TopicPartition(topic.name, partition.index))
-    if pairs and produce.producer is not None:
+    if pairs:
+        assert produce.producer is not None
         if not broker.cluster.may_coordinate(TRANSACTIONS_TOPIC, name):
             _refuse_partitions(produce, pairs)
             return

@@ -111,7 +111,8 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
             if key not in config_rows:
                 config_rows[key] = _config_rows(broker, topic.configs)
             topic_id = NO_ID if request.validate_only else topic.topic_id
-            rows.append(_created(topic, topic_id, config_rows[key]))
+            node_count = len(broker.cluster.node_ids)
+            rows.append(_created(topic, topic_id, config_rows[key], node_count))
         except KafkaError as error:
             rows.append(_not_created(topic_request.name, error))
     if wanted:
@@ -135,15 +136,16 @@ def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[s
 
 
 def _created(
-    topic: Topic, topic_id: uuid.UUID, configs: list[CreatableTopicConfigs]
+    topic: Topic, topic_id: uuid.UUID, configs: list[CreatableTopicConfigs], node_count: int
 ) -> CreatableTopicResult:
+    """Takes: node_count, on how many a partition lies where the journal does not say it."""
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
         error_code=Code.NONE,
         error_message=None,
         num_partitions=topic.partition_count,
-        replication_factor=len(topic.replicas[0]) if topic.replicas else 1,
+        replication_factor=len(topic.replicas[0]) if topic.replicas else node_count,
         configs=configs,
     )
 
@@ -287,12 +289,15 @@ def _checked_partition_count(broker: Broker, topic_request: CreatableTopic) -> i
         _check_assignments(broker, topic_request.assignments)
     elif not broker.cluster.is_one and topic_request.replication_factor != UNSET:
         broker.cluster.check_factor(topic_request.replication_factor)
-    elif topic_request.replication_factor not in (UNSET, 1):
+    elif topic_request.replication_factor not in (UNSET, 1, len(broker.cluster.node_ids)):
         raise KafkaError(
             Code.INVALID_REPLICATION_FACTOR,
-            f"The replication factor {topic_request.replication_factor} cannot be had: there is "
-            "one "
-            "broker, so give 1, or -1 for the default.",
+            f"The replication factor {topic_request.replication_factor} cannot be had: "
+            + (
+                "there is one broker, so give 1, or -1 for the default."
+                if broker.cluster.standby is None
+                else "there are two brokers, and each has all."
+            ),
         )
     if topic_request.num_partitions != UNSET and topic_request.num_partitions <= 0:
         raise KafkaError(
@@ -325,7 +330,7 @@ def _check_replicas(broker: Broker, index: int, broker_ids: Sequence[int]) -> No
     if not broker.cluster.is_one:
         broker.cluster.check_replicas(index, broker_ids)
         return
-    if list(broker_ids) != [broker.node_id]:
+    if list(broker_ids) != [broker.node_id] and sorted(broker_ids) != broker.cluster.node_ids:
         raise KafkaError(
             Code.INVALID_REPLICA_ASSIGNMENT,
             f"Partition {index} cannot lie on {list(broker_ids)}: broker {broker.node_id} is the "

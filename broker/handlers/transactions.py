@@ -11,7 +11,13 @@ from barnabas.broker.outbox import PARKED, Parked
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.transaction_coordinator import OFFSETS_ADD
-from barnabas.coordinator.transaction_state import Channel, ProducerIdAndEpoch
+from barnabas.coordinator.transaction_state import (
+    PREPARED,
+    Channel,
+    ProducerIdAndEpoch,
+    TransactionState,
+)
+from barnabas.protocol.client_hosts import TransactionWithHost
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -20,6 +26,7 @@ from barnabas.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsResponse
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -35,10 +42,26 @@ from barnabas.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.disk import is_out_of_resources
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.storage.producer_state import ActiveProducer
+
+
+def client_host(broker: Broker, transactional_id: str) -> str | None:
+    """From where the producer last added to its transaction; None where that connection is gone."""
+    connection = broker.connections.get(broker.transactions.latest_connection(transactional_id))
+    return None if connection is None else connection.client_host.removeprefix("/")
+
+
+def add_client_hosts(broker: Broker, answer: DescribeTransactionsResponse) -> None:
+    """Tell of each open transaction from which host its producer works."""
+    open_states = {state.value for state in (TransactionState.ONGOING, *PREPARED)}
+    for index, row in enumerate(answer.transaction_states):
+        host = client_host(broker, row.transactional_id)
+        if host is not None and row.transaction_state in open_states:
+            answer.transaction_states[index] = TransactionWithHost(row, host)
 
 
 def on_txn_offset_commit(
@@ -126,7 +149,7 @@ def on_write_txn_markers(
     Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (of several brokers);
     TRANSACTION_COORDINATOR_FENCED;
     UNKNOWN_SERVER_ERROR for a negative producer id or epoch, as Kafka has it;
-    INVALID_PRODUCER_EPOCH.
+    INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR where there is no room for the partition's files.
     """
     markers = []
     for marker in request.markers:
@@ -164,6 +187,10 @@ def _write_marker(
         )
     except KafkaError as error:
         return error.code
+    except OSError as error:
+        if log.has_files or not is_out_of_resources(error):
+            raise
+        return Code.KAFKA_STORAGE_ERROR  # nothing of it was written
     if name == OFFSETS_TOPIC:
         broker.groups.replay_marker(
             index,

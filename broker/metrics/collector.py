@@ -21,7 +21,13 @@ from barnabas.broker.http_server import in_slices
 from barnabas.broker.metrics import table
 from barnabas.broker.metrics.exposition import Exposition, label_text
 from barnabas.broker.metrics.histogram import Buckets
-from barnabas.broker.metrics.measured import MeasuredServer, RequestTimes, Traffic, traffic_of
+from barnabas.broker.metrics.measured import (
+    MeasuredServer,
+    ReplicationState,
+    RequestTimes,
+    Traffic,
+    traffic_of,
+)
 from barnabas.broker.metrics.table import Detail
 from barnabas.broker.observe import (
     ROWS_AT_ONCE,
@@ -66,6 +72,7 @@ class _Broker(NamedTuple):
     topic_count: int
     offline_count: int
     wall_ms: int
+    replication: ReplicationState | None
 
 
 class Collector:
@@ -94,6 +101,8 @@ class Collector:
             self._add_loop_and_disk(out, seen)
             self._add_broker(out, seen)
             self._add_transactions(out, seen)
+            if seen.replication is not None:
+                _add_replication(out, seen.replication)
             left_out = [("partitions", 0), ("offsets", 0)]
             if self._detail.has(Detail.TOPICS):
                 _add_topics(out, seen.partitions)
@@ -132,6 +141,7 @@ class Collector:
             len(broker.metadata.topics),
             len(broker.logs.offline),
             now_ms + broker.wall.ahead_ms,
+            server.replication(),
         )
 
     def _look_at_traffic(self) -> Look[tuple[Traffic, int]]:
@@ -238,6 +248,19 @@ class Collector:
             ),
         )
         out.add(table.STABLE_LAG_MAX, max((row.stable_lag for row in seen.partitions), default=0))
+
+
+def _add_replication(out: Exposition, state: ReplicationState) -> None:
+    out.add(table.REPLICATION, 1, "leader", state.mode)
+    out.add(table.STANDBY_FOLLOWS, int(state.follows))
+    out.add(table.STANDBY_IN_SYNC, int(state.is_in_sync))
+    out.add(table.REPLICATION_LAG, state.lag_bytes)
+    out.add(table.REPLICATION_LAG_OPERATIONS, state.lag_operations)
+    if state.lag_ms is not None:
+        out.add(table.REPLICATION_LAG_TIME, state.lag_ms / 1000)
+    out.add(table.REPLICATION_WAITING, state.waiting_answers)
+    if state.leader_epoch is not None:
+        out.add(table.LEADER_EPOCH, state.leader_epoch)
 
 
 def _phases(rows: list[tuple[str, RequestTimes]]) -> Iterator[tuple[tuple[str, ...], Buckets]]:

@@ -11,7 +11,7 @@ BOUNDS_NS = (*(factor * 10**power for power in range(4, 11) for factor in (1, 2,
 
 
 class Buckets(NamedTuple):
-    """What is shown. counts: of durations up to each of BOUNDS_NS; total: of all."""
+    """A histogram at one moment. counts: of durations up to each of BOUNDS_NS; total: of all."""
 
     counts: list[int]
     total: int

@@ -168,7 +168,7 @@ class TimedSelector(selectors.DefaultSelector):
 
 
 class _TimedFile:
-    """A file of a flush."""
+    """A file of a flush, whose fsync is timed."""
 
     __slots__ = ("_durations_ns", "_file")
 
@@ -195,6 +195,23 @@ class TimedFlusher(Flusher):
         self.instruments.fsyncs.observe_all(durations_ns)
 
 
+class ReplicationState(NamedTuple):
+    """How far a leader's standby is.
+
+    lag_bytes: what is not sent; lag_operations: what is not applied. lag_ms: since the standby last
+    had all; None: it never had. leader_epoch: of the lease; None: there is none.
+    """
+
+    mode: str
+    follows: bool
+    is_in_sync: bool
+    lag_bytes: int
+    lag_operations: int
+    lag_ms: int | None
+    waiting_answers: int
+    leader_epoch: int | None
+
+
 class MeasuredServer(Server):
     """A server whose requests are measured.
 
@@ -211,6 +228,10 @@ class MeasuredServer(Server):
         super().__init__(*arguments, **options)
         self.on_frame = self._measure(self.on_frame)
         self._fold_timer = self.loop.call_later(FOLD_INTERVAL_S, self._fold)
+
+    def replication(self) -> ReplicationState | None:
+        """How far the standby is; None where nobody can follow. In the loop's thread."""
+        return None
 
     def _fold(self) -> None:
         self.instruments.fold()

@@ -76,6 +76,14 @@ LATE_PARTITIONS = Metric("barnabas_partitions_with_late_transactions", _G, "Part
 STABLE_LAG_MAX = Metric("barnabas_last_stable_offset_lag_max", _G, "By how many offsets the last stable offset is behind the high watermark, of the partition where it is farthest.")
 GROUPS = Metric("barnabas_groups", _G, "Groups by state.", ("state",))
 GROUP_LAG_MAX = Metric("barnabas_group_lag_max", _G, "The lag of the group that is farthest behind, over all its partitions.")
+REPLICATION = Metric("barnabas_replication_info", _G, "1; whether a broker that leads waits for its standby. Who does not lead answers no scrape. These of replication are there where barnabas.replication.port is set.", ("role", "mode"))
+STANDBY_FOLLOWS = Metric("barnabas_replication_standby_follows", _G, "1 where a standby has all that was done, but what is under way; else 0.")
+STANDBY_IN_SYNC = Metric("barnabas_replication_standby_in_sync", _G, "1 where the standby may take over by the lease; without a lease, where answers may wait for it; else 0.")
+REPLICATION_LAG = Metric("barnabas_replication_lag_bytes", _G, "What of the leader's operations is not sent to the standby yet, with what an operation takes of memory itself.")
+REPLICATION_LAG_OPERATIONS = Metric("barnabas_replication_lag_operations", _G, "Operations that the standby has not said it has applied; 0 where there is none.")
+REPLICATION_LAG_TIME = Metric("barnabas_replication_lag_seconds", _G, "How long ago a standby last had all that was done; it grows while there is none. Left out until one has had it.")
+REPLICATION_WAITING = Metric("barnabas_replication_waiting_answers", _G, "Answers that wait for the standby, or for the lease.")
+LEADER_EPOCH = Metric("barnabas_replication_leader_epoch", _G, "The leader epoch of this node's claim: each take-over raises it, and each other start of a leader, so changes() counts them. Left out without a lease.")
 SCRAPE = Metric("barnabas_scrape_seconds", _G, "How long it took to gather all this.")
 LEFT_OUT = Metric("barnabas_scrape_left_out", _G, "Partitions and offsets of groups that are not shown, since there are more than 100,000 of them.", ("what",))
 
@@ -101,3 +109,6 @@ COMMITTED = Metric("barnabas_group_committed_offset", _G, "The offset that the g
 # fmt: on
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+OF_REPLICATION = tuple(  # shown where a standby can follow
+    metric for metric in METRICS if metric.name.startswith("barnabas_replication_")
+)

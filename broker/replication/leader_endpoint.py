@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import socket
@@ -18,6 +19,7 @@ from barnabas.broker.server import Connection, Server
 logger = logging.getLogger("barnabas.replication")
 
 TICK_PARTS = 10  # of the time-out
+SENDS_REST_S = 3.0
 
 
 class ReplicatedConnection(Connection):
@@ -80,6 +82,11 @@ class ReplicatedServer(Server):
         """Where the standby connects."""
         return self.endpoint.address
 
+    @property
+    def waiting_count(self) -> int:
+        """How many answers wait."""
+        return len(self._waiting)
+
     def _new_leading(self, disk: ReplicatedDisk, settings: ReplicationSettings) -> Leading:
         return Leading(disk, self.data_dir, settings, self._release)
 
@@ -108,9 +115,15 @@ class ReplicatedServer(Server):
                 connection.wake()
 
     def close(self) -> None:
-        """Stop; the standby gets what is written until then, as far as its connection takes it."""
+        """Stop; the standby gets what is written until then (`send_rest`)."""
         super().close()
         self.endpoint.close()
+
+    async def send_rest(self) -> None:
+        """After `close`: wait until the standby has taken what there was, but not for long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SENDS_REST_S):
+                await self.endpoint.ended
 
 
 class _Endpoint:
@@ -128,7 +141,7 @@ class _Endpoint:
         self._standby: _StandbyProtocol | None = None
         self.timeout_s = server.leading.settings.timeout_ms / 1000
         self._interval_s = self.timeout_s / TICK_PARTS
-        self._is_closed = False
+        self._is_closed = self._is_paused = False
         self.ended = loop.create_future()  # after `close`: the standby has got what there was
         self.catch_up_rate: int = server.catch_up_rate
         loop.add_reader(sock.fileno(), self._on_connect)
@@ -137,7 +150,12 @@ class _Endpoint:
     def _on_connect(self) -> None:
         try:
             sock, peer = self._socket.accept()
-        except OSError:
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:  # no descriptors: who waits would be heard of without end
+            self.loop.remove_reader(self._socket.fileno())
+            self._is_paused = True
+            logger.warning("a standby has to wait: %s", error)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -179,6 +197,9 @@ class _Endpoint:
 
     def _on_tick(self) -> None:
         self._timer = self.loop.call_later(self._interval_s, self._on_tick)
+        if self._is_paused:
+            self._is_paused = False
+            self.loop.add_reader(self._socket.fileno(), self._on_connect)
         self.server.leading.on_tick(self.server.now_ms())
         if self._standby is not None:
             self._standby.send_soon()
@@ -201,6 +222,7 @@ class _StandbyProtocol(asyncio.Protocol):
         self._endpoint, self._leading, self._peer = endpoint, leading, peer
         self._transport: asyncio.Transport | None = None
         self._may_write, self._is_scheduled, self._followed = True, False, False
+        self._is_finished = False
         self._reason = "it hung up"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -235,7 +257,7 @@ class _StandbyProtocol(asyncio.Protocol):
     def _send(self) -> None:
         self._is_scheduled = False
         transport, leading = self._transport, self._leading
-        if transport is None or leading.link is None:
+        if transport is None or leading.link is None or self._is_finished:
             return
         if leading.lost is not None:
             self._end(leading.lost)
@@ -282,9 +304,14 @@ class _StandbyProtocol(asyncio.Protocol):
         transport, leading = self._transport, self._leading
         self._reason = "the broker stops"
         if transport is not None and leading.link is not None and leading.lost is None:
-            while leading.follows and (output := leading.take_output()):
+            self._is_finished = True
+            if not leading.follows:
+                transport.close()
+                return
+            while output := leading.take_output():
                 transport.write(output)
-            transport.close()
+            # closed before the standby's last words are read, the rest could be lost on its way
+            transport.write_eof()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None

@@ -39,6 +39,9 @@ replaces is there. So a node *may be* in the set that is in the record last seen
     NOTHING     empty, or a standby's that is not whole or        never          where others are
                 whose machine was down: it flushed nothing                       in it
 
+A directory that is WHOLE as it was found, and has had lower leader epochs alone than the record
+knows of it (`held_epochs`), is an older copy, and worth NOTHING until it has followed.
+
 When both machines lose power the standby leaves the set, and the leader goes on with what its disk
 has. A record that is not there is made by the first node, and by one whose directory is empty only
 after a `ttl`, so that one with data comes first. A record without a `cluster_id` is of a first
@@ -67,6 +70,8 @@ from barnabas.broker.replication.lease_record import (
 
 ABSENT = ""  # the version of a record that is not there
 POLL_PARTS, RENEW_PARTS, TIMEOUT_PARTS = 12, 6, 4  # of ttl
+# that a node sees of a process that is gone: what it found, and a write that came late
+MOST_WRITES_OF_THE_DEAD = 2
 
 
 @dataclass(frozen=True)  # an empty tuple would be false
@@ -86,7 +91,7 @@ class Write(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The record as it is now."""
+    """The engine's answer to a read: the record as it is now."""
 
     version: str
     value: bytes
@@ -164,14 +169,15 @@ class Leadership:
     time; what comes later than `timeout_ms` is Unknown, and is not fed afterwards. It asks again
     after each answer, each change of a wish, and at `next_request_ms`.
 
-    holding: the rim sets it, before the directory becomes worth less, after it is worth more.
-    node_id: of this node. has_opened: the rim sets it, once the leader's directory is open and no
-    standby's any more.
+    holding: the rim sets it when it changes, before the directory becomes worth less, after it is
+    worth more. node_id: of this node. has_opened: the rim sets it, once the leader's directory is
+    open and no standby's any more.
     """
 
     def __init__(self, node: Node, settings: LeaseSettings, holding: Holding, now_ms: int) -> None:
         assert 0 < settings.margin_ms < settings.ttl_ms, "a margin as long as the lease"
-        self._node, self._settings, self.holding = node, settings, holding
+        self._node, self._settings, self._holding = node, settings, holding
+        self._is_as_found = True  # nothing was done in the directory since the start
         self.timeout_ms = settings.ttl_ms // TIMEOUT_PARTS
         self.role, self.has_opened = Role.WATCHING, False
         self.record: LeaseRecord | None = None
@@ -184,11 +190,20 @@ class Leadership:
         self._answers_until_ms: int | None = None
         self._pending: list[_Pending] = []  # writes that replace this version
         self._request: Request | None = None
-        self._write_count = 0
+        self._write_count = self._namesake_writes = 0
         self._must_read, self._wants_release = True, False
         self._next_ms = self._renew_ms = now_ms
 
     # --- what is asked of it ---------------------------------------------------------------------
+
+    @property
+    def holding(self) -> Holding:
+        """What the directory is worth."""
+        return self._holding
+
+    @holding.setter
+    def holding(self, holding: Holding) -> None:
+        self._holding, self._is_as_found = holding, False
 
     def may_answer(self, now_ms: int) -> bool:
         """Whether this node leads, and certainly no other does: asked before each output."""
@@ -219,6 +234,35 @@ class Leadership:
     def leader(self) -> int | None:
         """Who leads by the record that was seen last; it may have ended since."""
         return None if self.record is None else self.record.leader
+
+    def unchanged_ms(self, now_ms: int) -> int:
+        """For how long the record has been the same, as far as was seen."""
+        return now_ms - self._seen_ms
+
+    def obstacle(self, now_ms: int) -> str:
+        """Why this node does not lead, though nobody has for a while; empty where it is not so."""
+        record = self.record
+        if self.role is not Role.WATCHING or record is None:
+            return ""
+        if now_ms - self._seen_ms < 2 * self._settings.ttl_ms:
+            return ""
+        if self.node_id not in record.in_sync:
+            able = ", ".join(map(str, sorted(record.in_sync)))
+            return f"this node may lack what was answered: start node {able}"
+        if self.holding is Holding.NOTHING and record.cluster_id:
+            return (
+                f"this node has no whole copy of the cluster {record.cluster_id}, of which the "
+                "lease is: start the node that has the data; for other data take another name in "
+                "the lease's URL"
+            )
+        if self._is_older(record):
+            return (
+                f"this directory is an older copy: it has had leader epoch "
+                f"{self._node.leader_epoch}, and this node's was there in epoch "
+                f"{record.held_epochs[self.node_id]}: start the node that has the data; to go on "
+                "with what is here take another name in the lease's URL"
+            )
+        return ""
 
     def want_in_sync(self, node_ids: Iterable[int]) -> None:
         """Whom the leader wants in the set from now on, beside itself; until then, and after a node
@@ -271,16 +315,30 @@ class Leadership:
         assert record is not None, "a leader without a record"
         if self._wants_release:
             return self._written(record._replace(leader=None))
+        in_sync = self._wanted_in_sync.union((me,))
         wanted = record._replace(
             cluster_id=self.cluster_id or record.cluster_id,
-            in_sync=self._wanted_in_sync.union((me,)),
+            in_sync=in_sync,
             opened_by=me if self.has_opened else record.opened_by,
             nodes=self.nodes,
         )
         # a write of unknown outcome is overtaken, else what it asks for may still come to be
         if wanted == record and not self._pending and now_ms < self._renew_ms:
             return None
-        return self._written(wanted)
+        return self._written(wanted._replace(held_epochs=self._held_epochs(record, in_sync)))
+
+    def _held_epochs(self, record: LeaseRecord, in_sync: frozenset[int]) -> dict[int, int]:
+        """The leader epoch that each node of the in-sync set is known to hold.
+
+        Who comes into the set has all that the leader has, as the leader itself does.
+        """
+        held = {node_id: epoch for node_id, epoch in record.held_epochs.items()
+                if node_id in in_sync}  # fmt: skip
+        for node_id in in_sync:
+            is_me = node_id == self._node.node_id
+            if self.has_opened if is_me else node_id not in record.in_sync:
+                held[node_id] = record.leader_epoch
+        return held
 
     def _claim(self, now_ms: int) -> LeaseRecord | None:
         """The record that makes this node the leader, or takes it out of the set; None: neither."""
@@ -299,7 +357,7 @@ class Leadership:
         is_used = bool(record.cluster_id)
         if self._is_worth_less(record) and not is_alone:
             return self._written(record._replace(in_sync=record.in_sync - {me}))
-        if self.holding is Holding.NOTHING and is_used:
+        if (self.holding is Holding.NOTHING and is_used) or self._is_older(record):
             return None
         may_use = self.holding is Holding.WHOLE or is_alone
         if not may_use or not (has_ended or record.leader is None):
@@ -313,7 +371,12 @@ class Leadership:
         if self.holding is Holding.POWER_LOST:
             last = record.leader if record.opened_by is None else record.opened_by
             return last != self.node_id
-        return self.holding is Holding.NOTHING
+        return self.holding is Holding.NOTHING or self._is_older(record)
+
+    def _is_older(self, record: LeaseRecord) -> bool:
+        """Whether this is an earlier copy of the directory that the node had in the set."""
+        is_whole = self._is_as_found and self.holding is Holding.WHOLE
+        return is_whole and 0 < self._node.leader_epoch < record.held_epochs.get(self.node_id, 0)
 
     def _claimed(self, record: LeaseRecord) -> LeaseRecord:
         node = self._node
@@ -358,6 +421,7 @@ class Leadership:
         if version != self._version:
             record = None if version == ABSENT else decode_lease_record(value)
             self._check_is_of_this_cluster(record)
+            self._check_is_the_only_one_so_called(record)
             pending, self._pending = self._pending, []
             self._version, self.record, self._seen_ms = version, record, now_ms
             own = [one for one in pending if record and one.record.write_id == record.write_id]
@@ -373,6 +437,19 @@ class Leadership:
             raise LeaseRecordError(
                 f"the lease is of the cluster {record.cluster_id}, and the data directory of the "
                 f"cluster {ours}: take an empty directory for a standby, or another lease"
+            )
+
+    def _check_is_the_only_one_so_called(self, record: LeaseRecord | None) -> None:
+        """Raises: LeaseRecordError where another process goes on to lead as this very node."""
+        if self.role is not Role.WATCHING or record is None or record.leader != self.node_id:
+            return
+        name = f"{self.node_id}-{record.session}-"
+        if record.session != self._node.session and record.write_id.startswith(name):
+            self._namesake_writes += 1
+        if self._namesake_writes > MOST_WRITES_OF_THE_DEAD:
+            raise LeaseRecordError(
+                f"another process leads as node {self.node_id}: give each of the two nodes a "
+                "node.id of its own"
             )
 
     def _on_own_write(self, write: _Pending) -> None:

@@ -188,10 +188,10 @@ class StandbyLink:
                 self._add(one)
 
     def _add(self, operation: Operation) -> None:
+        if self._waiting_bytes > MOST_WAITING_BYTES:  # one operation alone may be larger
+            raise WireError(f"it is more than {MOST_WAITING_BYTES >> 20} MiB behind")
         self._operations.append(operation)
         self._waiting_bytes += _memory_of(operation)
-        if self._waiting_bytes > MOST_WAITING_BYTES:
-            raise WireError(f"it is more than {MOST_WAITING_BYTES >> 20} MiB behind")
 
     @property
     def waiting_bytes(self) -> int:
@@ -284,6 +284,12 @@ class Leading:
     def follows(self) -> bool:
         """Whether a standby has all that was done, but what is under way."""
         return self.link is not None and self.link.state is State.FOLLOWING
+
+    def lag_ms(self, now_ms: int) -> int | None:
+        """How long ago a standby last had all that was done; None: it never had."""
+        if self.follows and self.link is not None and self.link.applied >= self.position:
+            return 0
+        return None if not self.level_ms else max(0, now_ms - self.level_ms)
 
     def is_applied(self, position: int) -> bool:
         """Whether an answer that was ready at this position may go out."""

@@ -9,17 +9,32 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from barnabas.broker.cluster import Standby
 from barnabas.broker.core import Broker
 from barnabas.broker.replication.leader_endpoint import ReplicatedConnection, ReplicatedServer
 from barnabas.broker.replication.leadership import Role
 from barnabas.broker.replication.leading import Leading, ReplicationSettings
 from barnabas.broker.replication.lease_keeper import LeaseKeeper
+from barnabas.broker.replication.lease_record import addresses_for_clients
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+from barnabas.broker.server import unmapped
 
 logger = logging.getLogger("barnabas.lease")
 
-SENDS_REST_S, RELEASE_S = 3.0, 2.0
+RELEASE_S = 2.0
 LAPSED = "the lease has lapsed"
+
+
+def standby_of(keeper: LeaseKeeper, leading: Leading) -> Standby | None:
+    """The other node, as clients are told of it; None where nobody has ever told where it is."""
+    other = next((one for one in keeper.nodes if one != keeper.node_id), None)
+    if other is None:
+        return None
+    link = leading.link
+    is_there = link is not None and link.node_id == other
+    is_in_sync = is_there and leading.follows and other in keeper.in_sync
+    addresses = addresses_for_clients(keeper.nodes[other])
+    return Standby(other, addresses, is_there=is_there, is_in_sync=is_in_sync)
 
 
 class LeasedConnection(ReplicatedConnection):
@@ -67,6 +82,7 @@ class LeasedServer(ReplicatedServer):
         keeper: LeaseKeeper,
     ) -> None:
         self.keeper, self.is_deposed = keeper, False
+        self._is_in_trouble = self._may_be_succeeded = False
         self._call_when_deposed: Callable[[], object] = lambda: None
         cluster_id = broker.logs.cluster_id or ""
         keeper.set_opened(cluster_id)
@@ -90,13 +106,56 @@ class LeasedServer(ReplicatedServer):
         if self._is_closed or self.is_deposed:
             return
         if self.keeper.failure is not None or self.keeper.role is not Role.LEADING:
-            logger.critical("node %d leads no more: %s", self.keeper.node_id,
-                            self.keeper.failure or "another node has taken over")  # fmt: skip
+            if self.keeper.failure is not None:
+                logger.critical("node %d leads no more: %s", self.keeper.node_id,
+                                self.keeper.failure)  # fmt: skip
+            else:
+                logger.warning("node %d leads no more: another node has taken over",
+                               self.keeper.node_id)  # fmt: skip
             self.is_deposed = True
             self._call_when_deposed()
             return
         self.leading.on_in_sync_changed()
+        self._tell_of_standby()
+        self._tell_trouble()
         self.endpoint.send_soon()
+
+    def _tell_of_standby(self) -> None:
+        """Let clients hear of the other node, as it is now."""
+        standby = standby_of(self.keeper, self.leading)
+        self.broker.cluster.standby = standby
+        may_take_over = standby is not None and standby.is_in_sync
+        if standby is not None and may_take_over is not self._may_be_succeeded:
+            self._may_be_succeeded = may_take_over
+            text = (
+                "node %d may take over" if may_take_over else "node %d may not take over any more"
+            )
+            logger.warning(text, standby.node_id)
+
+    def _tell_trouble(self) -> None:
+        """Say once that the engine is away, and once that it is back."""
+        trouble = self.keeper.trouble
+        if bool(trouble) is not self._is_in_trouble:
+            self._is_in_trouble = bool(trouble)
+            if trouble:
+                logger.warning("the lease cannot be renewed; nothing is answered after its end: %s",
+                               trouble)  # fmt: skip
+            else:
+                logger.warning("the lease is renewed again")
+
+    def adopt(self, listener_name: str, sock: socket.socket) -> None:
+        """Take up a client that connected while this node did not lead; in any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self._adopt, listener_name, sock)
+
+    def _adopt(self, listener_name: str, sock: socket.socket) -> None:
+        listener = next(one for one in self.listeners if one.config.name == listener_name)
+        try:
+            host, port = sock.getpeername()[:2]
+        except OSError:  # it has hung up already
+            sock.close()
+            return
+        self._take_up(listener, sock, unmapped(host), port)
 
     def on_deposed(self, call: Callable[[], object]) -> None:
         """Call that once another node leads, or now."""
@@ -114,8 +173,6 @@ class LeasedServer(ReplicatedServer):
 
     async def release(self) -> None:
         """After `close`: the standby gets what there was, and may claim at once."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SENDS_REST_S):
-                await self.endpoint.ended
+        await self.send_rest()
         self.keeper.release(RELEASE_S)
         self.keeper.stop()

@@ -7,6 +7,7 @@ upon a set that a write under way is about to change.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,8 @@ from typing import Any
 from barnabas.broker.replication.leadership import Holding, Leadership, Role
 from barnabas.broker.replication.lease_engine import LeaseEngine
 from barnabas.broker.replication.lease_record import LeaseRecord, LeaseRecordError, NodeAddresses
+
+logger = logging.getLogger("barnabas.lease")
 
 LONGEST_WAIT_S = 1.0
 # it goes on while the machine sleeps, and so does the lease
@@ -46,6 +49,16 @@ class LeaseKeeper:
         self._thread.start()
 
     def _run(self) -> None:
+        try:
+            self._keep()
+        except Exception as error:  # ours; nobody would hear of it, and wait for ever
+            logger.exception("the lease is kept no more")
+            with self._changed:
+                self.failure, self._ends = LeaseRecordError(f"the lease: {error!r}"), True
+                self._changed.notify_all()
+            self.on_change()
+
+    def _keep(self) -> None:
         leadership, changed = self._leadership, self._changed
         while not self._ends:
             with changed:
@@ -101,6 +114,18 @@ class LeaseKeeper:
     def trouble(self) -> str:
         """Why the engine does not answer; empty where it does."""
         return self._engine.last_error
+
+    @property
+    def obstacle(self) -> str:
+        """Why this node does not lead, though nobody has for a while; empty where it is not so."""
+        with self._changed:
+            return self._leadership.obstacle(lease_ms())
+
+    @property
+    def unchanged_ms(self) -> int:
+        """For how long nobody has renewed, as far as was seen."""
+        with self._changed:
+            return self._leadership.unchanged_ms(lease_ms())
 
     def may_be_in_sync(self) -> frozenset[int]:
         """Every node that is in the set, or may come to be."""

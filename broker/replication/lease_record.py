@@ -9,6 +9,8 @@
     nodes        by node id, where each listens: for the other node, and for clients by listener
     write_id     of this write; no two writes have the same
     opened_by    the node id of the last leader that has opened its directory; null: nobody has
+    held_epochs  by node id, a leader epoch that its directory is known to have had since it came
+                 into the set: one that has had lower ones alone is an older copy of it
 
 The engine keeps it as JSON. Source: none, this is Barnabas's own; the idea is that of client-go's
 `leaderelection` with a set beside it.
@@ -18,9 +20,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 NOBODY = None
+HIGHEST_LEADER_EPOCH = 2**31 - 1
 
 
 class LeaseRecordError(Exception):
@@ -36,8 +40,18 @@ class NodeAddresses(NamedTuple):
     listeners: Mapping[str, str]
 
 
+def addresses_for_clients(node: NodeAddresses) -> dict[str, tuple[str, int]]:
+    """Host and port of each listener; one that is told wrongly is left out."""
+    parts = {name: text.rpartition(":") for name, text in node.listeners.items()}
+    return {
+        name: (host, int(port))
+        for name, (host, _, port) in parts.items()
+        if host and port.isdecimal() and 0 < int(port) <= 65535
+    }
+
+
 class LeaseRecord(NamedTuple):
-    """See the module's table."""
+    """The record in the engine that says who leads; see the module's table."""
 
     cluster_id: str
     leader: int | None
@@ -47,6 +61,7 @@ class LeaseRecord(NamedTuple):
     nodes: Mapping[int, NodeAddresses]
     write_id: str
     opened_by: int | None = None
+    held_epochs: Mapping[int, int] = MappingProxyType({})
 
     def encode(self) -> bytes:
         """The bytes that the engine keeps."""
@@ -54,7 +69,12 @@ class LeaseRecord(NamedTuple):
             str(node_id): {"replication": node.replication, "listeners": dict(node.listeners)}
             for node_id, node in sorted(self.nodes.items())
         }
-        fields = self._asdict() | {"in_sync": sorted(self.in_sync), "nodes": nodes}
+        held = {str(node_id): epoch for node_id, epoch in sorted(self.held_epochs.items())}
+        fields = self._asdict() | {
+            "in_sync": sorted(self.in_sync),
+            "nodes": nodes,
+            "held_epochs": held,
+        }
         return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -63,7 +83,7 @@ def decode_lease_record(value: bytes) -> LeaseRecord:
     try:
         fields = json.loads(value)
         leader, opened_by = fields["leader"], fields.get("opened_by")
-        return LeaseRecord(
+        record = LeaseRecord(
             str(fields["cluster_id"]),
             None if leader is None else int(leader),
             str(fields["session"]),
@@ -72,9 +92,18 @@ def decode_lease_record(value: bytes) -> LeaseRecord:
             {int(node_id): _addresses(node) for node_id, node in fields["nodes"].items()},
             str(fields["write_id"]),
             None if opened_by is None else int(opened_by),
+            {int(node_id): int(epoch) for node_id, epoch in fields.get("held_epochs", {}).items()},
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise LeaseRecordError(f"the lease's record cannot be read: {error!r}") from error
+        if not 0 <= record.leader_epoch <= HIGHEST_LEADER_EPOCH:
+            raise ValueError(f"the leader epoch is {record.leader_epoch}")
+        return record
+    except RecursionError as error:
+        raise LeaseRecordError("the lease's record cannot be read: it is nested deeply") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise LeaseRecordError(
+            f"the lease's record cannot be read: {error!r}. Something else wrote it: take another "
+            "name in barnabas.lease.url and start the node that led last, then the other one"
+        ) from error
 
 
 def _addresses(node: Any) -> NodeAddresses:

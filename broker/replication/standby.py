@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import secrets
 import signal
 import socket
 import time
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.replication.early_sync import EarlySync
 from barnabas.broker.replication.following import Following
 from barnabas.broker.replication.operations import DivergedError
 from barnabas.broker.replication.wire import NONCE_BYTES, WireError
 from barnabas.storage.checkpoints import (
+    LEASE_SESSION_NAME,
     LOCK_NAME,
     META_PROPERTIES_NAME,
     STANDBY_NOTE_NAME,
 )
-from barnabas.storage.disk import Disk, OsDisk
+from barnabas.storage.disk import Disk, OsDisk, is_out_of_resources, sync_file_system
 from barnabas.storage.log_directory import LogDirectoryError
 
 logger = logging.getLogger("barnabas.replication")
@@ -57,7 +58,8 @@ class Standby:
                 f"{self._data_dir} is in use by another broker: stop it, or give another log.dirs"
             ) from error
         self._last_reason = ""
-        self._timeout_s = config.barnabas_replication_timeout_ms / 1000
+        self._sync = EarlySync(lambda: sync_file_system(self._data_dir))
+        self._timeout_s = self._connect_timeout_s = config.barnabas_replication_timeout_ms / 1000
 
     def run(self) -> None:
         """Follow until a signal comes."""
@@ -70,11 +72,11 @@ class Standby:
         finally:
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
-            make_durable()
+            self._sync.finish()
             self._lock.release()
 
     def _follow_again(self) -> None:
-        """Connect, again and again."""
+        """Follow the leader, and connect again whenever that ends."""
         pause_s = FIRST_PAUSE_S
         while True:
             if self._follow():
@@ -99,29 +101,33 @@ class Standby:
         """One connection, from its beginning to its end. Gives whether the copy was whole once."""
         following = self._new_following()
         try:
-            with socket.create_connection(self._leader, timeout=self._timeout_s) as sock:
+            with socket.create_connection(self._leader, timeout=self._connect_timeout_s) as sock:
+                sock.settimeout(self._timeout_s)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.sendall(following.greeting())
                 while data := self._receive(sock):
                     for answer in following.on_bytes(data):
                         sock.sendall(answer)
+                    self._sync.on_written()
             reason = "it hung up"
         except (WireError, DivergedError) as error:
             reason = str(error)
         except OSError as error:
-            if error.filename is not None:  # of this disk, not of the connection
-                raise
+            if error.filename is not None and not is_out_of_resources(error):
+                raise  # of this disk, not of the connection
             reason = error.strerror or str(error)
             if error.errno in OF_THE_DISK:  # tried again: there may be room later
                 reason = f"{self._data_dir} cannot be written to: {reason}"
         finally:
             following.close()
+            self._sync.on_written()
         self._tell(reason)
         return following.has_caught_up
 
     def _begin_from_here(self) -> None:
         """The copy is whole: bring it to the disk."""
-        make_durable()
+        self._sync.on_written()
+        self._sync.finish()
         self._last_reason = ""
         logger.warning("all of %s:%d is here, and followed from now on", *self._leader)
 
@@ -133,17 +139,12 @@ class Standby:
 
 
 def _check_is_a_brokers(disk: Disk, data_dir: str) -> None:
-    names = set(disk.list(data_dir)) - {LOCK_NAME}
+    names = set(disk.list(data_dir)) - {LOCK_NAME, LEASE_SESSION_NAME}
     if names and names.isdisjoint((META_PROPERTIES_NAME, STANDBY_NOTE_NAME)):
         raise LogDirectoryError(
             f"{data_dir} has files and is no broker's data directory: a standby would remove "
             "them, since its leader does not have them; give an empty directory"
         )
-
-
-def make_durable() -> None:
-    """Bring all that this machine has written to its disks."""
-    os.sync()
 
 
 def _on_signal(number: int, frame: object) -> None:

@@ -52,7 +52,7 @@ class AnswersWait(Enum):
 
 
 def frame(message: Sequence[Any]) -> bytes:
-    """A message as it is sent."""
+    """Encode a message with its size before it."""
     body: bytes = msgpack.packb(message, use_bin_type=True)
     return _SIZE.pack(len(body)) + body
 

@@ -22,7 +22,7 @@ class _Number(IntEnum):
 
 
 class ResourceType(_Number):
-    """What an ACL is about."""
+    """The type of resource that an ACL is about."""
 
     UNKNOWN = 0
     ANY = 1
@@ -47,7 +47,7 @@ class PatternType(_Number):
 
 
 class Operation(_Number):
-    """What is done."""
+    """An operation that an ACL allows or denies."""
 
     UNKNOWN = 0
     ANY = 1

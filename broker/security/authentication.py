@@ -40,9 +40,11 @@ from barnabas.protocol.messages.sasl_authenticate import (
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
+EXCHANGE = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 SHORTEST_RENEWAL_MS = 1000  # between two renewals (KIP-368)
 SASL_STATE_ERROR = "this request does not belong here in the exchange with SASL"
+NEVER_MS, FOREVER_MS = -(2**63), 2**63
 _API_KEY = struct.Struct(">h")
 
 
@@ -54,6 +56,7 @@ class Stage(Enum):
     TOKENS = auto()
     BARE_TOKENS = auto()
     AUTHENTICATED = auto()
+    FAILED = auto()
 
 
 class SaslServer(Protocol):
@@ -74,13 +77,17 @@ class Authentication:
     """One connection's state. user: of the last session, once there was one.
 
     session_end_ms: when the session ends, in steady time; None: it does not. renewed_ms: when it
-    was renewed for the last time; None: never.
+    was renewed for the last time; None: never. passes_until_ms: until then every request but those
+    of the exchange is served without a look at this.
     """
 
-    __slots__ = ("_server", "mechanism", "renewed_ms", "session_end_ms", "stage", "user")
+    __slots__ = (
+        "_server", "mechanism", "passes_until_ms", "renewed_ms", "session_end_ms", "stage", "user",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.stage = Stage.GREETING
+        self.passes_until_ms = NEVER_MS
         self.user: str | None = None
         self.mechanism = ""
         self.renewed_ms: int | None = None
@@ -89,11 +96,17 @@ class Authentication:
 
     def begin(self, server: SaslServer, stage: Stage) -> None:
         self._server, self.stage = server, stage
+        self.passes_until_ms = NEVER_MS
 
     @property
     def server(self) -> SaslServer:
         assert self._server is not None, "a token before the handshake"
         return self._server
+
+    def fail(self) -> None:
+        """The client has not shown who it is, and does not get a second attempt."""
+        self.stage, self._server = Stage.FAILED, None
+        self.passes_until_ms = NEVER_MS
 
     def may_renew(self, now_ms: int) -> bool:
         """Whether the session has an end, and was not renewed just now."""
@@ -107,6 +120,7 @@ class Authentication:
         self.user, self._server = self.server.user, None
         self.stage = Stage.AUTHENTICATED
         self.session_end_ms = now_ms + lifetime_ms if lifetime_ms else None
+        self.passes_until_ms = FOREVER_MS if self.session_end_ms is None else self.session_end_ms
 
 
 class Verdict(NamedTuple):
@@ -165,10 +179,12 @@ class Authenticator:
         """
         if state.stage is Stage.AUTHENTICATED:
             key = _API_KEY.unpack_from(frame)[0] if len(frame) >= _API_KEY.size else -1
-            if key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+            if key not in EXCHANGE:
                 if state.session_end_ms is not None and now_ms >= state.session_end_ms:
                     return Verdict(close=f"the session of user '{state.user}' has ended")
                 return SERVE
+        if state.stage is Stage.FAILED:
+            return Verdict(close="authentication has failed already")
         if state.stage is Stage.BARE_TOKENS:
             return self._on_bare_token(state, bytes(frame), now_ms)
         header = read_request_header(frame)

@@ -8,7 +8,8 @@ KIP-430 (operations), KIP-679, KIP-848, KIP-939, and what Apache Kafka 3.9 answe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import Answer, Encoded
 from barnabas.broker.security import guards
@@ -18,6 +19,7 @@ from barnabas.broker.security.guards import Case, Guard, Rows, of_cluster, of_on
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.broker.dispatch import Route
+    from barnabas.broker.security.authorizer import Access
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
@@ -46,10 +48,14 @@ class Ask(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What a request asks, and what asks it. No asks: everybody may."""
+    """What a request asks, and what asks it. No asks: everybody may.
+
+    is_all_allowed: of a request that is frequent, whether the guard would hand it on as it is.
+    """
 
     asks: tuple[Ask, ...]
     guard: Guard
+    is_all_allowed: Callable[[Any, Access], bool] | None = None
 
 
 OPEN = Rule((), guards.nothing)
@@ -60,6 +66,7 @@ RULES: dict[str, Rule] = {
     "Produce": Rule(
         (Ask(WRITE, TOPIC), Ask(WRITE, TRANSACTIONAL_ID, "with batches of a transaction")),
         guards.produce,
+        guards.may_produce_all,
     ),
     "Fetch": Rule(
         (Ask(READ, TOPIC), Ask(CLUSTER_ACTION, CLUSTER, "instead, as a replica")),
@@ -239,14 +246,16 @@ RULES: dict[str, Rule] = {
 
 def authorized(broker: Broker, api: Api, row: Route) -> Route:
     """The row with the step before its handler."""
-    guard = RULES[api.name].guard
-    if guard is guards.nothing:
+    _, guard, is_all_allowed = RULES[api.name]
+    if guard in (guards.nothing, guards.in_handler):
         return row
     handle = row.handle
 
     def handle_authorized(request: Message, context: RequestContext) -> Answer:
         access = broker.access_of(context)
         assert access is not None, "there is an authorizer"
+        if is_all_allowed is not None and is_all_allowed(request, access):
+            return handle(request, context)
         answer = guard(Case(broker, api, handle, request, context, access))
         return broker.amendable(context, answer) if isinstance(answer, Encoded) else answer
 

@@ -45,19 +45,23 @@ Question = tuple[int, int, str]
 """(operation, resource type, name); a negative operation: on any resource of the type"""
 
 
-class _Forgetful(dict[Question, bool]):
-    def __setitem__(self, question: Question, answer: bool) -> None:
-        pass
-
-
 class Access:
-    """What one principal may do from one host. Answers are remembered until an ACL changes."""
+    """What one principal may do from one host. Answers are remembered until an ACL changes.
 
-    __slots__ = ("_answers", "_authorizer", "host", "principal", "told")
+    keeper: the authorizer that tells it of changes; None where it is for one request alone.
+    readable, writable: topics that were found to be so, for who asks often, before it asks `may`.
+    """
+
+    __slots__ = (
+        "_answers", "_authorizer", "host", "keeper", "principal", "readable", "told", "writable",
+    )  # fmt: skip
 
     def __init__(self, authorizer: Authorizer, principal: str, host: str) -> None:
         self._authorizer, self.principal, self.host = authorizer, principal, host
+        self.keeper: Authorizer | None = authorizer
         self._answers: dict[Question, bool] = {}
+        self.readable: set[str] = set()
+        self.writable: set[str] = set()
         self.told: set[tuple[int, Question]] = set()  # to the audit log, by connection
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
@@ -68,9 +72,20 @@ class Access:
             authorizer = self._authorizer
             answer = authorizer.decide(self.principal, self.host, *question)
             if len(name) <= LONGEST_REMEMBERED:
-                authorizer.make_room()
-                self._answers[question] = answer
+                self._remember(question, answer)
         return answer
+
+    def _remember(self, question: Question, answer: bool) -> None:
+        self._authorizer.make_room()
+        if self.keeper is None:
+            return
+        self._answers[question] = answer
+        operation, resource_type, name = question
+        if answer and resource_type == ResourceType.TOPIC:
+            if operation == Operation.READ:
+                self.readable.add(name)
+            elif operation == Operation.WRITE:
+                self.writable.add(name)
 
     def sees(self, operation: int, resource_type: int, name: str) -> bool:
         """Whether a client may see it: for what is left out of an answer: nobody was refused it."""
@@ -86,9 +101,8 @@ class Access:
         answer = self._answers.get(question)
         if answer is None:
             authorizer = self._authorizer
-            authorizer.make_room()
             answer = authorizer.decide_any(self.principal, self.host, operation, resource_type)
-            self._answers[question] = answer
+            self._remember(question, answer)
         return answer
 
     def operations(self, bits: int, resource_type: int, name: str) -> int:
@@ -102,14 +116,16 @@ class Access:
     def forget(self) -> None:
         """An ACL has changed."""
         self._answers.clear()
+        self.readable.clear()
+        self.writable.clear()
         self.told.clear()
 
     def retire(self) -> None:
         """Remember nothing from now on: the authorizer has forgotten it, and cannot tell it of
         changes. A parked request may have it still.
         """
-        self._answers = _Forgetful()
-        self.told.clear()
+        self.forget()
+        self.keeper = None
 
 
 class AuditedAccess(Access):
@@ -125,6 +141,7 @@ class AuditedAccess(Access):
         self, shared: Access, context: RequestContext, tell: Callable[[AuditRecord], None]
     ) -> None:
         super().__init__(shared._authorizer, shared.principal, shared.host)
+        self.keeper = None
         self._shared, self._context, self._tell = shared, context, tell
 
     def sees(self, operation: int, resource_type: int, name: str) -> bool:

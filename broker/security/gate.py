@@ -7,8 +7,8 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.outbox import login_record
 from barnabas.broker.security.authentication import (
@@ -34,8 +34,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.security")
 
 
+# Between the answer to a failed login and the end of its connection: a client that receives both
+# at once may see the end alone (kafka-python does). Most hang up first.
+READING_TIME_MS = 100
+
+
 class _Refusal(NamedTuple):
-    """An answer, and the end of its connection, that are put off."""
+    """An answer, or the end of its connection, that is put off."""
 
     deadline_ms: int
     connection: ConnectionState
@@ -46,13 +51,15 @@ class _Refusal(NamedTuple):
 class SaslGate:
     """Lets requests of clients through that have shown who they are.
 
-    Holds: refusals that wait for `connection.failed.authentication.delay.ms`, in their order.
+    Holds: refusals that wait for `connection.failed.authentication.delay.ms`, in their order; and
+    connections that end when their clients have had time to read the refusal.
     """
 
     def __init__(self, broker: Broker) -> None:
         config = broker.config
         self._broker = broker
         self._refusals: deque[_Refusal] = deque()
+        self._ends: deque[_Refusal] = deque()
         self._now_ms = 0  # of the frame that is looked at
         self._is_audited = bool(config.barnabas_audit_log)
         self._failure_delay_ms = config.connection_failed_authentication_delay_ms
@@ -115,7 +122,7 @@ class SaslGate:
             return True
         if verdict.is_admitted:
             self._broker.outbox.admitted.append(connection.connection_id)
-            connection.principal = f"User:{authentication.user}"
+            connection.principal, connection.access = f"User:{authentication.user}", None
             logger.info(
                 "%s is user '%s', by %s",
                 connection.client_host.removeprefix("/"),
@@ -136,30 +143,53 @@ class SaslGate:
             )
             pieces = self._broker.encode(context, verdict.answer)
         refusal = _Refusal(now_ms, connection, pieces, verdict.close)
-        if verdict.is_failure and self._failure_delay_ms:
+        if verdict.is_failure:
+            authentication.fail()
             deadline_ms = now_ms + self._failure_delay_ms
             self._refusals.append(refusal._replace(deadline_ms=deadline_ms))
+            if not self._failure_delay_ms:
+                self.on_tick(now_ms)
         else:
-            self._carry_out(refusal)
+            self._answer(refusal)
+            self._end(refusal)
         return False
 
-    def _carry_out(self, refusal: _Refusal) -> None:
-        connection_id = refusal.connection.connection_id
+    def _answer(self, refusal: _Refusal) -> None:
         if refusal.pieces:
-            self._broker.answer(connection_id, refusal.pieces)
+            self._broker.answer(refusal.connection.connection_id, refusal.pieces)
+
+    def _end(self, refusal: _Refusal) -> None:
         if refusal.reason:
-            self._broker.close(connection_id, refusal.reason)
+            self._broker.close(refusal.connection.connection_id, refusal.reason)
 
     def next_deadline_ms(self) -> int | None:
-        """When the next refusal is due."""
-        return self._refusals[0].deadline_ms if self._refusals else None
+        """When the next refusal is to be sent, or its connection is to end."""
+        queues = self._refusals, self._ends
+        return min((queue[0].deadline_ms for queue in queues if queue), default=None)
 
     def on_tick(self, now_ms: int) -> None:
-        """Send the refusals that are due."""
-        while self._refusals and self._refusals[0].deadline_ms <= now_ms:
-            refusal = self._refusals.popleft()
-            if self._broker.connections.get(refusal.connection.connection_id) is refusal.connection:
-                self._carry_out(refusal)
+        """Send the refusals, and end the connections, that are due."""
+        for refusal in self._due(self._refusals, now_ms):
+            self._answer(refusal)
+            if refusal.pieces:
+                self._ends.append(refusal._replace(deadline_ms=now_ms + READING_TIME_MS))
+            else:
+                self._end(refusal)
+        for refusal in self._due(self._ends, now_ms):
+            self._end(refusal)
+
+    def _due(self, queue: deque[_Refusal], now_ms: int) -> Iterator[_Refusal]:
+        """Take what is due from a queue. Who has hung up is told to the log alone, as the rim tells
+        it of whom the broker hangs up on: attempts are seen, however short.
+        """
+        while queue and queue[0].deadline_ms <= now_ms:
+            refusal = queue.popleft()
+            connection = refusal.connection
+            if self._broker.connections.get(connection.connection_id) is connection:
+                yield refusal
+            else:
+                host = connection.client_host.removeprefix("/")
+                logger.warning("%s has hung up: %s", host, refusal.reason)
 
 
 def _refusal(header: RequestHeader, frame: memoryview, code: Code) -> Message:
@@ -176,6 +206,5 @@ def _refusal(header: RequestHeader, frame: memoryview, code: Code) -> Message:
         if hasattr(answer, "error_code"):
             answer.error_code = code
         return answer
-    request: Any = message_class(api, "Request")
-    body = request.read(frame, header.body_start, header.api_version)[0]
+    body = message_class(api, "Request").read(frame, header.body_start, header.api_version)[0]
     return refusal(api, header.api_version, body, code)

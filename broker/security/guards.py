@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from barnabas.broker.outbox import NO_RESPONSE, Answer
 from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, ResourceType
@@ -33,12 +33,25 @@ if TYPE_CHECKING:
     from barnabas.broker.dispatch import Handler
     from barnabas.broker.security.authorizer import Access
     from barnabas.protocol.api_table import Api
+    from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+    from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+    from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
     from barnabas.protocol.messages.message import Message
+    from barnabas.protocol.messages.offset_commit import OffsetCommitRequest
     from barnabas.protocol.messages.produce import ProduceRequest
+    from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
     from barnabas.protocol.request_context import RequestContext
+
+RequestT = TypeVar("RequestT", bound="Message")
 
 CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+# As globals: a member looked up in its class takes several times as long, for each request.
+CLUSTER_ACTION, CREATE, DELETE, DESCRIBE = (
+    Operation.CLUSTER_ACTION, Operation.CREATE, Operation.DELETE, Operation.DESCRIBE,
+)  # fmt: skip
+DESCRIBE_CONFIGS, IDEMPOTENT_WRITE = Operation.DESCRIBE_CONFIGS, Operation.IDEMPOTENT_WRITE
+READ, TWO_PHASE_COMMIT, WRITE = Operation.READ, Operation.TWO_PHASE_COMMIT, Operation.WRITE
 NOT_ASKED = -(2**31)  # of authorized operations
 NO_ID = uuid.UUID(int=0)
 DESCRIBE_CONFIGS_IN_ANSWER_SINCE = 5
@@ -47,7 +60,7 @@ KAFKA_3_9 = "3.9"  # it answers an OffsetFetch 0 or 1 with nothing; 4.x with err
 GROUPS_SINCE = 8  # OffsetFetch of several
 
 
-class Case:
+class Case(Generic[RequestT]):
     """One request on its way to its handler, and what its client may."""
 
     __slots__ = ("_handle", "access", "api", "broker", "context", "request", "version")
@@ -57,7 +70,7 @@ class Case:
         broker: Broker,
         api: Api,
         handle: Handler[Any],
-        request: Any,
+        request: RequestT,
         context: RequestContext,
         access: Access,
     ) -> None:
@@ -121,7 +134,7 @@ class Case:
     def sees_topic(self, row: Any) -> bool:
         """Whether a row of an answer is about a topic that may be described."""
         name = self.topic_name(row)
-        return name is not None and self.access.sees(Operation.DESCRIBE, TOPIC, name)
+        return name is not None and self.access.sees(DESCRIBE, TOPIC, name)
 
     def mask(self, rows: Any, resource_type: ResourceType, key: str, field: str) -> None:
         """Leave of the operations that rows of an answer tell those that are allowed."""
@@ -140,18 +153,18 @@ def _parted(items: list[Any], is_allowed: Callable[[Any], bool]) -> tuple[list[A
     return allowed, denied
 
 
-Guard = Callable[[Case], Answer]
+Guard = Callable[[Case[Any]], Answer]
 
 
 # --- shapes ---------------------------------------------------------------------------------------
 
 
-def nothing(case: Case) -> Answer:
+def nothing(case: Case[Any]) -> Answer:
     """No guard: everybody may."""
     return case.proceed()
 
 
-def in_handler(case: Case) -> Answer:
+def in_handler(case: Case[Any]) -> Answer:
     """The handler asks by itself, since its answer is not a message or is made of more than the
     request.
     """
@@ -161,7 +174,7 @@ def in_handler(case: Case) -> Answer:
 def of_cluster(*operations: Operation) -> Guard:
     """One of these operations on the cluster, for the whole request."""
 
-    def guard(case: Case) -> Answer:
+    def guard(case: Case[Any]) -> Answer:
         if any(case.access.may_on_cluster(operation) for operation in operations):
             return case.proceed()
         return case.refuse(FAILED[CLUSTER])
@@ -172,7 +185,7 @@ def of_cluster(*operations: Operation) -> Guard:
 def of_one(resource_type: ResourceType, operation: Operation, field: str) -> Guard:
     """An operation on what a field of the request names, for the whole of it."""
 
-    def guard(case: Case) -> Answer:
+    def guard(case: Case[Any]) -> Answer:
         if case.access.may(operation, resource_type, getattr(case.request, field)):
             return case.proceed()
         return case.refuse(FAILED[resource_type])
@@ -196,7 +209,7 @@ def of_rows(rows: Rows) -> Guard:
     """An operation on what each row of the request names."""
     code = FAILED[rows.resource_type]
 
-    def guard(case: Case) -> Answer:
+    def guard(case: Case[Any]) -> Answer:
         def is_allowed(row: Any) -> bool:
             name = row if rows.key is None else getattr(row, rows.key)
             return case.access.may(rows.operation, rows.resource_type, name)
@@ -209,19 +222,19 @@ def of_rows(rows: Rows) -> Guard:
 # --- writing and reading --------------------------------------------------------------------------
 
 
-def produce(case: Case) -> Answer:
+def produce(case: Case[ProduceRequest]) -> Answer:
     """WRITE on each topic, and on the transactional id where a batch is of a transaction."""
     request = case.request
     transactional_id = request.transactional_id
     if (
         transactional_id is not None
         and _has_transactional(request)
-        and not case.access.may(Operation.WRITE, TRANSACTIONAL_ID, transactional_id)
+        and not case.access.may(WRITE, TRANSACTIONAL_ID, transactional_id)
     ):
         if request.acks == 0:
             return _hang_up(case, request.topic_data)
         return case.refuse(FAILED[TRANSACTIONAL_ID])
-    is_allowed = case.may_topic(Operation.WRITE)
+    is_allowed = case.may_topic(WRITE)
     if request.acks != 0:
         return case.split("topic_data", "responses", is_allowed, FAILED[TOPIC])
     allowed, denied = _parted(request.topic_data, is_allowed)
@@ -233,7 +246,21 @@ def produce(case: Case) -> Answer:
     return answer
 
 
-def _hang_up(case: Case, denied: list[Any]) -> Answer:
+def may_produce_all(request: ProduceRequest, access: Access) -> bool:
+    """Whether no batch will be refused; False where that cannot be said of names alone."""
+    transactional_id, writable = request.transactional_id, access.writable
+    if transactional_id is not None and not (
+        _has_transactional(request) and access.may(WRITE, TRANSACTIONAL_ID, transactional_id)
+    ):
+        return False
+    for topic in request.topic_data:
+        name = topic.name
+        if name not in writable and not (name and access.may(WRITE, TOPIC, name)):
+            return False
+    return True
+
+
+def _hang_up(case: Case[Any], denied: list[Any]) -> Answer:
     """End the connection of a client that does not want an answer: it would not learn of it."""
     names = ", ".join(str(case.topic_name(row)) for row in denied)
     case.broker.close(
@@ -244,23 +271,28 @@ def _hang_up(case: Case, denied: list[Any]) -> Answer:
 
 
 def _has_transactional(request: ProduceRequest) -> bool:
-    return any(
-        partition.records is not None
-        and len(partition.records) >= HEADER_SIZE
-        and attributes_of(partition.records) & TRANSACTIONAL
-        for topic in request.topic_data
-        for partition in topic.partition_data
-    )
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            records = partition.records
+            if (
+                records is not None
+                and len(records) >= HEADER_SIZE
+                and attributes_of(records) & TRANSACTIONAL
+            ):
+                return True
+    return False
 
 
-def offset_for_leader_epoch(case: Case) -> Answer:
+def offset_for_leader_epoch(case: Case[Any]) -> Answer:
     """CLUSTER_ACTION, or DESCRIBE on each topic."""
-    if case.access.sees(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
+    if case.access.sees(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
         return case.proceed()
-    return of_rows(Rows(TOPIC, Operation.DESCRIBE, "topics", "topics", "topic"))(case)
+    return of_rows(Rows(TOPIC, DESCRIBE, "topics", "topics", "topic"))(case)
 
 
-def describe_topic_partitions_guard(case: Case) -> Answer:
+def describe_topic_partitions_guard(
+    case: Case[describe_topic_partitions.DescribeTopicPartitionsRequest],
+) -> Answer:
     """DESCRIBE on each topic; where none is named, those that may be described are asked for. The
     topic at the cursor may be gone, or hidden by now: where to go on is said by its name alone.
     """
@@ -270,7 +302,7 @@ def describe_topic_partitions_guard(case: Case) -> Answer:
         request.topics = [
             describe_topic_partitions.TopicRequest(name)
             for name in case.broker.metadata.topics
-            if access.sees(Operation.DESCRIBE, TOPIC, name)
+            if access.sees(DESCRIBE, TOPIC, name)
         ]
     if (
         cursor is not None
@@ -279,44 +311,44 @@ def describe_topic_partitions_guard(case: Case) -> Answer:
     ):
         request.topics = [one for one in request.topics if one.name >= cursor.topic_name]
         is_there = any(one.name == cursor.topic_name for one in request.topics)
-        if not (is_there and access.sees(Operation.DESCRIBE, TOPIC, cursor.topic_name)):
+        if not (is_there and access.sees(DESCRIBE, TOPIC, cursor.topic_name)):
             request.cursor = None
     if not request.topics:
         return describe_topic_partitions.DescribeTopicPartitionsResponse()
     case.amend(
         lambda answer: case.mask(answer.topics, TOPIC, "name", "topic_authorized_operations")
     )
-    return of_rows(Rows(TOPIC, Operation.DESCRIBE, "topics", "topics"))(case)
+    return of_rows(Rows(TOPIC, DESCRIBE, "topics", "topics"))(case)
 
 
 # --- groups ---------------------------------------------------------------------------------------
 
 
-def find_coordinator(case: Case) -> Answer:
+def find_coordinator(case: Case[FindCoordinatorRequest]) -> Answer:
     """DESCRIBE on each group or transactional id, by the kind of the key."""
     request = case.request
     resource_type = {0: GROUP, 1: TRANSACTIONAL_ID}.get(request.key_type)
     if resource_type is None:
         return case.proceed()  # the handler refuses it
     if case.version < 4:
-        return of_one(resource_type, Operation.DESCRIBE, "key")(case)
-    rows = Rows(resource_type, Operation.DESCRIBE, "coordinator_keys", "coordinators", None)
+        return of_one(resource_type, DESCRIBE, "key")(case)
+    rows = Rows(resource_type, DESCRIBE, "coordinator_keys", "coordinators", None)
     return of_rows(rows)(case)
 
 
-def describe_groups(case: Case) -> Answer:
+def describe_groups(case: Case[Any]) -> Answer:
     """DESCRIBE on each group."""
     case.amend(lambda answer: case.mask(answer.groups, GROUP, "group_id", "authorized_operations"))
-    return of_rows(Rows(GROUP, Operation.DESCRIBE, "groups", "groups", None))(case)
+    return of_rows(Rows(GROUP, DESCRIBE, "groups", "groups", None))(case)
 
 
-def consumer_group_describe_guard(case: Case) -> Answer:
+def consumer_group_describe_guard(case: Case[Any]) -> Answer:
     """DESCRIBE on each group; a group with a topic that may not be described is refused."""
 
     def hide(answer: Any) -> None:
         answer.groups[:] = [
             group
-            if all(case.access.sees(Operation.DESCRIBE, TOPIC, name) for name in _topics_of(group))
+            if all(case.access.sees(DESCRIBE, TOPIC, name) for name in _topics_of(group))
             else consumer_group_describe.DescribedGroup(
                 error_code=FAILED[TOPIC], group_id=group.group_id
             )
@@ -325,7 +357,7 @@ def consumer_group_describe_guard(case: Case) -> Answer:
         case.mask(answer.groups, GROUP, "group_id", "authorized_operations")
 
     case.amend(hide)
-    return of_rows(Rows(GROUP, Operation.DESCRIBE, "group_ids", "groups", None))(case)
+    return of_rows(Rows(GROUP, DESCRIBE, "group_ids", "groups", None))(case)
 
 
 def _topics_of(group: consumer_group_describe.DescribedGroup) -> set[str]:
@@ -337,13 +369,15 @@ def _topics_of(group: consumer_group_describe.DescribedGroup) -> set[str]:
     }
 
 
-def consumer_group_heartbeat_guard(case: Case) -> Answer:
+def consumer_group_heartbeat_guard(
+    case: Case[consumer_group_heartbeat.ConsumerGroupHeartbeatRequest],
+) -> Answer:
     """READ on the group, and DESCRIBE on each topic that a member subscribes by its name."""
     request, access = case.request, case.access
-    if not access.may(Operation.READ, GROUP, request.group_id):
+    if not access.may(READ, GROUP, request.group_id):
         return case.refuse(FAILED[GROUP])
     names = request.subscribed_topic_names or ()
-    if not all(access.may(Operation.DESCRIBE, TOPIC, name) for name in names):
+    if not all(access.may(DESCRIBE, TOPIC, name) for name in names):
         return case.refuse(FAILED[TOPIC])
 
     def hide(answer: Any) -> None:
@@ -356,41 +390,41 @@ def consumer_group_heartbeat_guard(case: Case) -> Answer:
     return case.proceed()
 
 
-def list_groups(case: Case) -> Answer:
+def list_groups(case: Case[Any]) -> Answer:
     """DESCRIBE on the cluster, else those groups are listed that may be described."""
     access = case.access
-    if not access.sees(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
+    if not access.sees(DESCRIBE, CLUSTER, CLUSTER_NAME):
 
         def hide(answer: Any) -> None:
             answer.groups[:] = [
-                row for row in answer.groups if access.sees(Operation.DESCRIBE, GROUP, row.group_id)
+                row for row in answer.groups if access.sees(DESCRIBE, GROUP, row.group_id)
             ]
 
         case.amend(hide)
     return case.proceed()
 
 
-def offset_commit(case: Case) -> Answer:
+def offset_commit(case: Case[OffsetCommitRequest]) -> Answer:
     """READ on the group, and on each topic."""
-    if not case.access.may(Operation.READ, GROUP, case.request.group_id):
+    if not case.access.may(READ, GROUP, case.request.group_id):
         return case.refuse(FAILED[GROUP])
-    return case.split("topics", "topics", case.may_topic(Operation.READ), FAILED[TOPIC])
+    return case.split("topics", "topics", case.may_topic(READ), FAILED[TOPIC])
 
 
-def offset_delete_guard(case: Case) -> Answer:
+def offset_delete_guard(case: Case[offset_delete.OffsetDeleteRequest]) -> Answer:
     """DELETE on the group, and READ on each topic."""
-    if not case.access.may(Operation.DELETE, GROUP, case.request.group_id):
+    if not case.access.may(DELETE, GROUP, case.request.group_id):
         return offset_delete.OffsetDeleteResponse(error_code=FAILED[GROUP])
-    return case.split("topics", "topics", case.may_topic(Operation.READ), FAILED[TOPIC])
+    return case.split("topics", "topics", case.may_topic(READ), FAILED[TOPIC])
 
 
-def offset_fetch_guard(case: Case) -> Answer:
+def offset_fetch_guard(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
     """DESCRIBE on each group, and on each topic; where all topics are asked for, those are told
     that may be described.
     """
     request, access = case.request, case.access
     if case.version < GROUPS_SINCE:
-        if not access.may(Operation.DESCRIBE, GROUP, request.group_id):
+        if not access.may(DESCRIBE, GROUP, request.group_id):
             if case.version < 2 and case.broker.config.release.name == KAFKA_3_9:
                 return offset_fetch.OffsetFetchResponse()
             return case.refuse(FAILED[GROUP])
@@ -400,7 +434,7 @@ def offset_fetch_guard(case: Case) -> Answer:
     of_groups: dict[str, list[Any]] = {}
 
     def is_allowed(group: Any) -> bool:
-        if not access.may(Operation.DESCRIBE, GROUP, group.group_id):
+        if not access.may(DESCRIBE, GROUP, group.group_id):
             return False
         of_groups[group.group_id] = _hidden_offsets(case, group)
         return True
@@ -414,13 +448,13 @@ def offset_fetch_guard(case: Case) -> Answer:
     return case.split("groups", "groups", is_allowed, FAILED[GROUP])
 
 
-def _hidden_offsets(case: Case, asked: Any) -> list[Any]:
+def _hidden_offsets(case: Case[Any], group: Any) -> list[Any]:
     """Take from a request, or a group of it, the topics that may not be described. Gives their
     rows of the answer.
     """
-    if asked.topics is None:
+    if group.topics is None:
         return []
-    asked.topics, denied = _parted(asked.topics, case.may_topic(Operation.DESCRIBE))
+    group.topics, denied = _parted(group.topics, case.may_topic(DESCRIBE))
     rows: list[Any] = []
     code = FAILED[TOPIC]
     for topic in denied:
@@ -444,7 +478,7 @@ def _hidden_offsets(case: Case, asked: Any) -> list[Any]:
     return rows
 
 
-def _hide_offsets(case: Case, answer: Any, refused: list[Any]) -> None:
+def _hide_offsets(case: Case[Any], answer: Any, refused: list[Any]) -> None:
     """Leave in an answer, or a group of it, the topics that may be seen, and add the refusals. Ids
     that there are not stay, with their error.
     """
@@ -456,39 +490,38 @@ def _hide_offsets(case: Case, answer: Any, refused: list[Any]) -> None:
 # --- transactions ---------------------------------------------------------------------------------
 
 
-def init_producer_id(case: Case) -> Answer:
+def init_producer_id(case: Case[InitProducerIdRequest]) -> Answer:
     """WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on some
     topic (KIP-679). Two-phase commit: TWO_PHASE_COMMIT on the id, too (KIP-939).
     """
     request, access = case.request, case.access
     transactional_id = request.transactional_id
     if transactional_id is None:
-        if access.may_on_cluster(Operation.IDEMPOTENT_WRITE) or access.may_any(
-            Operation.WRITE, TOPIC
-        ):
+        if access.may_on_cluster(IDEMPOTENT_WRITE) or access.may_any(WRITE, TOPIC):
             return case.proceed()
         return case.refuse(FAILED[CLUSTER])
-    if not access.may(Operation.WRITE, TRANSACTIONAL_ID, transactional_id) or (
-        request.enable2_pc
-        and not access.may(Operation.TWO_PHASE_COMMIT, TRANSACTIONAL_ID, transactional_id)
+    if not access.may(WRITE, TRANSACTIONAL_ID, transactional_id) or (
+        request.enable2_pc and not access.may(TWO_PHASE_COMMIT, TRANSACTIONAL_ID, transactional_id)
     ):
         return case.refuse(FAILED[TRANSACTIONAL_ID])
     return case.proceed()
 
 
-def add_partitions_to_txn_guard(case: Case) -> Answer:
+def add_partitions_to_txn_guard(
+    case: Case[add_partitions_to_txn.AddPartitionsToTxnRequest],
+) -> Answer:
     """WRITE on the transactional id and on each topic: one refused, none is added. Of brokers
     (version 4 on): CLUSTER_ACTION, and nothing else.
     """
     request, access = case.request, case.access
     if case.version >= 4:
-        if access.may_on_cluster(Operation.CLUSTER_ACTION):
+        if access.may_on_cluster(CLUSTER_ACTION):
             return case.proceed()
         return add_partitions_to_txn.AddPartitionsToTxnResponse(error_code=FAILED[CLUSTER])
-    if not access.may(Operation.WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+    if not access.may(WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
         return case.refuse(FAILED[TRANSACTIONAL_ID])
     topics = request.v3_and_below_topics
-    allowed, denied = _parted(topics, case.may_topic(Operation.WRITE))
+    allowed, denied = _parted(topics, case.may_topic(WRITE))
     if not denied:
         return case.proceed()
     request.v3_and_below_topics = denied
@@ -500,45 +533,41 @@ def add_partitions_to_txn_guard(case: Case) -> Answer:
     return answer
 
 
-def add_offsets_to_txn(case: Case) -> Answer:
+def add_offsets_to_txn(case: Case[AddOffsetsToTxnRequest]) -> Answer:
     """WRITE on the transactional id, and READ on the group."""
     request, access = case.request, case.access
-    if not access.may(Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id):
+    if not access.may(WRITE, TRANSACTIONAL_ID, request.transactional_id):
         return case.refuse(FAILED[TRANSACTIONAL_ID])
-    if not access.may(Operation.READ, GROUP, request.group_id):
+    if not access.may(READ, GROUP, request.group_id):
         return case.refuse(FAILED[GROUP])
     return case.proceed()
 
 
-def txn_offset_commit(case: Case) -> Answer:
+def txn_offset_commit(case: Case[TxnOffsetCommitRequest]) -> Answer:
     """WRITE on the transactional id, READ on the group and on each topic."""
     request, access = case.request, case.access
-    if not access.may(Operation.WRITE, TRANSACTIONAL_ID, request.transactional_id):
+    if not access.may(WRITE, TRANSACTIONAL_ID, request.transactional_id):
         return case.refuse(FAILED[TRANSACTIONAL_ID])
-    if not access.may(Operation.READ, GROUP, request.group_id):
+    if not access.may(READ, GROUP, request.group_id):
         return case.refuse(FAILED[GROUP])
-    return case.split("topics", "topics", case.may_topic(Operation.READ), FAILED[TOPIC])
+    return case.split("topics", "topics", case.may_topic(READ), FAILED[TOPIC])
 
 
-def describe_transactions(case: Case) -> Answer:
+def describe_transactions(case: Case[Any]) -> Answer:
     """DESCRIBE on each transactional id; of its topics those are told that may be described."""
 
     def hide(answer: Any) -> None:
         for state in answer.transaction_states:
             state.topics[:] = [
-                row
-                for row in state.topics
-                if case.access.sees(Operation.DESCRIBE, TOPIC, row.topic)
+                row for row in state.topics if case.access.sees(DESCRIBE, TOPIC, row.topic)
             ]
 
     case.amend(hide)
-    rows = Rows(
-        TRANSACTIONAL_ID, Operation.DESCRIBE, "transactional_ids", "transaction_states", None
-    )
+    rows = Rows(TRANSACTIONAL_ID, DESCRIBE, "transactional_ids", "transaction_states", None)
     return of_rows(rows)(case)
 
 
-def list_transactions(case: Case) -> Answer:
+def list_transactions(case: Case[Any]) -> Answer:
     """Those are listed whose transactional id may be described."""
     access = case.access
 
@@ -546,7 +575,7 @@ def list_transactions(case: Case) -> Answer:
         answer.transaction_states[:] = [
             row
             for row in answer.transaction_states
-            if access.sees(Operation.DESCRIBE, TRANSACTIONAL_ID, row.transactional_id)
+            if access.sees(DESCRIBE, TRANSACTIONAL_ID, row.transactional_id)
         ]
 
     case.amend(hide)
@@ -556,34 +585,32 @@ def list_transactions(case: Case) -> Answer:
 # --- what administrators do -----------------------------------------------------------------------
 
 
-def create_topics_guard(case: Case) -> Answer:
+def create_topics_guard(case: Case[create_topics.CreateTopicsRequest]) -> Answer:
     """CREATE on the cluster or on the topic; its settings are told with DESCRIBE_CONFIGS."""
     access = case.access
 
     def hide(answer: create_topics.CreateTopicsResponse) -> None:
         for row in answer.topics:
-            if row.error_code == Code.NONE and not access.sees(
-                Operation.DESCRIBE_CONFIGS, TOPIC, row.name
-            ):
+            if row.error_code == Code.NONE and not access.sees(DESCRIBE_CONFIGS, TOPIC, row.name):
                 row.num_partitions = row.replication_factor = -1
                 row.configs, row.topic_config_error_code = [], FAILED[TOPIC]
 
     if case.version >= DESCRIBE_CONFIGS_IN_ANSWER_SINCE:
         case.amend(hide)
-    if access.may_on_cluster(Operation.CREATE):
+    if access.may_on_cluster(CREATE):
         return case.proceed()
-    return of_rows(Rows(TOPIC, Operation.CREATE, "topics", "topics"))(case)
+    return of_rows(Rows(TOPIC, CREATE, "topics", "topics"))(case)
 
 
-def delete_topics_guard(case: Case) -> Answer:
+def delete_topics_guard(case: Case[delete_topics.DeleteTopicsRequest]) -> Answer:
     """DELETE on the cluster or on the topic. By its id: DESCRIBE, too; who may not describe it is
     not told its name.
     """
     request, access = case.request, case.access
-    if access.may_on_cluster(Operation.DELETE):
+    if access.may_on_cluster(DELETE):
         return case.proceed()
     if case.version < DELETE_BY_ID_SINCE:
-        rows = Rows(TOPIC, Operation.DELETE, "topic_names", "responses", None)
+        rows = Rows(TOPIC, DELETE, "topic_names", "responses", None)
         return of_rows(rows)(case)
     refused: list[delete_topics.DeletableTopicResult] = []
     allowed = []
@@ -599,8 +626,8 @@ def delete_topics_guard(case: Case) -> Answer:
         if name is None:
             allowed.append(row)  # no topic has that id
             continue
-        is_told = not is_by_id or access.may(Operation.DESCRIBE, TOPIC, name)
-        if is_told and access.may(Operation.DELETE, TOPIC, name):
+        is_told = not is_by_id or access.may(DESCRIBE, TOPIC, name)
+        if is_told and access.may(DELETE, TOPIC, name):
             allowed.append(row)
             continue
         refused.append(
@@ -618,7 +645,7 @@ def delete_topics_guard(case: Case) -> Answer:
 def of_configs(operation: Operation, rows: str) -> Guard:
     """An operation on each topic or group that is named, and on the cluster for other resources."""
 
-    def guard(case: Case) -> Answer:
+    def guard(case: Case[Any]) -> Answer:
         access = case.access
         denied: dict[Code, list[Any]] = {}
         allowed = []
@@ -647,7 +674,7 @@ def of_configs(operation: Operation, rows: str) -> Guard:
     return guard
 
 
-def describe_cluster(case: Case) -> Answer:
+def describe_cluster(case: Case[Any]) -> Answer:
     """Everybody may; the operations on it are told with DESCRIBE."""
     access = case.access
 
@@ -662,6 +689,6 @@ def describe_cluster(case: Case) -> Answer:
 
 def cluster_operations(access: Access, bits: int) -> int:
     """Those of the operations on the cluster that are allowed; none without DESCRIBE."""
-    if not access.sees(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
+    if not access.sees(DESCRIBE, CLUSTER, CLUSTER_NAME):
         return 0
     return access.operations(bits, CLUSTER, CLUSTER_NAME)

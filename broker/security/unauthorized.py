@@ -29,7 +29,7 @@ from barnabas.protocol.messages import (
 from barnabas.protocol.messages.message import Message
 
 
-def unauthorized(api: Api, version: int, request: Any, code: Code) -> Message:
+def unauthorized(api: Api, version: int, request: Message, code: Code) -> Message:
     """The answer with that error, in the shape that the request's kind has."""
     if api.name in _WHOLE:
         response: Any = refusals.message_class(api, "Response")()

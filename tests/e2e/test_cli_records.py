@@ -121,13 +121,21 @@ def test_why_a_partition_is_stuck(barnabas: CommandLine, servers: str, topic: st
     (told,) = stuck.data["transactions"]
     assert (told["transactional_id"], told["state"], told["hanging"]) == (name, "Ongoing", False)
     assert (told["start_offset"], told["timeout_ms"]) == (1, 50_000)
+    assert told["client_address"] == "127.0.0.1"
     assert told["timeout_at_ms"] == told["start_time_ms"] + 50_000
     (waiting,) = stuck.data["groups"]
     assert (waiting["group"], waiting["waits"]) == (group, True)
     assert waiting["members"] == ["cook at 127.0.0.1"]
     words = barnabas("txn", "why-stuck", f"{topic}-0")
     assert words.code == 3
-    for part in (f"'{name}'", "offset 1", "Ongoing", "timeout of 50 s", f"'{group}'"):
+    for part in (
+        f"'{name}'",
+        "offset 1",
+        "Ongoing",
+        "timeout of 50 s",
+        "(at 127.0.0.1)",
+        f"'{group}'",
+    ):
         assert part in words.out
     held = barnabas("consume", topic)
     assert (held.out, "why-stuck" in held.err) == ("before\n", True)

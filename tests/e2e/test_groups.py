@@ -293,7 +293,7 @@ class PythonMember:
 
     def _run(self) -> None:
         while not self._ending:
-            for records in self.client.poll(timeout_ms=500).values():
+            for records in self.client.poll(timeout_ms=2_000).values():
                 self.values.extend(record.value for record in records)
             self.owned = {
                 partition.partition for partition in self.client.assignment()

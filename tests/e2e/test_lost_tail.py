@@ -22,6 +22,7 @@ import confluent_kafka
 import kafka
 import pytest
 from helpers.e2e_clients import (
+    KAFKA_PYTHON_POLL_MS,
     PATIENCE_S,
     consumer,
     create_topic,
@@ -157,7 +158,7 @@ class KafkaPython(Member):
         )
 
     def poll(self) -> None:
-        for messages in self._client.poll(200).values():
+        for messages in self._client.poll(KAFKA_PYTHON_POLL_MS).values():
             self.found += [message.value for message in messages]
 
     def commit(self) -> None:

@@ -4,21 +4,20 @@ against it.
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import promql_parser
 import pytest
 from helpers.e2e_wire import Wire
-from prometheus_client.parser import text_string_to_metric_families
+from helpers.scrapes import Scrape, ask, port_in, scrape_at
 from sim import wire
 
-from barnabas.broker.metrics.table import METRICS, Detail, Kind
+from barnabas.broker.metrics.table import METRICS, OF_REPLICATION, Detail, Kind
 from barnabas.local_broker import LocalBroker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -37,54 +36,21 @@ from barnabas.protocol.records import NewRecord, encode_batch
 pytestmark = pytest.mark.e2e
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
-Labels = frozenset[tuple[str, str]]
-
-
-class Scrape(NamedTuple):
-    """Samples by name and labels, and the metrics' kinds."""
-
-    samples: dict[tuple[str, Labels], float]
-    kinds: dict[str, str]
-
-    def of(self, name: str, **labels: str) -> float:
-        return self.samples[name, frozenset(labels.items())]
-
-    def labels_of(self, name: str) -> set[str]:
-        return {label for (n, labels) in self.samples if n == name for label, _ in labels}
 
 
 def port_of(broker: LocalBroker) -> int:
-    """Where the log says that the metrics are."""
+    """Where its metrics are."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        match = re.search(r"metrics on http://127\.0\.0\.1:(\d+)/metrics", "".join(broker.output))
-        if match:
-            return int(match[1])
+        port = port_in("".join(broker.output))
+        if port is not None:
+            return port
         time.sleep(0.01)
     raise AssertionError("".join(broker.output))
 
 
-def ask(port: int, path: str = "/metrics", method: str = "GET", **headers: str) -> tuple[int, str]:
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    client.request(method, path, headers=headers)
-    answer = client.getresponse()
-    text = answer.read().decode()
-    client.close()
-    return answer.status, text
-
-
 def scrape(broker: LocalBroker) -> Scrape:
-    status, text = ask(port_of(broker))
-    assert status == 200
-    samples: dict[tuple[str, Labels], float] = {}
-    kinds = {}
-    for family in text_string_to_metric_families(text):
-        kinds[family.name + "_total" * (family.type == "counter")] = family.type
-        for sample in family.samples:
-            key = (sample.name, frozenset(sample.labels.items()))
-            assert key not in samples, f"{key} is there twice"
-            samples[key] = sample.value
-    return Scrape(samples, kinds)
+    return scrape_at(port_of(broker))
 
 
 def produce(client: Wire, batch: bytes, partition: int = 0, **transaction: Any) -> Any:
@@ -207,8 +173,9 @@ def test_of_many_requests_a_sample_is_timed_and_all_are_counted() -> None:
 def test_the_table_is_what_the_endpoint_shows(used: LocalBroker) -> None:
     seen = scrape(used)
     shown = {name: kind for name, kind in seen.kinds.items() if name.startswith("barnabas_")}
-    assert shown == {metric.name: metric.kind.value for metric in METRICS}
-    for metric in METRICS:
+    metrics = [metric for metric in METRICS if metric not in OF_REPLICATION]
+    assert shown == {metric.name: metric.kind.value for metric in metrics}
+    for metric in metrics:
         name = metric.name + "_count" * (metric.kind is Kind.HISTOGRAM)
         assert seen.labels_of(name) == set(metric.labels), name
 
@@ -235,6 +202,8 @@ def test_the_dashboard_asks_for_what_is_there(used: LocalBroker) -> None:
     variables, and the labels that legends show.
     """
     seen = scrape(used)
+    of_a_leader = {(metric.name, frozenset[tuple[str, str]]()): 0.0 for metric in OF_REPLICATION}
+    seen = seen._replace(samples=seen.samples | of_a_leader)
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     asked = set()
     for panel in dashboard["panels"]:
@@ -276,5 +245,6 @@ def test_topics_and_partitions_can_be_left_out() -> None:
         with LocalBroker(settings=settings, topics={"t": 3}, control=True) as broker:
             seen = scrape(broker)
             names = {name for name in seen.kinds if name.startswith("barnabas_")}
-            assert names == {m.name for m in METRICS if detail.has(m.detail)}
+            metrics = [metric for metric in METRICS if metric not in OF_REPLICATION]
+            assert names == {m.name for m in metrics if detail.has(m.detail)}
             assert seen.of("barnabas_partitions") == 3

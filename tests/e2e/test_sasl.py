@@ -8,17 +8,19 @@ import asyncio
 import contextlib
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 from kafka import KafkaProducer
@@ -155,3 +157,38 @@ def test_a_client_without_sasl_is_not_served(broker: LocalBroker) -> None:
     while said not in "".join(broker.output):
         with pytest.raises(KafkaException):
             producer.list_topics(timeout=1)
+
+
+def test_a_user_who_is_removed_amid_a_transaction(tmp_path: Path) -> None:
+    """What he has goes on to the end of his session; then he is nobody, and his transaction is
+    aborted when its time is up.
+    """
+    reauth = "listener.name.sasl_plaintext.scram-sha-512.connections.max.reauth.ms"
+    settings = {reauth: "1500", "connection.failed.authentication.delay.ms": "1"}
+    users = {USER: PASSWORD}
+    with LocalBroker(tmp_path / "data", users=users, topics=["t"], settings=settings) as broker:
+        admin = AdminClient(confluent(broker, "PLAIN", USER, PASSWORD))
+        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        change: Any = UserScramCredentialUpsertion("bob", credential, b"his-secret")
+        admin.alter_user_scram_credentials([change])["bob"].result(20)
+        producer = Producer(
+            confluent(broker, "SCRAM-SHA-512", "bob", "his-secret")
+            | {"transactional.id": "bobs", "transaction.timeout.ms": 4000}
+        )
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce("t", b"x")
+        assert producer.flush(20) == 0
+        change = UserScramCredentialDeletion("bob", ScramMechanism.SCRAM_SHA_512)
+        admin.alter_user_scram_credentials([change])["bob"].result(20)
+        time.sleep(1.6)
+        with pytest.raises(KafkaException):
+            producer.commit_transaction(6)
+        other = Producer(confluent(broker, "PLAIN", USER, PASSWORD))
+        other.produce("t", b"after it")
+        assert other.flush(20) == 0
+        consumer = Consumer(confluent(broker, "PLAIN", USER, PASSWORD) | {"group.id": "g"})
+        consumer.assign([TopicPartition("t", 0, 0)])
+        message = consumer.poll(30)
+        assert message is not None and message.value() == b"after it", "his record is aborted"
+        consumer.close()

@@ -93,3 +93,21 @@ def test_a_standby_goes_on_from_what_was_answered(tmp_path: Path) -> None:
         assert values_of(successor.bootstrap_servers, "t") == VALUES
     with LocalBroker(first) as back:
         assert values_of(back.bootstrap_servers, "t") == VALUES
+
+
+def test_a_leader_that_is_stopped_leaves_all_with_its_standby(tmp_path: Path) -> None:
+    """Also with `async`, where nothing waits: a clean stop hands the rest over."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    settings = {**SETTINGS, "barnabas.replication.mode": "async"}
+    values = [b"%d" % number for number in range(3000)]
+    with LocalBroker(first, topics={"t": 1}, settings=settings) as leader:
+        producer = Producer({"bootstrap.servers": leader.bootstrap_servers, "linger.ms": 0})
+        with standby_of(leader, second) as standby:
+            standby.send_signal(signal.SIGSTOP)
+            for value in values:
+                producer.produce("t", value)
+            assert producer.flush(PATIENCE_S) == 0
+            standby.send_signal(signal.SIGCONT)
+            leader.stop()
+    with LocalBroker(second) as successor:
+        assert values_of(successor.bootstrap_servers, "t") == values

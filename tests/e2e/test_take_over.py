@@ -4,23 +4,20 @@ and clients with transactions go on by themselves.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from helpers.e2e_clients import PATIENCE_S, eventually
-from helpers.processes import ROOT, environment
+from helpers.pair import FOLLOWS, PairNode, etcd, pair
+from helpers.scrapes import port_in, scrape_at
+
+from barnabas.broker.metrics.table import OF_REPLICATION
 
 pytestmark = [
     pytest.mark.e2e,
@@ -29,70 +26,6 @@ pytestmark = [
 TOPIC = "t"
 TAKE_OVER_S = 5.0
 ON_A_LOADED_MACHINE = 4
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [sock.getsockname()[1] for sock in socks]
-
-
-@contextmanager
-def etcd(data_dir: Path) -> Iterator[str]:
-    """HOST:PORT of an etcd of the test's own."""
-    port, peer_port = free_ports(2)
-    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
-    process = subprocess.Popen(
-        ["etcd", "--data-dir", str(data_dir), "--unsafe-no-fsync", "--listen-client-urls", client,
-         "--advertise-client-urls", client, "--listen-peer-urls", peer,
-         "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-class PairNode:
-    """One daemon of the pair, on the same ports however often it starts."""
-
-    def __init__(self, node_id: int, directory: Path, engine: str) -> None:
-        self.port, replication_port = free_ports(2)
-        self.ready_file, self.log = directory / f"ready{node_id}", directory / f"log{node_id}"
-        settings = {
-            "node.id": node_id,
-            "barnabas.lease.url": f"etcd://{engine}/pair",
-            "barnabas.replication.port": replication_port,
-            "barnabas.replication.mode": "sync",
-        }
-        self._command = [
-            sys.executable, "-m", "barnabas.broker.main", "start", "--port", str(self.port),
-            "--data-dir", str(directory / f"data{node_id}"), "--ready-file", str(self.ready_file),
-            *(part for one in settings.items() for part in ("--set", f"{one[0]}={one[1]}")),
-        ]  # fmt: skip
-        self.start()
-
-    def start(self) -> None:
-        """Start the daemon."""
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, cwd=ROOT, env=environment()
-            )
-
-    def says(self, text: str) -> bool:
-        return text in self.log.read_text()
-
-    def answers(self) -> bool:
-        """Whether it says anything to a request within a moment."""
-        request = bytes.fromhex("0000000a0012000000000001ffff")  # ApiVersions 0
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as sock:
-                sock.sendall(request)
-                return bool(sock.recv(4))
-        except OSError:
-            return False
 
 
 class Load:
@@ -170,28 +103,16 @@ def read_all(servers: str, count: int) -> list[bytes]:
 
 
 def test_clients_go_on_when_a_leader_is_killed_or_stopped(tmp_path: Path) -> None:
-    with etcd(tmp_path / "etcd") as engine:
-        nodes = [PairNode(node_id, tmp_path, engine) for node_id in (1, 2)]
-        try:
-            take_over_twice(nodes)
-        finally:
-            for node in nodes:
-                node.process.send_signal(signal.SIGCONT)
-                node.process.kill()
-                node.process.wait()
+    with etcd(tmp_path / "etcd") as (engine, _), pair(tmp_path, engine) as (leader, standby):
+        take_over_twice(leader, standby)
 
 
-def take_over_twice(nodes: list[PairNode]) -> None:
-    eventually(lambda: any(node.ready_file.exists() for node in nodes), what="a leader")
-    leader, standby = sorted(nodes, key=lambda node: not node.ready_file.exists())
-    eventually(lambda: leader.says("has caught up, and follows"), what="a standby that follows")
-    servers = f"127.0.0.1:{leader.port},127.0.0.1:{standby.port}"
+def take_over_twice(leader: PairNode, standby: PairNode) -> None:
+    servers = f"{leader.servers},{standby.servers}"
     load = Load(servers)
     load.goes_on("commits")
 
-    leader.process.kill()
-    leader.process.wait()
-    leader.ready_file.unlink()
+    leader.kill()
     began_s = time.monotonic()
     eventually(standby.answers, what="the standby's first answer")
     took_s = time.monotonic() - began_s
@@ -200,16 +121,34 @@ def take_over_twice(nodes: list[PairNode]) -> None:
     assert took_s < TAKE_OVER_S * ON_A_LOADED_MACHINE
 
     leader.start()
-    eventually(lambda: standby.says("has caught up, and follows"), what="the old leader follows")
+    eventually(lambda: standby.says(FOLLOWS), what="the old leader follows")
     load.goes_on("commits beside the old leader")
     os.kill(standby.process.pid, signal.SIGSTOP)
     eventually(leader.answers, what="the other's first answer")
     os.kill(standby.process.pid, signal.SIGCONT)
     assert not standby.answers()
     load.goes_on("commits after the stop")
-    eventually(lambda: leader.log.read_text().count("has caught up, and follows") == 2,
-               what="the stopped leader follows")  # fmt: skip
+    eventually(lambda: leader.says(FOLLOWS, 2), what="the stopped leader follows")
     load.end()
     values = read_all(servers, len(load.committed))
     assert sorted(values) == sorted(set(values)), "doubled"
     assert set(load.committed) <= set(values), "missing"
+
+
+def test_the_metrics_of_a_leader_tell_of_its_standby(tmp_path: Path) -> None:
+    settings = {"barnabas.metrics.port": 0}
+    with etcd(tmp_path / "etcd") as (engine, _), pair(tmp_path, engine, settings) as (one, other):
+        seen = scrape_at(port_in(one.log.read_text()) or 0)
+        shown = {name: kind for name, kind in seen.kinds.items() if "_replication_" in name}
+        assert shown == {metric.name: metric.kind.value for metric in OF_REPLICATION}
+        assert seen.of("barnabas_replication_info", role="leader", mode="sync") == 1
+        assert seen.of("barnabas_replication_standby_follows") == 1
+        assert seen.of("barnabas_replication_standby_in_sync") == 1
+        epoch = seen.of("barnabas_replication_leader_epoch")
+        one.kill()
+        eventually(other.answers, what="the standby's first answer")
+        port = eventually(lambda: port_in(other.log.read_text()), what="its metrics")
+        alone = scrape_at(port)
+        assert alone.of("barnabas_replication_leader_epoch") > epoch
+        assert alone.of("barnabas_replication_standby_follows") == 0
+        assert alone.of("barnabas_replication_standby_in_sync") == 0

@@ -13,6 +13,7 @@ import confluent_kafka
 import kafka
 import pytest
 from helpers.e2e_clients import (
+    KAFKA_PYTHON_POLL_MS,
     LIBRARIES,
     PATIENCE_S,
     admin,
@@ -337,7 +338,9 @@ def test_consume_transform_produce_with_kafka_python(servers: str) -> None:
     while done < 60:
         assert time.monotonic() < deadline, done
         messages = [
-            message for messages in reader.poll(timeout_ms=500).values() for message in messages
+            message
+            for messages in reader.poll(KAFKA_PYTHON_POLL_MS).values()
+            for message in messages
         ]
         if not messages:
             continue

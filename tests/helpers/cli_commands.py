@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from typing import Any, NamedTuple
 
 import pytest
 
 from barnabas.broker.main import main
+from helpers.e2e_clients import PATIENCE_S
 
 
 class Run(NamedTuple):
@@ -50,6 +52,20 @@ class CommandLine:
         code = main(arguments)
         out, err = self._capsys.readouterr()
         return Run(code, out, err)
+
+    def alone(self, *arguments: str) -> Run:
+        """Run it in a process of its own, with which goes what kafka-python leaves open: sockets of
+        a client that did not start.
+        """
+        source = "import sys; from barnabas.broker.main import main; sys.exit(main(sys.argv[1:]))"
+        ended = subprocess.run(
+            [sys.executable, "-P", "-c", source, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return Run(ended.returncode, ended.stdout, ended.stderr)
 
     def ok(self, *arguments: str, stdin: str | bytes = b"") -> Run:
         """Run it; it has to end well."""

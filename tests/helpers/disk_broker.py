@@ -152,6 +152,7 @@ class DiskBroker:
         self._next_connection = 1
         self._asked: dict[int, tuple[type[Message], int, int]] = {}
         self._answers: dict[int, Any] = {}
+        self.answer_frames: dict[int, bytes] = {}  # of a connection's last answer, without its size
         self.closed: dict[int, str] = {}
         self._correlation = 0
         self.broker: Broker
@@ -280,6 +281,7 @@ class DiskBroker:
             data = b"".join(_bytes_of(piece) for piece in pieces)
             size, got = struct.unpack_from(">ii", data)
             assert (size, got) == (len(data) - 4, correlation)
+            self.answer_frames[connection] = data[4:]
             self._answers[connection] = read_answer(memoryview(data)[4:], request, version)
 
     # --- requests --------------------------------------------------------------------------------

@@ -23,6 +23,9 @@ PATIENCE_S = 120.0  # for what takes no time, on a machine that does much else
 # With one broker there is no other to find; a librdkafka that looks for one while it restarts may
 # wait for ever (its issues 5456 and 5511).
 RECONNECTING = {"metadata.recovery.strategy": "none"}
+# kafka-python's consumer that is polled for shorter than its first join takes may lose that join's
+# answer, and then neither reads nor joins again. A poll ends with the first record anyway.
+KAFKA_PYTHON_POLL_MS = 5_000
 QUIET = {"log_level": 0}  # librdkafka tells on stderr of each connection that a killed broker ends
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from barnabas.coordinator.classic_group import GroupSettings
@@ -76,6 +76,7 @@ class Directory:
         self._ids: dict[str, uuid.UUID] = {}
         self._next_id = itertools.count(1)
         self._version = 0
+        self.hidden_from: dict[str, set[str]] = {}
 
     @property
     def version(self) -> int:
@@ -101,6 +102,11 @@ class Directory:
 
     def names(self) -> list[str]:
         return list(self._topics)
+
+    def visible_to(self, context: RequestContext) -> Callable[[str], bool] | None:
+        """All but what is hidden from that client, where anything is."""
+        hidden = self.hidden_from.get(context.client_id)
+        return None if hidden is None else lambda name: name not in hidden
 
 
 class GroupHost:

@@ -1,12 +1,26 @@
-"""A port that nobody listens on, and nobody else can begin to listen on: one that was free a moment
-ago may be another process's by now.
-"""
+"""Ports of 127.0.0.1 that nobody else takes between the moment they are chosen and their use."""
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+# Below those that the system gives to whoever connects or listens on port 0: of two processes that
+# choose by themselves, a third one's connection can have taken neither's.
+OWN_PORTS = range(15_000, 30_000)
+
+
+def free_port() -> int:
+    """A port for a process that is slow to listen on it, or leaves it for a while."""
+    while True:
+        port = random.SystemRandom().choice(OWN_PORTS)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+            return port
+        except OSError:
+            continue
 
 
 @contextmanager

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import random
 import socket
 import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
 
+from helpers.ports import free_port
 from helpers.spark_queries import kill_session, spark_environment
 
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
@@ -116,16 +116,3 @@ def spark_home() -> Path:
     found = importlib.util.find_spec("pyspark")
     assert found is not None and found.origin is not None
     return Path(found.origin).parent
-
-
-def free_port() -> int:
-    """Below those that the system gives out by itself: nobody is given it before Java, which is
-    slow to start, listens on it.
-    """
-    while True:
-        port = random.randrange(15_000, 30_000)
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-            return port
-        except OSError:
-            continue

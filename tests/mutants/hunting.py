@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import itertools
 import logging
 import math
 import pickle
@@ -35,20 +36,17 @@ class Coverage(NamedTuple):
     lines: dict[str, dict[int, tuple[str, ...]]]
     took_s: dict[str, float]
 
-    def of_file(self, file: str) -> Coverage:
-        """What the tests of one file run."""
-        lines = {
-            module: {
-                line: mine
-                for line, names in by_line.items()
-                if (mine := tuple(name for name in names if name.startswith(f"{file}::")))
-            }
-            for module, by_line in self.lines.items()
-        }
-        return Coverage(
-            lines,
-            {name: took_s for name, took_s in self.took_s.items() if name.startswith(f"{file}::")},
-        )
+    def by_file(self) -> dict[str, Coverage]:
+        """What the tests of each file run: one walk over it all, not one for each file."""
+        pieces: dict[str, Coverage] = {}
+        for name, took_s in self.took_s.items():
+            piece = pieces.setdefault(name.partition("::")[0], Coverage({}, {}))
+            piece.took_s[name] = took_s
+        for module, by_line in self.lines.items():
+            for line, names in by_line.items():
+                for file, mine in itertools.groupby(names, lambda name: name.partition("::")[0]):
+                    pieces[file].lines.setdefault(module, {})[line] = tuple(mine)
+        return pieces
 
     @classmethod
     def joined(cls, pieces: Iterable[Coverage]) -> Coverage:
@@ -167,8 +165,8 @@ class Hunt:
             if not isinstance(recorded, Coverage):
                 raise SystemExit(f"the tests fail without any mutant: {recorded or 'out of time'}")
             cache.mkdir(exist_ok=True)
-            for file in {name.partition("::")[0] for name in names}:
-                kept[file].write_bytes(pickle.dumps(recorded.of_file(file)))
+            for file, piece in recorded.by_file().items():
+                kept[file].write_bytes(pickle.dumps(piece))
         return Coverage.joined(pickle.loads(path.read_bytes()) for path in kept.values())
 
     def _record(self, names: list[str], modules: list[str], directory: Path) -> Coverage | str:

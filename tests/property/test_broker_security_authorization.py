@@ -28,7 +28,8 @@ SETTINGS = {
     "super.users": "User:ANONYMOUS",
     "auto.create.topics.enable": "true",
 }
-NOBODY = "User:nobody"
+NOBODY, READER = "User:nobody", "User:reader"
+READERS_ACL = uuid.UUID(int=8)
 REQUESTS_OF_EACH_VERSION = 6
 STEPS = 400  # of the past
 
@@ -67,13 +68,13 @@ class Past:
         self.secrets |= {topic.topic_id.bytes for topic in broker.metadata.topics.values()}
         assert len(self.secrets) > 15, "there is something to tell"
 
-    def answer(self, frame: bytes) -> bytes:
+    def answer(self, frame: bytes, principal: str = NOBODY) -> bytes:
         """What a stranger gets for a request; empty: nothing, or the end of its connection."""
         broker, outbox = self.broker, self.broker.outbox
         connection = self.storm._next_connection
         self.storm._next_connection += 1
         broker.on_connected(connection, "192.0.2.9", HOST, PORT)
-        broker.connections[connection].principal = NOBODY
+        broker.connections[connection].principal = principal
         broker.on_frame(connection, memoryview(bytearray(frame)), self.storm.now_ms)
         for work in outbox.work:
             broker.on_worked(work, work.run(), None, self.storm.now_ms)
@@ -84,7 +85,7 @@ class Past:
         outbox.sends.clear()
         outbox.closes.clear()
         broker.on_closed(connection)
-        assert is_done, "it waits for something"
+        assert is_done or principal != NOBODY, "it waits for something"
         return answer
 
 
@@ -115,6 +116,36 @@ def test_who_may_nothing_changes_nothing_and_learns_nothing(past: Past, api: Api
     assert (state_of(past.broker), dict(past.broker.metadata.acls)) == before
     assert dict(past.broker.metadata.scram_credentials) == credentials
     check_asked(past, api)
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_who_may_read_one_topic_changes_nothing_and_learns_of_nothing_else(
+    past: Past, api: Api
+) -> None:
+    """By its name and by its id: every request that names it is tried, as often as others."""
+    maker, metadata = past.storm.maker, past.broker.metadata
+    name = max(metadata.topics, key=lambda name: len(past.broker.topics.partitions_of(name)))
+    past.broker.authorizer = Authorizer(metadata)
+    past.broker.authorizer.add({READERS_ACL: Acl(2, name, 3, READER, "*", 3, 3)})
+    its_own = name.encode(), metadata.topics[name].topic_id.bytes
+    before = state_of(past.broker), dict(metadata.acls), dict(metadata.scram_credentials)
+    answered = 0
+    for version in range(api.min_version, api.max_version + 1):
+        for number in range(REQUESTS_OF_EACH_VERSION * 3):
+            frame = maker.request(api, version, 77, wild=0.1 if number % 6 == 5 else 0.0)
+            answer = past.answer(frame, READER)
+            answered += bool(answer)
+            told = {
+                secret
+                for secret in past.secrets
+                if secret in answer and secret not in frame and secret not in its_own
+            }
+            assert not told, f"{api.name} {version} tells of {told}"
+    assert answered, "not all of it was refused for other reasons"
+    after = state_of(past.broker), dict(metadata.acls), dict(metadata.scram_credentials)
+    past.broker.authorizer.remove([READERS_ACL])
+    past.broker.authorizer = Authorizer(metadata, tell=past.told.append)
+    assert after == before
 
 
 def check_asked(past: Past, api: Api) -> None:

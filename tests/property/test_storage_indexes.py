@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage import producer_rows, producer_state
 from barnabas.storage.checkpoints import (
     CorruptCheckpoint,
     Manifest,
@@ -236,3 +237,39 @@ def test_a_manifest_round_trips() -> None:
     )
     assert (again.segments, again.files) == (manifest.segments, manifest.files)
     assert again.knows("x.index", None) and not again.knows("x.index", b"")
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("batch"), st.integers(1, 9), st.booleans()),
+            st.tuples(st.just("marker"), st.integers(1, 9), st.booleans()),
+            st.tuples(st.just("expire"), st.integers(1, 6), st.booleans()),
+            st.tuples(st.just("snapshot"), st.just(0), st.booleans()),
+        ),
+        max_size=60,
+    )
+)
+def test_rows_that_stay_packed_make_the_snapshot_of_all_packed_anew(
+    steps: list[tuple[str, int, bool]],
+) -> None:
+    """Steps are numbered by the clock; with True a snapshot goes on from what it is read as."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(producer_state, "FEWEST_PRODUCERS", 3)
+        patch.setattr(producer_rows, "MOST_CHANGED", 2)
+        state = ProducerStateManager()
+        for now_ms, (step, number, flag) in enumerate(steps):
+            offset = state.end_offset
+            if step == "batch":
+                state.on_batch(number, 0, 0, 0, offset, offset, now_ms, flag, now_ms)
+            elif step == "marker":
+                state.on_marker(number, 0, now_ms, flag, offset, now_ms, now_ms)
+            elif step == "expire":
+                state.expire(now_ms, number, 2 if flag else 100)
+            snapshot = state.encode_snapshot() if step == "snapshot" or flag else b""
+            if snapshot:
+                rows = {snapshot[at : at + 46] for at in range(10, len(snapshot), 46)}
+                assert rows == {entry.packed() for entry in state.producers.values()}
+                assert len(snapshot) == 10 + 46 * len(state.producers)
+            if step == "snapshot" and flag:
+                state = ProducerStateManager.decode_snapshot(snapshot, offset, now_ms)

@@ -18,6 +18,7 @@ from sim.pair_world import run_pair
 from sim.world import Report, run_seed
 
 PAIR_EVERY = 8
+TOLD_EVERY = 500  # seeds, where that many are asked for
 
 
 def main() -> int:
@@ -44,9 +45,11 @@ def main() -> int:
     bad: list[str] = []
     counts: Counter[str] = Counter()
     schedules = operations = restarts = 0
-    for seed in seeds:
+    for done, seed in enumerate(seeds):
         if seed % 50 == 0:
             gc.collect()
+        if done and done % TOLD_EVERY == 0 and not options.quiet:
+            print(f"{done} of {len(seeds)} seeds, {len(bad)} with findings", flush=True)
         for run, name in _kinds_of_schedule(seed, options):
             report = run(seed, tracing=print if options.trace else None)
             schedules += 1
@@ -84,7 +87,7 @@ def _kinds_of_schedule(
 def _show(report: Report, name: str) -> None:
     print(f"{name or 'seed '}{report.seed}: {len(report.findings)} findings")
     for finding in report.findings[:6]:
-        print(f"    {finding.kind}: {finding.text}")
+        print(f"    {finding.kind}: {finding.text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -838,6 +838,25 @@ def kafkas_gaps_are_torn_ends() -> Iterator[None]:
 
 
 @defect(
+    "new names count as durable when their flush begins",
+    "lost",
+    "watermark",
+    "torn",
+    tweak=focuses.with_stops_amid_flushes,
+)
+def names_are_durable_at_once() -> Iterator[None]:
+    begin = Durability.begin_flush
+
+    def begin_flush(self: Durability) -> Any:
+        token = begin(self)
+        self._durable_names = self._name_changes
+        return token
+
+    with changed(Durability, "begin_flush", begin_flush):
+        yield
+
+
+@defect(
     "a damaged frame ends the flush journal, whatever comes behind it",
     "torn",
     "lost",
@@ -1786,7 +1805,7 @@ def sessions_are_cut_short() -> Iterator[None]:
     tweak=focuses.with_expiry,
 )
 def open_producers_expire() -> Iterator[None]:
-    def expire(self: ProducerStateManager, now_ms: int, expiration_ms: int) -> int:
+    def expire(self: ProducerStateManager, now_ms: int, expiration_ms: int, most: int) -> int:
         gone = [
             row for row, entry in self.producers.items() if now_ms - entry.seen_ms >= expiration_ms
         ]
@@ -1807,8 +1826,8 @@ def open_producers_expire() -> Iterator[None]:
 def retention_is_early() -> Iterator[None]:
     beyond_time = retention._beyond_time
 
-    def early(segments: Any, retention_ms: int, wall_ms: int) -> int:
-        return beyond_time(segments, retention_ms, wall_ms + 600)
+    def early(segments: Any, retention_ms: int, wall_ms: int, most: int) -> int:
+        return beyond_time(segments, retention_ms, wall_ms + 600, most)
 
     with changed(retention, "_beyond_time", early):
         yield

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from barnabas.storage.disk import FailedFsync
+
 SECTOR_BYTES = 512
 FREE_BYTES = 1 << 40
 MOST_OPEN_FILES = 1 << 20
@@ -178,7 +180,9 @@ class SimFile:
             self.inode.lose_power(
                 self._disk.rng
             )  # the kernel lets go of the pages that it could not write
-            raise self._disk.failure()
+            failure = self._disk.failure()
+            assert isinstance(failure, OSError)
+            raise FailedFsync(failure.errno, failure.strerror)
         self.inode.sync()
 
     def truncate(self, size: int) -> None:
@@ -242,6 +246,11 @@ class SimDisk:
     def crash_after_rename(self, suffix: str, steps: int) -> None:
         """As `crash_in`, reckoned from the next time that a file gets a name which ends so."""
         self._aim = suffix, steps
+
+    def crash_never(self) -> None:
+        """Forget every crash that is to come."""
+        self._aim = None
+        self.crash_in(-1)
 
     def counts_down(self) -> bool:
         if self.steps_until_crash < 0:

@@ -33,6 +33,35 @@ def with_power(scenario: Scenario) -> None:
     scenario.last_restart = "power"
 
 
+def with_quotas(scenario: Scenario) -> None:
+    """Clients that have to wait: more of them, and none but those that may."""
+    scenario.workers = scenario.consumers = scenario.meddlers = scenario.two_phase = 0
+    scenario.groups, scenario.stops_ms, scenario.is_audited, scenario.kafka_epochs = (
+        (),
+        (),
+        False,
+        0,
+    )
+    scenario.ids_expire, scenario.padding = False, 0.0
+    scenario.applications, scenario.idempotent_producers, scenario.rounds = 2, 2, 8
+    scenario.draw_quotas(random.Random(scenario.fault_count + scenario.chaos_ms))
+
+
+def with_produce_quotas(scenario: Scenario) -> None:
+    with_quotas(scenario)
+    scenario.quotas = {"producer_byte_rate": 1000.0}
+
+
+def with_produce_quotas_and_kills(scenario: Scenario) -> None:
+    with_produce_quotas(scenario)
+    with_kills(scenario)
+
+
+def with_fetch_quotas(scenario: Scenario) -> None:
+    with_quotas(scenario)
+    scenario.quotas = {"consumer_byte_rate": 4000.0}
+
+
 def with_power_and_survivors(scenario: Scenario) -> None:
     with_power(scenario)
     scenario.sessions_end_with_power = False
@@ -367,6 +396,13 @@ def from_killed_kafka(scenario: Scenario) -> None:
     with_compaction(scenario)
     scenario.kafka_epochs, scenario.kafka_was_killed = 3, True
     scenario.power_share, scenario.fault_count = 0.0, 0
+
+
+def with_stops_amid_flushes(scenario: Scenario) -> None:
+    """The broker is stopped while flushes are under way, and the power goes later."""
+    with_power_on_transactions(scenario)
+    scenario.faults, scenario.fault_weights = ("stop", "power"), (1, 1)
+    scenario.fault_count, scenario.fault_gap_ms, scenario.fsync_ms = 10, (20, 200), 60
 
 
 def with_damaged_journals(scenario: Scenario) -> None:

@@ -78,7 +78,7 @@ class Link:
         self.last_arrival_ms = 0
         self._correlation_id = 0
         self._waiting: dict[int, tuple[Future, wire.Call]] = {}
-        self._last_out_ms = self._last_in_ms = 0
+        self._last_out_ms = self._last_in_ms = self._quiet_until_ms = 0
         self._drains = False
 
     # --- the client's side -----------------------------------------------------------------------
@@ -98,6 +98,9 @@ class Link:
             world.loop.later(0, future.resolve, None)
         weather = world.weather
         arrives_ms = max(self._last_out_ms, world.loop.now_ms + rng.randint(0, weather.delay_ms))
+        quiet_ms = max(0, self._quiet_until_ms - world.loop.now_ms)
+        if quiet_ms:
+            arrives_ms, timeout_ms = arrives_ms + quiet_ms, timeout_ms + quiet_ms
         chance = rng.random()
         if chance < weather.cut:
             self._break(call, correlation_id)
@@ -190,6 +193,9 @@ class Link:
         assert first == correlation_id, f"answer {correlation_id} came before that to {first}"
         future, call = self._waiting.pop(correlation_id)
         self.world.trace("<-", self.link_id, call.name, correlation_id, data)
+        if self.world.scenario.heeds_throttles:
+            throttle_ms = wire.throttle_ms_of(call, data[8:]) or 0
+            self._quiet_until_ms = self.world.loop.now_ms + throttle_ms
         future.resolve(call.decode(data[8:]))
 
     def broken(self) -> None:

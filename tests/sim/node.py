@@ -31,6 +31,7 @@ from barnabas.storage.log_reader import Slice
 from barnabas.storage.segment import CorruptLog
 from sim.disk import Crash, Inode, SimDisk
 from sim.network import Forgiving
+from sim.quotas import Throttles
 
 if TYPE_CHECKING:
     from sim.network import Link
@@ -42,6 +43,7 @@ _FRAME = struct.Struct(">4sIQQI")  # storage/flush_journal.py
 _IN_A_FRAME = _FRAME.size
 # Those that may wait: for records, or for the other members of a group.
 MAY_WAIT = frozenset({FetchRequest.API_KEY, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
+MOST_WORK_NS = 8_000_000  # between two looks
 LONGEST_WAIT_MS, FLUSHES_OF_A_REQUEST = 1000, 8
 
 
@@ -66,12 +68,12 @@ class PartOfAMinute(int):
 
 
 class _Session:
-    __slots__ = ("api_key", "frames", "in_flight", "link", "since_ms")
+    __slots__ = ("api_key", "frames", "in_flight", "is_muted", "link", "since_ms")
 
     def __init__(self, link: Link | None) -> None:
         self.link = link
         self.frames: deque[bytes] = deque()
-        self.in_flight = False
+        self.in_flight = self.is_muted = False
         self.api_key, self.since_ms = -1, 0  # of the request in flight
 
 
@@ -107,6 +109,8 @@ class Node:
         self._carrying_out = False
         self._pumping: set[int] = set()
         self.stops: list[tuple[int, int]] = []
+        self.throttles: Throttles | None = None
+        self._work_chance, self._worked_ns = random.Random(f"{world.seed} work"), 0
         self._is_stopped = False
         self._held: list[tuple[Any, tuple[Any, ...]]] = []
 
@@ -148,6 +152,7 @@ class Node:
                 leader_epoch=self._claimed_epoch(),
             )
             self.broker.flushes.full_journal_bytes = self.world.scenario.full_journal_bytes
+            self.heed_quotas()
             self._carry_out()
         except Crash:
             self.kill()
@@ -175,6 +180,18 @@ class Node:
             for values in (config._fixed, config._values):
                 values["offsets.retention.minutes"] = PartOfAMinute(retention_ms)
         return config
+
+    def heed_quotas(self) -> None:
+        """From now on clients are held to the quotas that there are."""
+        assert self.broker is not None
+        if self.world.has_quotas:
+            self.throttles = Throttles(self.world)
+            self.broker.busy_ns = self._busy_ns
+
+    def _busy_ns(self) -> int:
+        """The time that the core has worked: more with each look, by chance."""
+        self._worked_ns += self._work_chance.randint(0, MOST_WORK_NS)
+        return self._worked_ns
 
     def kill(self) -> None:
         """SIGKILL: what was written stays."""
@@ -397,6 +414,7 @@ class Node:
                 (session := self._sessions.get(link_id)) is not None
                 and session.frames
                 and not session.in_flight
+                and not session.is_muted
             ):
                 broker, frame = self.broker, session.frames.popleft()
                 assert broker is not None
@@ -405,6 +423,8 @@ class Node:
                 session.since_ms = self.world.loop.now_ms
                 if session.link is not None and session.link.node_id is not None:
                     self.world.unled.on_heard(session.link, frame)
+                if self.throttles is not None:
+                    self.throttles.on_heard(frame)
                 self._guarded(broker.on_frame, link_id, memoryview(bytearray(frame)), self.now_ms())
         finally:
             self._pumping.discard(link_id)
@@ -456,6 +476,8 @@ class Node:
                     session = self._sessions.get(connection_id)
                     if session is not None and self._answers(connection_id, session, pieces):
                         woken.append(connection_id)
+                if self.throttles is not None:
+                    self._mute()
                 closes, outbox.closes = outbox.closes, []
                 for connection_id, reason in closes:
                     self._disconnect(connection_id, reason)
@@ -479,6 +501,23 @@ class Node:
         for connection_id in woken:
             self.world.loop.later(0, self._pump_if, self.generation, connection_id)
 
+    def _mute(self) -> None:
+        """Hear nothing from clients above a quota for as long as the core says (KIP-219)."""
+        assert self.broker is not None and self.throttles is not None
+        mutes, self.broker.outbox.mutes = self.broker.outbox.mutes, []
+        self.throttles.on_mutes(mutes)
+        for connection_id, throttle_ms in mutes:
+            session = self._sessions.get(connection_id)
+            if session is not None:
+                session.is_muted = True
+                self.world.loop.later(throttle_ms, self._unmute, self.generation, connection_id)
+
+    def _unmute(self, generation: int, connection_id: int) -> None:
+        session = self._sessions.get(connection_id)
+        if generation == self.generation and session is not None:
+            session.is_muted = False
+            self._pump_if(generation, connection_id)
+
     def _answers(self, connection_id: int, session: _Session, pieces: Any) -> bool:
         """Send an answer. Gives whether the next request of the connection is there."""
         self._judge_wait(session)
@@ -487,6 +526,8 @@ class Node:
             answer = _joined(pieces)
             if session.link.node_id is not None:
                 self.world.unled.on_answered(session.link, answer)
+            if self.throttles is not None:
+                self.throttles.on_answer(session.link, answer)
             session.link.deliver(answer)
         return bool(session.frames)
 

@@ -24,6 +24,7 @@ from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import DivergedError
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.wire import NONCE_BYTES, WireError
+from barnabas.storage.leader_epochs import HighestEpoch
 from sim.disk import Crash
 from sim.node import DATA_DIR, Node, _joined, _Session
 from sim.stream import Stream
@@ -102,7 +103,13 @@ class PairNode(Node):
         self._begin_generation()
         pair, session = self.world.pair, f"{self.node_id}.{self.generation}"
         self.leadership = Leadership(
-            LeaseNode(self.node_id, NodeAddresses("", {}), session, earlier_session=self._session),
+            LeaseNode(
+                self.node_id,
+                NodeAddresses("", {}),
+                session,
+                leader_epoch=max(0, HighestEpoch(self.disk, DATA_DIR).read()),
+                earlier_session=self._session,
+            ),
             LeaseSettings(pair.ttl_ms, pair.margin_ms),
             holding_of(self.disk, DATA_DIR),
             self.clock_ms(),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from barnabas.broker.replication import catch_up as catch_up_module
 from barnabas.broker.replication.catch_up import CatchUp
-from barnabas.broker.replication.following import Following
+from barnabas.broker.replication.following import Following, StandbyNote
 from barnabas.broker.replication.leadership import Leadership
 from barnabas.broker.replication.leading import Leading, StandbyLink
 from barnabas.broker.replication.operations import Kind, Operation, Replica
@@ -78,6 +78,12 @@ def with_power(pair: Pair) -> None:
     """Both machines lose power, now and then."""
     with_sync(pair)
     pair.faults = ("power leader", "power standby", "kill leader", "power both")
+
+
+def with_async(pair: Pair) -> None:
+    """Answers wait for nobody, and leaders are gone with what they had answered last."""
+    pair.is_sync, pair.fault_count, pair.delay_ms, pair.gap_ms = False, 6, 40, (200, 1500)
+    pair.faults = ("kill leader", "power leader", "lose leader", "isolate leader")
 
 
 def with_patient_losses(pair: Pair) -> None:
@@ -248,7 +254,7 @@ def in_sync_before_it_has_caught_up() -> Iterator[None]:
     "stuck",
     "epoch",
     tweak=with_patient_losses,
-    seed=2,
+    seed=53,
 )
 def change_a_copy_that_is_in_sync() -> Iterator[None]:
     def on_proven(self: Leading, link: StandbyLink) -> None:
@@ -271,6 +277,16 @@ def cut_copies_are_whole() -> Iterator[None]:
         return True
 
     with changed(RunNote, "is_same_run", is_same_run):
+        yield
+
+
+@defect("a copy that lacks acknowledged records goes on as after a kill", "refused",
+        tweak=with_async)  # fmt: skip
+def lacking_copies_go_on() -> Iterator[None]:
+    def may_lack_acknowledged(self: StandbyNote, *, is_claimed: bool) -> bool:
+        return False
+
+    with changed(StandbyNote, "may_lack_acknowledged", may_lack_acknowledged):
         yield
 
 

@@ -131,6 +131,7 @@ class PairWorld(World):
         self.engine.lost, self.engine.late = self.pair.lost, self.pair.late
         if not self.pair.is_sync:
             self.history.commits_are_durable = False
+            self.history.answers_cross_losses = True  # a take-over counts as one, see `on_claim`
 
     def _made_node(self) -> Node:
         for node_id, rate in enumerate(self.pair.rates):
@@ -257,7 +258,8 @@ class PairWorld(World):
             self._down(node, power=True)
             if whom == "both":
                 yield rng.choice((0, 0, rng.randint(0, 300)))
-                self._down(node.other, power=True)
+                if not self.is_draining:
+                    self._down(node.other, power=True)
         elif what == "stop":
             node.stand_still(for_ms)
             yield for_ms
@@ -287,7 +289,8 @@ class PairWorld(World):
             yield for_ms if what == "heal" else rng.randint(0, 3 * self.pair.timeout_ms // 2)
             self.are_apart = what == "lose"
             yield rng.randint(0, 10 * self.pair.delay_ms) if what == "heal" else 0
-            self._down(leader)
+            if not self.is_draining:
+                self._down(leader)
             self.are_apart = False
         elif what == "storm":
             calm = self.weather

@@ -558,6 +558,8 @@ def read_all(world: World, partition: Partition, *, committed_only: bool) -> Ask
         )
         if answer is LOST:
             continue
+        if not answer.partitions:  # above a quota, for which it waits
+            continue
         last = answer.partitions[0]
         if last.error_code == Code.OFFSET_OUT_OF_RANGE:  # retention went on between two questions
             start = yield from probe.offset_at(partition, EARLIEST)

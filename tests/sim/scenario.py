@@ -10,6 +10,12 @@ from typing import NamedTuple
 from checkers import Partition
 
 from barnabas.broker.flush_queue import FULL_JOURNAL_BYTES
+from barnabas.broker.quotas.entities import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+)
 from sim.disk import Refusal
 from sim.network import Weather
 
@@ -20,7 +26,7 @@ BASE = {
     "group.min.session.timeout.ms": "100",
     "auto.create.topics.enable": "false",
 }
-PLAIN_SHARE = 0.04
+PLAIN_SHARE, QUOTA_SHARE = 0.04, 0.15
 DURABILITY = "barnabas.transaction.durability"
 CLOCK_STANDS = 0
 CLOCK_STEPS_MS = (120_000, -3_600_000, 8 * 86_400_000, -8 * 86_400_000, CLOCK_STANDS)
@@ -93,7 +99,9 @@ class Scenario:
     version_2: the chance that a transaction is of version 2 (KIP-890). brokers: how many there are;
     moves: how often leaders move among them, or one goes and comes. consumer_protocol: the chance
     that a member of a group speaks the consumer protocol (KIP-848), each time that one begins.
-    two_phase: applications whose transactions end as a database has decided (KIP-939).
+    two_phase: applications whose transactions end as a database has decided (KIP-939). quotas: of
+    all clients together, by Kafka's names; heeds_throttles: whether these wait by themselves when
+    an answer tells them to, as Apache Kafka's do.
     """
 
     topics: dict[str, int] = field(default_factory=lambda: {"plain": 1, "tx": 2})
@@ -161,6 +169,8 @@ class Scenario:
     moves: int = 0
     consumer_protocol: float = 0.0
     two_phase: int = 0
+    quotas: dict[str, float] = field(default_factory=dict)
+    heeds_throttles: bool = False
 
     @property
     def idempotent_partitions(self) -> list[Partition]:
@@ -248,6 +258,9 @@ class Scenario:
                 scenario._draw_widest(more)
                 scenario._draw_two_phase(random.Random(more.getrandbits(64)))
                 scenario._draw_aims(random.Random(more.getrandbits(64)))
+                quota_chance = random.Random(more.getrandbits(64))
+                if quota_chance.random() < QUOTA_SHARE:
+                    scenario.draw_quotas(quota_chance)
         return scenario
 
     def _draw_more(self, rng: random.Random) -> None:
@@ -408,6 +421,32 @@ class Scenario:
         """Where crashes and damage strike."""
         self.aims_at_swaps = bool(self.compacted_topics) and rng.random() < 0.3
         self.damages_batches = rng.random() < 0.3
+
+    def draw_quotas(self, rng: random.Random) -> None:
+        """Quotas that clients are above now and then."""
+        rates = {
+            PRODUCER_BYTE_RATE: float(rng.choice((1000, 2000, 4000))),
+            CONSUMER_BYTE_RATE: float(rng.choice((4000, 8000))),
+            REQUEST_PERCENTAGE: float(rng.choice((10, 30))),
+            CONTROLLER_MUTATION_RATE: rng.choice((0.5, 2.0)),
+        }
+        names = rng.sample(sorted(rates), rng.choice((1, 1, 2, 4)))
+        self.quotas = {name: rates[name] for name in names}
+        self.heeds_throttles = rng.random() < 0.5
+
+    def set_up_quotas(self) -> None:
+        """Quotas are for schedules without members, whose sessions may end while they wait; and
+        transactions have time. Nor where a directory loses them, or somebody sends nonsense.
+        """
+        if not self.quotas:
+            return
+        has_members = self.workers or self.consumers or self.groups
+        has_others = self.meddlers or self.two_phase or self.stops_ms or self.is_audited
+        if has_members or has_others or self.kafka_epochs or self.ids_expire or self.padding:
+            self.quotas, self.heeds_throttles = {}, False
+        else:
+            self.transaction_timeout_ms = 10_000
+            self.properties |= {"quota.window.num": "3", "quota.window.size.seconds": "1"}
 
     def use_two_phase(self, applications: int) -> None:
         """So many applications, and a broker that takes part."""

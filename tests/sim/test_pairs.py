@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from checkers import kinds_of
 
-from sim.pair_defects import PAIR_DEFECTS, PairDefect
+from sim.pair_defects import PAIR_DEFECTS, PairDefect, with_async
 from sim.pair_world import Pair, PairWorld, run_pair
 
 SEEDS_IN_ALL, CHUNK = 24, 8
@@ -44,6 +44,22 @@ def test_nothing_is_found_in_schedules_of_two_machines(first: int) -> None:
 @pytest.mark.parametrize(("seed", "lesson"), LESSONS)
 def test_what_was_found_before(seed: int, lesson: str) -> None:
     assert run_pair(seed).findings == [], lesson
+
+
+def make_async(pair: Pair) -> None:
+    pair.is_sync = False
+
+
+def test_an_answer_of_the_old_leader_that_comes_after_the_take_over_promises_nothing() -> None:
+    """It had left before the lease ended, and by `async` nothing that was in it is kept."""
+    assert run_pair(2271, pair_tweak=make_async).findings == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_found_when_leaders_that_wait_for_nobody_lose_power(seed: int) -> None:
+    world = PairWorld(seed, pair_tweak=with_async)
+    assert world.run().findings == []
+    assert world.history.power_losses
 
 
 def test_a_seed_is_a_schedule() -> None:

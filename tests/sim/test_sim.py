@@ -455,7 +455,7 @@ def test_damage_may_be_taken_for_a_power_loss() -> None:
     """A start cannot tell a file that lacks what was durable from one of a copy; a kill without
     damage is still never taken for either.
     """
-    world = World(80, tweak=_with_outages_amid_work, is_plain=True)
+    world = World(1104, tweak=_with_outages_amid_work, is_plain=True)
     assert world.run().findings == []
     assert world.fences > len(world.history.power_losses)
 
@@ -474,13 +474,28 @@ def _with_a_full_disk(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("seed", [2, 56])
-def test_a_full_disk_may_be_taken_for_a_power_loss(seed: int) -> None:
-    """A broker that an error of the disk ended notes it, for want of space as well: the next start
-    fences producers and puts members out, and nothing is lost.
-    """
+def test_a_full_disk_is_not_taken_for_a_power_loss(seed: int) -> None:
+    """It may end the broker. What was written is there: no producer is fenced at the next start."""
     world = World(seed, tweak=_with_a_full_disk, is_plain=True)
+    report = world.run()
+    assert report.findings == []
+    assert report.restarts > 1
+    assert world.fences == 0 == len(world.history.power_losses)
+
+
+def _with_a_full_disk_that_an_fsync_finds(scenario: Scenario) -> None:
+    _with_a_full_disk(scenario)
+    scenario.refusals = tuple(
+        Refusal(frozenset({"fsync"}), errno.ENOSPC, after) for after in (6, 5, 9)
+    )
+
+
+@pytest.mark.parametrize("seed", [8, 14])
+def test_a_failed_fsync_is_a_power_loss_whatever_the_error(seed: int) -> None:
+    """Pages may be gone with it: the next start fences producers and puts members out."""
+    world = World(seed, tweak=_with_a_full_disk_that_an_fsync_finds, is_plain=True)
     assert world.run().findings == []
-    assert world.fences > 0 == len(world.history.power_losses)
+    assert world.fences > 0
 
 
 def _with_few_records_after_power_losses(scenario: Scenario) -> None:

@@ -22,6 +22,7 @@ from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 
@@ -156,6 +157,16 @@ def _decode_produce(data: bytes) -> Produced:
     at = 6 + size + 4
     _, code, base, _, start = struct.unpack_from(">ihqqq", data, at)
     return Produced(code, base, start)
+
+
+def throttle_ms_of(call: Call, data: bytes) -> int | None:
+    """What an answer tells of the time that its client has to wait; None: it has no such field."""
+    if call.api_key == PRODUCE:
+        start = 0 if call.api_version < 9 else 1
+        return ProduceResponse.read(data, start, call.api_version)[0].throttle_time_ms
+    if call.api_key == FETCH:
+        return int(_I.unpack_from(data, 0 if call.api_version < 12 else 1)[0])
+    return getattr(call.decode(data), "throttle_time_ms", None)
 
 
 class Fetched(NamedTuple):

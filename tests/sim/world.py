@@ -17,7 +17,7 @@ from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Sour
 
 from barnabas.broker.outbox import CloseReason
 from barnabas.protocol.errors import Code, DelayedRequest
-from barnabas.storage.disk import is_out_of_resources, may_have_lost_pages
+from barnabas.storage.disk import FailedFsync, is_out_of_resources, may_have_lost_pages
 from barnabas.storage.segment import SWAP_SUFFIX
 from sim import two_phase
 from sim.administrator import Administrator
@@ -35,6 +35,7 @@ from sim.meddler import Meddler
 from sim.network import Forgiving, Link, Weather
 from sim.node import DATA_DIR, Node
 from sim.producers import IdempotentProducer, Inits, PlainProducer, Producer, TransactionalProducer
+from sim.quotas import ENTITY
 from sim.readers import Opener, Reader, read_all
 from sim.scenario import CLOCK_STANDS, Group, Scenario
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 START_MS = 1_760_000_000_000
 PEACE_MS = 30_000
+PEACE_WITH_QUOTAS_MS = 120_000  # all readers together get 4,000 bytes a second at the least
 LONGEST_AIM_MS, AIM_STEP_MS = 500, 2
 GROUP, READERS = "group", "readers"
 Tweak = Callable[[Scenario], None]
@@ -79,6 +81,8 @@ class World:
         if tweak is not None:
             tweak(self.scenario)
         self.scenario.set_up_consumer_groups()
+        self.scenario.set_up_quotas()
+        self.has_quotas = False
         topics = self.scenario.topics
         self.scenario.groups = tuple(
             group for group in self.scenario.groups if group.topic in topics
@@ -268,7 +272,7 @@ class World:
         """The daemon ends with that, and notes it. After it, too, what was not flushed may be gone,
         if it was not for want of room.
         """
-        if error.errno == errno.EIO:
+        if error.errno == errno.EIO or isinstance(error, FailedFsync):
             self._is_powerless = True
             self.history.power_losses.append(self.loop.now_ms)
             self._watermarks = {
@@ -526,6 +530,10 @@ class World:
                 name, count, scenario.topic_configs.get(name, {}), now_ms=self.node.now_ms()
             )
         self.topic_ids = {name: topic.topic_id for name, topic in broker.metadata.topics.items()}
+        if scenario.quotas:
+            self.has_quotas = True
+            broker.set_client_quotas({ENTITY: scenario.quotas})
+            self.node.heed_quotas()
         self._set_off_writers()
         if scenario.kafka_epochs:
             self.loop.run_until(START_MS + self.rng.randint(200, 1000))
@@ -562,7 +570,7 @@ class World:
         self._look_at_the_end()
 
     def _await_settled(self) -> None:
-        end_ms = self.loop.now_ms + PEACE_MS
+        end_ms = self.loop.now_ms + (PEACE_WITH_QUOTAS_MS if self.has_quotas else PEACE_MS)
         while self.loop.now_ms < end_ms and not self.is_settled():
             self.loop.run_until(self.loop.now_ms + 40)
 
@@ -792,7 +800,7 @@ class World:
                 if not self.node.broker.cluster.is_one:
                     self.node.change(self.node.broker.failover.give_back, node)
         self.weather = Weather()
-        self.node.disk.crash_in(-1)
+        self.node.disk.crash_never()
         self.node.disk.refuse(None)
         self._restore()
         if not self.node.is_up:

@@ -48,6 +48,8 @@ SESSION_TIMEOUT_MS = 3000
 TRANSACTION_TIMEOUT_MS = 6000
 ROLES = {"plain": 2, "transactional": 2, "transformer": 3}
 BROKER_SETTINGS = {"group.min.session.timeout.ms": "500", "group.initial.rebalance.delay.ms": "0"}
+BROKER_DEEDS = ("broker killed", "broker killed", "broker paused")
+CLIENT_DEEDS = ("client killed", "client killed", "client paused", "client replaced")
 FENCED = {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
 # A librdkafka that finds all brokers down begins anew from its bootstrap servers and forgets the
 # one that its coordinator requests wait for: such a request then waits for ever (its issues 5456
@@ -559,17 +561,9 @@ class Round:
             self.broker.restart()
 
     def do_something(self) -> None:
-        deed = self.random.choice(
-            (
-                "broker killed",
-                "broker killed",
-                "broker paused",
-                "client killed",
-                "client killed",
-                "client paused",
-                "client replaced",
-            )
-        )
+        self.harm(self.random.choice((*BROKER_DEEDS, *CLIENT_DEEDS)))
+
+    def harm(self, deed: str) -> None:
         slot = self.random.choice(sorted(self.workers))
         process = self.workers[slot][1]
         if deed == "broker killed":

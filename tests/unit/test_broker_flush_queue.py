@@ -9,6 +9,7 @@ import pytest
 from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.outbox import Outbox
 from barnabas.storage.durability import FlushToken
+from barnabas.storage.segment_list import LogEnd
 
 
 class FakeLog:
@@ -153,3 +154,476 @@ def test_a_flush_that_is_not_under_way_must_not_end(queue: Queue, log: FakeLog) 
     queue.end_flush()
     with pytest.raises(AssertionError, match="not under way"):
         queue.queue.on_flushed(job, 3)
+
+
+# --- with a journal -----------------------------------------------------------------------------
+
+
+class JournaledLog(FakeLog):
+    """A log that counts bytes for offsets. is_closed: an earlier segment of it is not durable, so
+    that it goes to its own files.
+    """
+
+    def __init__(self, name: str, appended: int = 1) -> None:
+        super().__init__()
+        self.name, self.log_end_offset = name, appended
+        self.recovery_point = 0
+        self.is_closed = False
+        self.segments = self
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def end(self) -> LogEnd:
+        return LogEnd(self.log_end_offset, 0, self.log_end_offset)
+
+    def begin_flush(self) -> Any:
+        if self.recovery_point == self.log_end_offset:
+            return None
+        return FlushToken(cast(Any, (self.name,)), self.log_end_offset, 0, 0, True)
+
+    def try_begin_journal(self, most_bytes: int, end: LogEnd | None) -> Any:
+        end = end or self.end
+        if self.is_closed or end.offset - self.flushed > most_bytes:
+            return None
+        return (self.name, end.offset), FlushToken((), end.offset, 0, 0, False)
+
+    def finish_flush(self, token: FlushToken) -> bool:
+        self.flushed = max(self.flushed, token.end_offset)
+        if token.in_place:
+            self.recovery_point = max(self.recovery_point, token.end_offset)
+        return True
+
+
+class FakeJournal:
+    """frames: (entries, records) of each, of this journal and those before it."""
+
+    def __init__(self, *, has_older: bool = False) -> None:
+        self.size_bytes, self.has_older = 0, has_older
+        self.frames: list[tuple[list[Any], list[Any]]] = []
+        self.forgotten: list[bool] = []
+        self.begun = self.flushed = 0
+
+    def append(self, entries: Any, records: Any) -> list[Any]:
+        self.frames.append((list(entries), list(records)))
+        self.size_bytes += 100
+        return ["journal"]
+
+    def note_flushed(self) -> None:
+        self.flushed += 1
+
+    def begin_next(self) -> None:
+        self.size_bytes, self.has_older = 0, True
+        self.begun += 1
+
+    def forget_older(self, *, keep_earlier: bool) -> None:
+        self.has_older = False
+        self.forgotten.append(keep_earlier)
+
+
+class JournaledQueue(Queue):
+    def __init__(self, *, has_older: bool = False, **settings: Any) -> None:
+        super().__init__()
+        self.journal = FakeJournal(has_older=has_older)
+        self.has_space = True
+        self.advanced: list[tuple[str, int]] = []
+        self.queue = FlushQueue(
+            self.outbox,
+            cast(Any, self.journal),
+            has_disk_space=lambda: self.has_space,
+            on_advanced=lambda log, now_ms: self.advanced.append((repr(log), now_ms)),
+            **settings,
+        )
+
+    def wait_for_frame(
+        self, name: str, *logs: FakeLog, adds: JournaledLog | None = None, now_ms: int = 1
+    ) -> None:
+        """adds: the log of a record that is taken along, and is appended once it is durable."""
+
+        def then(frame: Any, then_ms: int) -> None:
+            self.done.append((name if frame else f"{name} without", then_ms))
+            if frame is not None and adds is not None:
+                frame.add(f"record of {name}", adds, self._follow(name, adds))
+
+        self.queue.wait_for_frame(cast(Any, logs), then, now_ms)
+
+    def _follow(self, name: str, log: JournaledLog) -> Any:
+        def follow(now_ms: int) -> None:
+            self.done.append((f"{name} is durable", now_ms))
+            log.append()
+            self.queue.flush_later([cast(Any, log)], now_ms)
+
+        return follow
+
+    def files(self) -> list[Any]:
+        """Of the flush that is under way."""
+        (job,) = self.outbox.flushes
+        return list(job.files)
+
+
+def logs_of(*sizes: int) -> list[JournaledLog]:
+    return [JournaledLog(f"log {number}", size) for number, size in enumerate(sizes)]
+
+
+def test_several_logs_with_little_go_to_the_journal_together() -> None:
+    queue = JournaledQueue(fewest_logs=3)
+    a, b, c = logs_of(1, 2, 3)
+    queue.wait("two", a, b)
+    assert queue.files() == ["log 0", "log 1"], "too few for the journal"
+    queue.end_flush(2)
+    for log in (a, b):
+        log.append()
+    queue.wait("three", a, b, c, now_ms=3)
+    assert queue.files() == ["journal"]
+    assert queue.journal.frames == [([("log 0", 2), ("log 1", 3), ("log 2", 3)], [])]
+    queue.end_flush(4)
+    assert queue.done == [("two", 2), ("three", 4)]
+    assert queue.advanced == [("log 0", 2), ("log 1", 2)] + [
+        (f"log {number}", 4) for number in range(3)
+    ]
+    assert [log.recovery_point for log in (a, b, c)] == [1, 2, 0], "their own files come later"
+    assert queue.journal.flushed == 2
+
+
+@pytest.mark.parametrize("settings", [{"fewest_logs": 0}, {"fewest_logs": 2}])
+def test_without_the_journal_logs_go_to_their_own_files(settings: dict[str, int]) -> None:
+    queue = JournaledQueue(**settings)
+    queue.has_space = settings["fewest_logs"] == 0
+    queue.wait("a", *logs_of(1, 1, 1))
+    assert queue.files() == ["log 0", "log 1", "log 2"] and queue.journal.frames == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "in_place"),
+    [
+        ((1, (1 << 19)), []),  # half of a flush is a log's share
+        ((1, (1 << 19) + 1), ["log 1"]),
+        ((1,) * 40 + (32 << 10,), []),  # the least that a log may have
+        ((1,) * 40 + ((32 << 10) + 1,), ["log 40"]),
+    ],
+)
+def test_a_log_with_more_than_its_share_goes_to_its_own_files(
+    sizes: tuple[int, ...], in_place: list[str]
+) -> None:
+    queue = JournaledQueue()
+    queue.wait("a", *logs_of(*sizes))
+    assert queue.files() == [*in_place, "journal"]
+    assert len(queue.journal.frames[0][0]) == len(sizes) - len(in_place)
+    queue.end_flush()
+    assert queue.done == [("a", 2)]
+
+
+def test_who_waits_for_the_logs_own_files_gets_them() -> None:
+    queue = JournaledQueue()
+    a, b, c = logs_of(1, 1, 1)
+    queue.wait("first", a, b, c)
+    queue.end_flush(2)
+    queue.queue.wait(
+        cast(Any, [a, b]), lambda now_ms: queue.done.append(("in place", now_ms)), 3, in_place=True
+    )
+    assert queue.files() == ["log 0", "log 1"]
+    c.append()
+    queue.wait("meanwhile", a, c)
+    queue.end_flush(4)
+    assert queue.done == [("first", 2), ("in place", 4)]
+    queue.end_flush(5)
+    assert queue.done[2:] == [("meanwhile", 5)]
+
+
+def test_one_wish_for_the_files_counts_whoever_else_waits() -> None:
+    queue = JournaledQueue()
+    first, a, b = logs_of(1, 1, 1)
+    queue.wait("before", first)
+    for in_place in (False, True, False):
+        queue.queue.wait(cast(Any, [a, b]), lambda _now_ms: None, 1, in_place=in_place)
+    queue.end_flush(2)
+    assert queue.files() == ["log 1", "log 2"]
+
+
+def test_a_record_goes_with_the_last_data_that_it_is_about() -> None:
+    queue = JournaledQueue(fewest_logs=9)
+    data, decisions = logs_of(1, 0)
+    queue.wait_for_frame("commit", data, adds=decisions)
+    assert queue.done == [("commit", 1)]
+    assert queue.journal.frames == [([("log 0", 1)], ["record of commit"])], "in one flush"
+    queue.end_flush(2)
+    assert queue.done == [("commit", 1), ("commit is durable", 2)]
+    assert decisions.log_end_offset == 1 and decisions.flushed == 0
+    assert queue.outbox.flushes == [] and queue.queue.is_idle, "nobody waits for what follows"
+
+
+def test_of_data_that_a_flush_under_way_brings_the_record_waits_for_its_end() -> None:
+    queue = JournaledQueue()
+    a, b, decisions = logs_of(1, 1, 0)
+    queue.wait("a", a, b)
+    queue.wait_for_frame("commit", a, adds=decisions)
+    assert queue.done == []
+    queue.end_flush(2)
+    assert queue.done == [("a", 2), ("commit", 2)]
+    assert queue.journal.frames[1] == ([], ["record of commit"])
+
+
+def test_data_that_go_to_their_own_files_are_waited_for() -> None:
+    queue = JournaledQueue()
+    data, decisions = logs_of(1, 0)
+    data.is_closed = True
+    queue.wait_for_frame("commit", data, adds=decisions)
+    assert queue.files() == ["log 0"] and queue.done == [] and queue.journal.frames == []
+    queue.end_flush(2)
+    assert queue.done == [("commit", 2)] and queue.journal.frames == [([], ["record of commit"])]
+
+
+def test_what_follows_goes_with_the_next_frame_before_its_records() -> None:
+    queue = JournaledQueue()
+    decisions, data = logs_of(0, 1)
+    queue.wait_for_frame("first", adds=decisions)
+    queue.end_flush(2)
+    queue.wait_for_frame("second", data, adds=decisions, now_ms=3)
+    assert queue.journal.frames[1] == ([("log 0", 1), ("log 1", 1)], ["record of second"])
+
+
+def test_beside_what_follows_in_its_own_file_a_frame_takes_no_record() -> None:
+    """A power loss may keep the frame and not the file."""
+    queue = JournaledQueue()
+    decisions, data = logs_of(0, 1)
+    queue.wait_for_frame("first", adds=decisions)
+    queue.end_flush(2)
+    decisions.is_closed = True
+    queue.wait_for_frame("second", data, adds=decisions, now_ms=3)
+    assert queue.journal.frames[1] == ([("log 1", 1)], [])
+    assert queue.files() == ["log 0", "journal"]
+    queue.end_flush(4)
+    assert queue.journal.frames[2] == ([], ["record of second"])
+
+
+def test_what_follows_goes_by_itself_after_a_while() -> None:
+    queue = JournaledQueue()
+    (decisions,) = logs_of(0)
+    queue.wait_for_frame("first", adds=decisions)
+    queue.end_flush(1_000)
+    assert queue.queue.next_deadline_ms() == 1_100
+    queue.queue.on_tick(1_099)
+    assert queue.outbox.flushes == []
+    queue.queue.on_tick(1_100)
+    assert queue.journal.frames[1] == ([("log 0", 1)], [])
+    queue.end_flush(1_101)
+    assert queue.queue.next_deadline_ms() == 1 + 60_000, "now the journal's age alone"
+
+
+def test_later_changes_of_the_same_log_do_not_put_it_off() -> None:
+    queue = JournaledQueue()
+    (decisions,) = logs_of(1)
+    queue.queue.flush_later([cast(Any, decisions)], 1_000)
+    decisions.append()
+    queue.queue.flush_later([cast(Any, decisions)], 1_050)
+    assert queue.queue.next_deadline_ms() == 1_100
+    queue.queue.on_tick(1_100)
+    assert queue.journal.frames == [([("log 0", 2)], [])]
+
+
+def test_without_room_who_waits_for_a_frame_goes_on_once_the_files_are_there() -> None:
+    queue = JournaledQueue()
+    a, b = logs_of(1, 1)
+    queue.has_space = False
+    queue.wait_for_frame("commit", a, b)
+    assert queue.files() == ["log 0", "log 1"] and queue.done == []
+    queue.wait_for_frame("at once")
+    assert queue.done == [("at once without", 1)]
+    queue.end_flush(2)
+    assert queue.done == [("at once without", 1), ("commit without", 2)]
+    assert queue.queue.is_idle and queue.journal.frames == []
+
+
+def journaled(**settings: Any) -> tuple[JournaledQueue, list[JournaledLog]]:
+    """Two logs whose data the journal holds alone since 2."""
+    queue = JournaledQueue(**settings)
+    logs = logs_of(1, 1)
+    queue.wait("a", *logs)
+    queue.end_flush(2)
+    return queue, logs
+
+
+def test_an_old_journal_is_rolled_and_goes_when_its_logs_are_in_their_files() -> None:
+    queue, logs = journaled(journal_roll_ms=500)
+    assert queue.queue.next_deadline_ms() == 501, "it began with its first frame"
+    queue.queue.on_tick(500)
+    assert queue.journal.begun == 0
+    queue.queue.on_tick(501)
+    assert queue.journal.begun == 1 and queue.files() == ["log 0", "log 1"]
+    assert queue.journal.forgotten == []
+    queue.end_flush(502)
+    assert queue.journal.forgotten == [False] and queue.queue.next_deadline_ms() is None
+    assert [log.recovery_point for log in logs] == [1, 1]
+
+
+def test_a_full_journal_is_rolled_by_the_next_flush() -> None:
+    queue, logs = journaled()
+    queue.queue.full_journal_bytes = 101
+    for log in logs:
+        log.append()
+    queue.wait("b", *logs)
+    assert queue.journal.begun == 0
+    queue.end_flush(3)
+    for log in logs:
+        log.append()
+    queue.wait("c", *logs)
+    assert queue.journal.begun == 1
+    assert queue.files() == ["journal", "log 0", "log 1"], "and its logs are checkpointed beside"
+    queue.end_flush(4)
+    assert queue.journal.forgotten == [False]
+
+
+def test_without_room_the_journal_is_rolled_so_that_it_can_go() -> None:
+    queue, logs = journaled()
+    queue.has_space = False
+    logs[0].append()
+    queue.wait("b", logs[0])
+    assert queue.journal.begun == 1 and queue.files() == ["log 0", "log 1"]
+    queue.end_flush(3)
+    assert queue.journal.forgotten == [False]
+
+
+@pytest.mark.parametrize(("waits", "at_a_time"), [(True, 8), (False, 64)])
+def test_logs_are_checkpointed_a_few_at_a_time(waits: bool, at_a_time: int) -> None:
+    earlier = [JournaledLog(f"old {number}") for number in range(100)]
+    queue = JournaledQueue(has_older=True, logs_to_checkpoint=earlier)
+    assert queue.queue.next_deadline_ms() == 0
+    if waits:
+        queue.wait("a", JournaledLog("new"))
+    else:
+        queue.queue.on_tick(1)
+    files = queue.files()
+    assert len([file for file in files if file.startswith("old")]) == at_a_time
+    assert queue.queue.next_deadline_ms() is None, "a flush is under way"
+    for now_ms in range(2, 40):
+        if queue.outbox.flushes:
+            queue.end_flush(now_ms)
+        queue.queue.on_tick(now_ms)
+        assert (queue.journal.forgotten == [False]) == all(log.recovery_point for log in earlier)
+    assert queue.journal.forgotten == [False]
+
+
+def test_journals_of_an_earlier_run_stay_where_logs_are_off_line() -> None:
+    queue = JournaledQueue(
+        has_older=True,
+        logs_to_checkpoint=[JournaledLog("old")],
+        keeps_earlier_journals=lambda: True,
+    )
+    queue.queue.on_tick(1)
+    queue.end_flush(2)
+    assert queue.journal.forgotten == [True]
+
+
+def test_while_logs_are_to_be_checkpointed_the_next_journal_is_not_rolled() -> None:
+    queue, logs = journaled(journal_roll_ms=500)
+    many = [JournaledLog(f"many {number}") for number in range(30)]
+    queue.wait("many", *many)
+    queue.end_flush(3)
+    queue.queue.on_tick(501)
+    assert queue.journal.begun == 1
+    queue.end_flush(502)
+    for log in logs:
+        log.append()
+    queue.queue.full_journal_bytes = 1
+    queue.wait("b", *logs, now_ms=600)
+    for log in logs:
+        log.append()
+    queue.wait("c", *logs, now_ms=601)
+    assert queue.journal.begun == 1
+    queue.end_flush(602)
+
+
+def test_a_log_that_is_gone_is_neither_checkpointed_nor_flushed_later() -> None:
+    queue, logs = journaled(journal_roll_ms=500)
+    (later,) = logs_of(1)
+    queue.queue.flush_later([cast(Any, later)], 400)
+    queue.queue.forget(cast(Any, later), 401)
+    queue.queue.forget(cast(Any, logs[0]), 401)
+    assert queue.queue.next_deadline_ms() == 501
+    queue.queue.on_tick(501)
+    assert queue.files() == ["log 1"]
+
+
+def test_whoever_waits_for_a_frame_of_a_log_that_goes_is_offered_the_next() -> None:
+    queue = JournaledQueue()
+    first, gone, decisions = logs_of(1, 1, 0)
+    queue.wait("first", first)
+    gone.is_closed = True
+    queue.wait_for_frame("commit", gone, adds=decisions)
+    queue.queue.forget(cast(Any, gone), 2)
+    assert queue.done == []
+    queue.end_flush(3)
+    assert queue.done == [("first", 3), ("commit", 3)]
+    assert queue.journal.frames == [([], ["record of commit"])]
+
+
+def test_beside_a_record_alone_few_logs_are_checkpointed_too() -> None:
+    queue = JournaledQueue(
+        has_older=True, logs_to_checkpoint=[JournaledLog(f"old {number}") for number in range(20)]
+    )
+    (decisions,) = logs_of(0)
+    queue.wait_for_frame("commit", adds=decisions)
+    assert queue.files() == ["journal", *(f"old {number}" for number in range(8))]
+
+
+def test_without_room_who_waits_for_a_log_that_goes_need_not_wait_for_the_flush() -> None:
+    queue = JournaledQueue()
+    queue.has_space = False
+    (gone,) = logs_of(1)
+    queue.wait_for_frame("commit", gone)
+    assert queue.done == [] and queue.files() == ["log 0"]
+    queue.queue.forget(cast(Any, gone), 2)
+    assert queue.done == [("commit without", 2)]
+
+
+def test_a_queue_is_idle_when_nobody_waits_and_no_flush_is_under_way() -> None:
+    queue = JournaledQueue()
+    (log,) = logs_of(1)
+    assert queue.queue.is_idle
+    log.is_closed = True
+    queue.wait_for_frame("commit", log)
+    assert not queue.queue.is_idle
+    queue.end_flush(2)
+    assert queue.done == [("commit", 2)]
+    queue.wait_for_frame("another", log, adds=log)
+    assert not queue.queue.is_idle, "its frame is under way"
+    log.append()
+    queue.wait("a", log)
+    queue.end_flush(3)
+    while queue.outbox.flushes:
+        assert not queue.queue.is_idle
+        queue.end_flush(4)
+    queue.queue.on_tick(10_000)
+    while queue.outbox.flushes:
+        queue.end_flush(10_001)
+    assert queue.queue.is_idle
+
+
+def test_a_forgotten_log_is_not_checkpointed() -> None:
+    gone, stays = logs_of(1, 1)
+    queue = JournaledQueue(has_older=True, logs_to_checkpoint=[gone, stays])
+    queue.queue.forget(cast(Any, gone), 1)
+    queue.queue.on_tick(2)
+    assert queue.files() == ["log 1"]
+
+
+def test_journals_go_when_nothing_is_left_to_checkpoint_however_busy_the_queue_is() -> None:
+    """Else a queue that is never idle keeps all journals that there ever were."""
+    queue, _ = journaled(journal_roll_ms=500)
+    queue.queue.on_tick(501)
+    (other,) = logs_of(1)
+    queue.wait("b", other, now_ms=501)
+    queue.end_flush(502)
+    assert queue.outbox.flushes, "the next flush has begun"
+    assert queue.journal.forgotten == [False]
+
+
+def test_without_room_what_the_journal_has_already_need_not_go_to_the_files_first() -> None:
+    queue, logs = journaled()
+    other = JournaledLog("other")
+    queue.wait("b", other)
+    queue.wait_for_frame("commit", *logs, other)
+    queue.has_space = False
+    queue.end_flush(3)
+    assert ("commit without", 3) in queue.done

@@ -26,10 +26,13 @@ from barnabas.broker.graduation.survey import (
     check_decided,
     take_survey,
 )
+from barnabas.broker.replication.following import StandbyNote
+from barnabas.broker.replication.wire import AnswersWait
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.coordinator.transaction_state import NO_TIMEOUT_MS
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.checkpoints import PARTITION_METADATA_NAME
+from barnabas.storage.last_run import RunNote
 from barnabas.storage.log_directory import LogDirectoryError
 
 
@@ -143,3 +146,11 @@ def test_directories_that_are_missing_foreign_or_of_others_are_named(disk: SimDi
     assert "events-0 is of another topic" in text
     assert "lost+found is no partition's directory" in text
     assert "stray" not in text
+
+
+def test_a_standbys_copy_is_for_a_broker_to_go_on_from_first(disk: SimDisk) -> None:
+    """A start makes of it what follows where the leader may have answered more."""
+    RunNote(disk, DATA).write()
+    StandbyNote(disk, DATA).write_following(AnswersWait.NEVER)
+    with pytest.raises(UncleanError, match="was a standby's"):
+        take_survey(disk, DATA)

@@ -13,6 +13,7 @@ import pytest
 from helpers.admin_host import HOST, NODE_ID, NOW_MS, PORT, AdminHost, creatable
 from helpers.our_messages import NO_OPERATIONS, operations_in
 
+from barnabas.broker.cluster import Standby
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -91,6 +92,48 @@ def test_clients_are_told_the_advertised_address(tmp_path: Path) -> None:
     answer = host.call(MetadataRequest(topics=[]), 12)
     assert [(row.host, row.port) for row in answer.brokers] == [("broker.example", 1234)]
     host.close()
+
+
+# --- a pair -------------------------------------------------------------------------------------
+
+OTHER = 9
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_both_nodes_of_a_pair_are_told_of(host: AdminHost, is_there: bool) -> None:
+    addresses = {"PLAINTEXT": ("other.example", 1234), "INNER": ("elsewhere", 1)}
+    standby = Standby(OTHER, addresses, is_there=is_there, is_in_sync=is_there)
+    host.broker.cluster.standby = standby
+    here, both = (NODE_ID, HOST, PORT), [NODE_ID, OTHER]
+    in_sync, away = (both, []) if is_there else ([NODE_ID], [OTHER])
+    described = host.call(DescribeClusterRequest(), 0)
+    wanted = [here, (OTHER, "other.example", 1234)]
+    assert [(row.broker_id, row.host, row.port) for row in described.brokers] == wanted
+    answer = host.call(MetadataRequest(topics=[]), 0)
+    assert [(row.node_id, row.host, row.port) for row in answer.brokers] == wanted
+    row = answer.topics[0].partitions[0]
+    assert (row.leader_id, row.replica_nodes, row.isr_nodes) == (NODE_ID, both, in_sync)
+    pages = host.call(DescribeTopicPartitionsRequest(topics=[TopicRequest("t")], cursor=None), 0)
+    row = pages.topics[0].partitions[0]
+    assert (row.leader_id, row.replica_nodes, row.isr_nodes) == (NODE_ID, both, in_sync)
+    assert row.offline_replicas == away
+
+
+def test_a_partition_of_a_pair_lies_on_both_nodes(host: AdminHost) -> None:
+    host.broker.cluster.standby = Standby(OTHER, {}, is_there=True, is_in_sync=True)
+    two, three = host.create(creatable("two", 1, 2), creatable("three", 1, 3))
+    assert (two.error_code, two.replication_factor) == (Code.NONE, 2)
+    assert three.error_code == Code.INVALID_REPLICATION_FACTOR
+    for replicas, code in (
+        ([OTHER, NODE_ID], Code.NONE),
+        ([NODE_ID], Code.INVALID_REPLICA_ASSIGNMENT),
+    ):
+        move = ReassignableTopic("t", [ReassignablePartition(0, replicas)])
+        answer = host.call(AlterPartitionReassignmentsRequest(topics=[move]), 0)
+        assert answer.responses[0].partitions[0].error_code == code
+    # a listener that the other node does not have
+    answer = host.call(MetadataRequest(topics=[]), 0)
+    assert [row.node_id for row in answer.brokers] == [NODE_ID]
 
 
 # --- leaders and replicas -----------------------------------------------------------------------

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.fetch_sessions import FetchTarget
-from barnabas.broker.handlers.fetch import _Fetch, _is_idle
-from barnabas.protocol.errors import Code
+from barnabas.broker.handlers.fetch import _divergence, _Fetch, _is_idle
+from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -147,6 +147,115 @@ def test_min_bytes_are_those_of_all_partitions_together(host: CoreHost, reads: l
     assert sizes(answer) == {0: 138, 1: 0, 2: 69}
 
 
+@pytest.mark.parametrize(
+    ("max_bytes", "of_partition", "read"),
+    [
+        (1 << 20, 1 << 20, {0: 138, 1: 138, 2: 138}),
+        (1, 1 << 20, {0: 69, 1: 0, 2: 0}),  # at least one batch, of the first that has any
+        (1 << 20, 1, {0: 69, 1: 0, 2: 0}),
+        (138, 1 << 20, {0: 138, 1: 0, 2: 0}),
+        (276, 1 << 20, {0: 138, 1: 138, 2: 0}),
+        (207, 1 << 20, {0: 138, 1: 69, 2: 0}),
+        (206, 1 << 20, {0: 138, 1: 0, 2: 0}),
+        (1 << 20, 137, dict.fromkeys(range(3), 137)),  # the last batch in part, as Kafka has it
+        (1 << 20, -1, None),
+    ],
+)
+def test_an_answer_has_no_more_bytes_than_the_client_takes(
+    host: CoreHost, max_bytes: int, of_partition: int, read: dict[int, int] | None
+) -> None:
+    """Of the whole and of each partition, but for the first batch."""
+    host.create("t", 3)
+    for partition in (0, 0, 1, 1, 2, 2):
+        host.call(2, produce("t", partition=partition), 9)
+    request = fetch({"t": dict.fromkeys(range(3), 0)})
+    request.max_bytes = max_bytes
+    for row in request.topics[0].partitions:
+        row.partition_max_bytes = of_partition
+    answer = host.call(3, request, 12)
+    if read is None:
+        rows = answer.responses[0].partitions
+        assert [row.error_code for row in rows] == [Code.UNKNOWN_SERVER_ERROR] * 3
+    else:
+        assert sizes(answer) == read
+
+
+def test_a_fetch_of_nothing_is_answered_at_once(host: CoreHost) -> None:
+    host.ask(3, fetch({}, max_wait_ms=1000), 12)
+    (answer,) = host.answers[3]
+    assert answer.responses == []
+
+
+def test_what_is_not_there_is_told_at_once_and_last(host: CoreHost) -> None:
+    host.create("t", 1)
+    host.ask(3, fetch({"missing": {0: 0}, "t": {7: 0, -1: 0, 0: 0}}, max_wait_ms=1000), 12)
+    (answer,) = host.answers[3]
+    rows = [
+        (topic.topic, row.partition_index, row.error_code)
+        for topic in answer.responses
+        for row in topic.partitions
+    ]
+    unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert rows == [
+        ("t", 0, Code.NONE),
+        ("missing", 0, unknown),
+        ("t", 7, unknown),
+        ("t", -1, unknown),
+    ]
+
+
+class Log:
+    """What `_divergence` asks of a log: an epoch, and where it ends."""
+
+    log_start_offset = 3
+
+    def __init__(self, *epoch_and_end: int) -> None:
+        self.epoch_and_end = epoch_and_end
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, ...]:
+        return self.epoch_and_end
+
+
+OUT_OF_RANGE = Code.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    ("known", "fetch_offset", "parts"),
+    [
+        ((5, 10), 10, None),
+        ((5, 10), 3, None),
+        ((5, 10), 11, (5, 10)),  # it has read beyond the end of its epoch here
+        ((4, 10), 10, (4, 10)),  # its epoch is not known here
+        ((4, 0), 5, (4, 0)),
+        ((0, 8), 5, (0, 8)),
+        ((-1, -1), 5, OUT_OF_RANGE),
+        ((-1, 10), 5, OUT_OF_RANGE),
+        ((5, -1), 5, OUT_OF_RANGE),
+        ((5, 10), 2, OUT_OF_RANGE),  # below the log's start
+        ((4, 10), 2, OUT_OF_RANGE),
+    ],
+)
+def test_where_a_readers_log_parts_from_this_one(
+    known: tuple[int, int], fetch_offset: int, parts: Any
+) -> None:
+    """KIP-595. The reader's last batch is of the epoch 5."""
+    partition = FetchPartition(
+        partition=0,
+        current_leader_epoch=-1,
+        fetch_offset=fetch_offset,
+        last_fetched_epoch=5,
+        log_start_offset=-1,
+        partition_max_bytes=1,
+    )
+    target = FetchTarget("t", partition)
+    if parts is OUT_OF_RANGE:
+        with pytest.raises(KafkaError) as refused:
+            _divergence(Log(*known), target)  # type: ignore[arg-type]
+        assert refused.value.code == Code.OFFSET_OUT_OF_RANGE
+    else:
+        assert _divergence(Log(*known), target) == parts  # type: ignore[arg-type]
+
+
 def test_what_is_deleted_under_a_waiting_fetch_is_told_at_once(host: CoreHost) -> None:
     (log,) = host.create("t")
     for _ in range(3):
@@ -244,3 +353,19 @@ def test_what_is_called_idle_has_nothing_to_read_and_nothing_wrong(
         assert has_nothing
     if has_nothing and epoch >= -1 and last_epoch >= -1:
         assert _is_idle(target, log, is_committed), "the short cut is taken where it may be"
+
+
+def test_min_bytes_are_enough_when_they_are_just_reached(host: CoreHost) -> None:
+    """Whether they are there at once, or come while the fetch waits."""
+    host.create("t")
+    host.call(1, produce("t"), 9)
+    (size,) = sizes(host.call(2, fetch({"t": {0: 0}}), 11)).values()
+    assert len(host.answers[2]) == 1
+    host.ask(2, fetch({"t": {0: 0}}, min_bytes=size, max_wait_ms=60_000), 11)
+    assert len(host.answers[2]) == 2
+    host.ask(2, fetch({"t": {0: 1}}, min_bytes=size, max_wait_ms=60_000), 11)
+    host.ask(3, fetch({"t": {0: 1}}, min_bytes=size + 1, max_wait_ms=60_000), 11)
+    host.call(1, produce("t"), 9)
+    assert (len(host.answers[2]), len(host.answers[3])) == (3, 0)
+    host.call(1, produce("t"), 9)
+    assert len(host.answers[3]) == 1

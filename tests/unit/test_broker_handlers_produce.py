@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,8 @@ import pytest
 from helpers.admin_host import NOW_MS
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
+from barnabas.broker.error_counts import ErrorCounts
+from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -192,3 +197,447 @@ def test_a_plain_batch_beside_a_transactional_id_is_not_verified(
     """Kafka: ReplicaManager asks the coordinator of transactional batches alone."""
     request = produce("t", transactional_id="nobody's")
     assert error_of(host.call(host.connect(1), request, version)) == Code.NONE
+
+
+@pytest.mark.parametrize(("version", "code"), [(6, Code.UNSUPPORTED_COMPRESSION_TYPE), (7, 0)])
+def test_zstd_comes_with_version_7(host: CoreHost, version: int, code: int) -> None:
+    """KIP-110. Other codecs are older."""
+    zstd, lz4 = (
+        bytes(encode_batch([NewRecord(b"k", b"v", NOW_MS)], codec=codec)) for codec in (4, 3)
+    )
+    assert error_of(host.call(host.connect(1), asking(zstd), version)) == code
+    assert error_of(host.call(host.connect(2), asking(lz4), version)) == Code.NONE
+
+
+@pytest.mark.parametrize("acks", [-2, 2, 7])
+def test_acks_are_all_none_or_one(host: CoreHost, acks: int) -> None:
+    answer = host.call(host.connect(1), asking(SMALL, acks=acks, partitions=(0, 1)), 9)
+    rows = answer.responses[0].partition_responses
+    assert [row.error_code for row in rows] == [Code.INVALID_REQUIRED_ACKS] * 2
+    assert host.broker.topics.partition("t", 0).log_end_offset == 0  # type: ignore[union-attr]
+
+
+SMALL = bytes(encode_batch([NewRecord(None, b"v", NOW_MS)]))
+TRANSACTIONAL_BATCH = bytes(
+    encode_batch(
+        [NewRecord(None, b"v", NOW_MS)],
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "records", "code"),
+    [
+        ("t", 2, SMALL, Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ("missing", 0, SMALL, Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ("__transaction_state", 0, SMALL, Code.INVALID_TOPIC_EXCEPTION),
+        ("__consumer_offsets", 0, SMALL, Code.INVALID_TOPIC_EXCEPTION),
+        ("t", 1, None, Code.INVALID_RECORD),
+        ("t", 1, SMALL[:-1], Code.INVALID_RECORD),
+        ("t", 1, SMALL[:40], Code.INVALID_RECORD),
+        ("t", 1, SMALL[:-1] + b"x", Code.CORRUPT_MESSAGE),
+    ],
+)
+def test_one_partitions_error_does_not_spoil_its_neighbours(
+    host: CoreHost, topic: str, partition: int, records: bytes | None, code: Code
+) -> None:
+    request = asking(SMALL)
+    first = request.topic_data[0]
+    row = type(first.partition_data[0])
+    others = [row(index=partition, records=records)]
+    last = [row(index=1, records=SMALL)]
+    request.topic_data += [
+        type(first)(name=topic, partition_data=others),
+        type(first)(name="t", partition_data=last),
+    ]
+    answer = host.call(host.connect(1), request, 9)
+    found = [
+        (topic.name, part.index, part.error_code, part.base_offset)
+        for topic in answer.responses
+        for part in topic.partition_responses
+    ]
+    assert found[0] == ("t", 0, 0, 0) and found[2] == ("t", 1, 0, 0)
+    assert found[1] == (topic, partition, code, -1)
+
+
+def test_a_transactional_batch_needs_its_id_in_the_request(host: CoreHost) -> None:
+    """All of the request is refused, whichever batch it is."""
+    request = asking(SMALL, partitions=(0, 1))
+    request.topic_data[0].partition_data[1].records = TRANSACTIONAL_BATCH
+    answer = host.call(host.connect(1), request, 9)
+    codes = [row.error_code for row in answer.responses[0].partition_responses]
+    assert codes == [Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    assert host.broker.topics.partition("t", 0).log_end_offset == 0  # type: ignore[union-attr]
+
+
+def test_a_full_disk_refuses_and_says_so(host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.broker.disk_space, "reserve", lambda count: False)
+    (row,) = host.call(host.connect(1), asking(SMALL), 9).responses[0].partition_responses
+    assert (row.error_code, row.base_offset) == (Code.KAFKA_STORAGE_ERROR, -1)
+    assert "disk is full" in row.error_message
+    monkeypatch.undo()
+    assert error_of(host.call(host.connect(2), asking(SMALL), 9)) == Code.NONE
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_an_answer_tells_offset_time_and_log_start(host: CoreHost, version: int) -> None:
+    log = host.broker.topics.partition("t", 0)
+    assert log is not None
+    connection = host.connect(1)
+    for _ in range(3):
+        host.call(connection, asking(SMALL), version)
+    log.delete_records_before(2)
+    (row,) = host.call(connection, asking(SMALL), version).responses[0].partition_responses
+    assert (row.base_offset, row.log_append_time_ms, row.log_start_offset) == (3, -1, 2)
+    (row,) = host.call(connection, asking(SMALL[:-1]), version).responses[0].partition_responses
+    assert row.error_code == Code.INVALID_RECORD and row.log_start_offset == -1
+
+
+def test_a_connection_that_is_hung_up_on_hears_which_partition_failed(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons: list[str] = []
+    monkeypatch.setattr(host.broker, "close", lambda _id, reason: reasons.append(str(reason)))
+    request = asking(SMALL, acks=0, partitions=(0, 1))
+    request.topic_data[0].partition_data[1].records = SMALL[:-1]
+    host.ask(host.connect(1), request, 9)
+    assert [reason.endswith("failed: INVALID_RECORD on t-1") for reason in reasons] == [True]
+
+
+def test_a_refused_request_adds_nothing_to_a_transaction(host: CoreHost) -> None:
+    connection = host.connect(1)
+    init = InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000)
+    host.ask(connection, init, 5)
+    while host.flushes:
+        host.flush()
+    answer = host.answers[connection].pop()
+    request = produce(
+        "t",
+        acks=7,
+        transactional_id="txn",
+        identity=(answer.producer_id, answer.producer_epoch),
+    )
+    assert error_of(host.call(connection, request, 12)) == Code.INVALID_REQUIRED_ACKS
+    assert not host.broker.transactions.snapshot()["txn"].partitions
+
+
+# --- batches whose check takes long, once more --------------------------------------------------
+
+
+def codes_of(answer: Any) -> list[int]:
+    return [row.error_code for topic in answer.responses for row in topic.partition_responses]
+
+
+def test_settings_that_changed_meanwhile_have_it_checked_again(host: CoreHost) -> None:
+    one = host.connect(1)
+    host.ask(one, asking(large(), partitions=(0, 1)), 9)
+    host.broker.topics.set_topic_configs("t", {"max.message.bytes": "2000000"})
+    host.finish_work()
+    assert host.answers[one] == [] and len(host.work) == 1
+    host.finish_work()
+    (answer,) = host.answers[one]
+    rows = answer.responses[0].partition_responses
+    assert [(row.index, row.error_code, row.base_offset) for row in rows] == [(0, 0, 0), (1, 0, 0)]
+
+
+@pytest.mark.parametrize(("acks", "is_parked"), [(-1, True), (1, False)])
+def test_after_a_long_check_acks_of_all_wait_for_the_disk_where_the_topic_says_so(
+    tmp_path: Path, acks: int, is_parked: bool
+) -> None:
+    host = CoreHost(tmp_path)
+    host.create("t", 2, flush_messages="1")
+    one = host.connect(1)
+    host.ask(one, asking(large(), acks=acks), 9)
+    host.finish_work()
+    assert (host.answers[one] == []) is is_parked
+    while host.flushes:
+        host.flush()
+    assert [error_of(answer) for answer in host.answers[one]] == [Code.NONE]
+
+
+def test_a_long_check_goes_by_the_wall_clock(host: CoreHost) -> None:
+    """message.timestamp.after.max.ms: how far a record may be ahead of it."""
+    host.broker.topics.set_topic_configs("t", {"message.timestamp.after.max.ms": "1000"})
+    host.wall_ahead_ms = 3_600_000
+    records = [NewRecord(b"k", bytes(4 << 20), NOW_MS + host.wall_ahead_ms)]
+    one = host.connect(1)
+    host.ask(one, asking(bytes(encode_batch(records, codec=4))), 9)
+    host.finish_work()
+    assert error_of(host.answers[one][0]) == Code.NONE
+
+
+def test_what_is_appended_after_a_long_check_bears_the_time_of_the_appending(
+    tmp_path: Path,
+) -> None:
+    host = CoreHost(tmp_path)
+    host.create("t", 1, message_timestamp_type="LogAppendTime")
+    one = host.connect(1)
+    host.ask(one, asking(large()), 9)
+    host.now_ms += 5_000
+    host.finish_work()
+    (row,) = host.answers[one][0].responses[0].partition_responses
+    assert row.log_append_time_ms == NOW_MS + 5_000
+
+
+def test_one_refused_of_several_without_acks_ends_the_connection(host: CoreHost) -> None:
+    """Whichever of them it is, and not where the client is gone."""
+    host.create("u")
+    for connection, is_there in ((1, True), (2, False)):
+        host.broker.topics.set_topic_configs("t", {"max.message.bytes": "1048588"})
+        one = host.connect(connection)
+        request = asking(large(), acks=0)
+        first = request.topic_data[0]
+        second = type(first)(name="u", partition_data=list(first.partition_data))
+        request.topic_data.append(second)
+        host.ask(one, request, 9)
+        host.broker.topics.set_topic_configs("t", {"max.message.bytes": "100"})
+        if not is_there:
+            host.broker.on_closed(one)
+        host.finish_work()
+        assert (one in host.closed) is is_there
+    assert host.broker.topics.partition("u", 0).log_end_offset == 2  # type: ignore[union-attr]
+
+
+def test_what_a_long_check_refuses_is_counted_once(host: CoreHost) -> None:
+    """Though another batch of the request is checked again."""
+    host.create("u")
+    errors = host.broker.errors = ErrorCounts()
+    request = asking(large())
+    first = request.topic_data[0]
+    request.topic_data.append(type(first)(name="u", partition_data=list(first.partition_data)))
+    one = host.connect(1)
+    host.ask(one, request, 9)
+    host.broker.topics.set_topic_configs("t", {"max.message.bytes": "100"})
+    host.broker.topics.set_topic_configs("u", {"max.message.bytes": "2000000"})
+    host.finish_work()
+    assert host.answers[one] == []
+    host.broker.topics.set_topic_configs("u", {"max.message.bytes": "100"})
+    host.finish_work()
+    assert codes_of(host.answers[one][0]) == [Code.MESSAGE_TOO_LARGE] * 2
+    assert errors.counts == {(0, Code.MESSAGE_TOO_LARGE): 2}
+
+
+def test_a_disk_that_fails_ends_the_broker_and_a_full_one_does_not(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written is not known after an error of input or output."""
+    log = host.broker.topics.partition("t", 0)
+    assert log is not None
+
+    def fail(*_args: Any, **_named: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(log, "append", fail)
+    number = errno.ENOSPC
+    (row,) = host.call(host.connect(1), asking(SMALL), 9).responses[0].partition_responses
+    assert (row.error_code, row.log_append_time_ms) == (Code.KAFKA_STORAGE_ERROR, -1)
+    number = errno.EIO
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        host.ask(host.connect(2), asking(SMALL), 9)
+
+
+def test_an_error_has_neither_offset_nor_time(host: CoreHost) -> None:
+    late = asking(bytes(encode_batch([NewRecord(None, b"v", 1)])))
+    host.broker.topics.set_topic_configs("t", {"message.timestamp.before.max.ms": "1000"})
+    (row,) = host.call(host.connect(1), late, 9).responses[0].partition_responses
+    assert row.error_code == Code.INVALID_TIMESTAMP
+    assert (row.base_offset, row.log_append_time_ms) == (-1, -1)
+
+
+def test_a_topic_without_a_name_is_unknown_by_its_name(host: CoreHost) -> None:
+    """From version 13 on topics have ids, and it is the id that is unknown."""
+    answer = host.call(host.connect(1), produce(""), 9)
+    assert error_of(answer) in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
+
+
+# --- transactions of version 2: what a batch begins by itself -----------------------------------
+
+
+class Writer:
+    """A transactional producer of version 2, on a connection of its own."""
+
+    def __init__(self, host: CoreHost, connection: int, name: str = "txn") -> None:
+        self.host, self.connection, self.name = host, host.connect(connection), name
+        init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        self.take(self.asked(init, 5))
+
+    def asked(self, request: Any, version: int) -> Any:
+        """The answer, for which the disk does what it must."""
+        self.host.ask(self.connection, request, version)
+        while not self.host.answers[self.connection]:
+            self.host.flush()
+        return self.host.answers[self.connection].pop()
+
+    def take(self, answer: Any) -> None:
+        assert answer.error_code == Code.NONE
+        self.identity = answer.producer_id, answer.producer_epoch
+
+    def batch(self, *, transactional: bool = True, sequence: int = 0) -> bytes:
+        producer_id, epoch = self.identity
+        return bytes(
+            encode_batch(
+                [NewRecord(None, b"v", NOW_MS)],
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                transactional=transactional,
+            )
+        )
+
+    def request(self, *batches: tuple[str, int, bytes | None], acks: int = -1) -> Any:
+        request = asking(SMALL, acks=acks, transactional_id=self.name)
+        row, part = type(request.topic_data[0]), type(request.topic_data[0].partition_data[0])
+        request.topic_data = [
+            row(name=topic, partition_data=[part(*numbered[1:]) for numbered in of_topic])
+            for topic, of_topic in itertools.groupby(batches, lambda batch: batch[0])
+        ]
+        return request
+
+    def write(self, *batches: tuple[str, int, bytes | None]) -> list[int]:
+        return codes_of(self.asked(self.request(*batches), 12))
+
+    def end(self) -> None:
+        """EndTxn: its answer comes before the last flush."""
+        producer_id, epoch = self.identity
+        end = EndTxnRequest(self.name, producer_id, epoch, committed=True)
+        self.take(self.asked(end, 5))
+
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        transaction = self.host.broker.transactions.snapshot()[self.name]
+        return sorted((topic, index) for topic, index in transaction.partitions)
+
+
+@pytest.fixture
+def host_2(tmp_path: Path) -> CoreHost:
+    host = CoreHost(
+        tmp_path, barnabas_features="transaction.version=2", barnabas_flush_journal_logs="0"
+    )
+    host.create("t", 3)
+    return host
+
+
+def transactions_end(host: CoreHost) -> int:
+    return sum(log.log_end_offset for log in host.broker.topics.partitions_of(TRANSACTIONS_TOPIC))
+
+
+def test_a_batch_begins_a_transaction_on_its_partition_once(host_2: CoreHost) -> None:
+    writer = Writer(host_2, 1)
+    assert writer.write(("t", 0, writer.batch())) == [0]
+    assert writer.partitions == [("t", 0)]
+    end = transactions_end(host_2)
+    assert writer.write(("t", 0, writer.batch(sequence=1))) == [0]
+    assert transactions_end(host_2) == end, "the transaction has the partition already"
+    assert writer.write(("t", 0, writer.batch(sequence=2)), ("t", 1, writer.batch())) == [0, 0]
+    assert writer.partitions == [("t", 0), ("t", 1)]
+    assert transactions_end(host_2) == end + 1
+
+
+def test_batches_that_are_refused_or_plain_begin_nothing(host_2: CoreHost) -> None:
+    writer = Writer(host_2, 1)
+    end = transactions_end(host_2)
+    plain = writer.batch(transactional=False)
+    internal, unknown = Code.INVALID_TOPIC_EXCEPTION, Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert writer.write(("t", 0, plain)) == [0]
+    assert writer.write(("t", 1, None)) == [Code.INVALID_RECORD]
+    assert writer.write((TRANSACTIONS_TOPIC, 0, writer.batch())) == [internal]
+    assert writer.write(("t", 9, writer.batch())) == [unknown]
+    assert (writer.partitions, transactions_end(host_2)) == ([], end)
+    codes = writer.write(
+        (TRANSACTIONS_TOPIC, 0, writer.batch()),
+        ("t", 9, writer.batch()),
+        ("t", 1, None),
+        ("t", 2, writer.batch()),
+    )
+    assert codes == [internal, unknown, Code.INVALID_RECORD, 0]
+    assert writer.partitions == [("t", 2)]
+
+
+def test_one_request_is_of_one_producer(host_2: CoreHost) -> None:
+    """A batch of another in it does not join the transaction."""
+    writer, other = Writer(host_2, 1), Writer(host_2, 2, "other")
+    codes = writer.write(("t", 0, writer.batch()), ("t", 1, other.batch()))
+    assert codes[0] == 0 and codes[1] != 0
+    assert (writer.partitions, other.partitions) == ([("t", 0)], [])
+
+
+def held_back(host: CoreHost, request_of: Any) -> Writer:
+    """A request comes between the answer to a commit and its completion."""
+    writer = Writer(host, 1)
+    assert writer.write(("t", 0, writer.batch())) == [0]
+    writer.end()
+    host.ask(writer.connection, request_of(writer), 12)
+    assert host.answers[1] == [] and host.flushes
+    return writer
+
+
+def complete(host: CoreHost) -> None:
+    while host.flushes:
+        host.flush()
+
+
+def test_a_batch_is_held_back_until_the_last_transaction_is_complete(host_2: CoreHost) -> None:
+    """It is appended as it came, in the next transaction, at the time of the appending."""
+    host_2.broker.topics.set_topic_configs("t", {"message.timestamp.type": "LogAppendTime"})
+    writer = held_back(
+        host_2, lambda writer: writer.request(("t", 0, writer.batch()), ("t", 1, None))
+    )
+    host_2.now_ms += 3_000
+    complete(host_2)
+    (answer,) = host_2.answers[1]
+    rows = answer.responses[0].partition_responses
+    assert [row.error_code for row in rows] == [0, Code.INVALID_RECORD]
+    assert (rows[0].base_offset, rows[0].log_append_time_ms) == (2, NOW_MS + 3_000)
+    assert writer.partitions == [("t", 0)]
+
+
+def test_what_was_held_back_of_a_client_that_is_gone_is_not_appended(host_2: CoreHost) -> None:
+    writer = held_back(host_2, lambda writer: writer.request(("t", 0, writer.batch())))
+    host_2.broker.on_closed(1)
+    complete(host_2)
+    assert host_2.broker.topics.partition("t", 0).log_end_offset == 2  # type: ignore[union-attr]
+    assert writer.partitions == []
+
+
+def test_what_was_held_back_without_acks_has_no_answer(host_2: CoreHost) -> None:
+    held_back(host_2, lambda writer: writer.request(("t", 0, writer.batch()), acks=0))
+    complete(host_2)
+    assert host_2.answers[1] == [None]
+
+
+def test_what_was_held_back_and_takes_long_to_check_is_answered_once(host_2: CoreHost) -> None:
+    def request(writer: Writer) -> Any:
+        producer_id, epoch = writer.identity
+        producer = {"producer_id": producer_id, "producer_epoch": epoch}
+        batch = large(**producer, base_sequence=0, transactional=True)
+        return writer.request(("t", 0, batch))
+
+    held_back(host_2, request)
+    complete(host_2)
+    assert host_2.answers[1] == []
+    host_2.finish_work()
+    assert [codes_of(answer) for answer in host_2.answers[1]] == [[0]]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_long_check_over_a_connection_that_the_producer_has_given_up_meanwhile(
+    host_2: CoreHost, is_there: bool
+) -> None:
+    """Its batch would join the next transaction. It goes with its connection."""
+    writer = Writer(host_2, 1)
+    producer_id, epoch = writer.identity
+    batch = large(
+        producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True
+    )
+    host_2.ask(1, writer.request(("t", 0, batch)), 12)
+    writer.connection = host_2.connect(2)
+    assert writer.write(("t", 1, writer.batch())) == [0]
+    if not is_there:
+        host_2.broker.on_closed(1)
+    host_2.finish_work()
+    assert (1 in host_2.closed) is is_there and host_2.answers[1] == []
+    assert host_2.broker.topics.partition("t", 0).log_end_offset == 0  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: what is refused before the coordinators, by the codes of Apache Kafka 3.9."""
+"""TxnOffsetCommit: what is refused before the coordinators, by the codes of Apache Kafka 3.9"""
 
 from __future__ import annotations
 

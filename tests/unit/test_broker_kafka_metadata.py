@@ -4,15 +4,19 @@ ones written by hand from the schemas.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shutil
 import struct
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.admin_host import CountedIds
+from helpers.storage_logs import kill
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
@@ -20,8 +24,14 @@ from barnabas.broker.kafka_metadata import DIRECTORY, read_kafka_metadata
 from barnabas.broker.metadata import Acl, QuotaEntity, ScramCredential
 from barnabas.broker.opening import open_broker
 from barnabas.protocol.records import NewRecord, encode_batch, read_header, set_offset_and_epoch
-from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, RECOVERY_POINT_NAME
+from barnabas.storage.checkpoints import (
+    CLEAN_SHUTDOWN_NAME,
+    NO_TOPIC_ID,
+    RECOVERY_POINT_NAME,
+    decode_partition_metadata,
+)
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.last_run import BOOT_ID_NAME
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 NOW_MS = 1_700_000_100_000
@@ -346,9 +356,58 @@ def test_a_gap_that_kafkas_cleaner_left_is_no_torn_end(
     (kafka_directory / RECOVERY_POINT_NAME).unlink()
     if not topics_are_known:
         shutil.rmtree(kafka_directory / DIRECTORY)
+    for run in ("after Kafka's kill", "after a loss of power"):
+        broker = opened(kafka_directory)
+        log = broker.topics.partition("compacted", 0)
+        assert log is not None
+        assert log.log_end_offset == 5 + count, run
+        assert log.durability.recovery_point == 5 + count, run
+        kill(broker.logs, machine=False)
+        (kafka_directory / BOOT_ID_NAME).write_text("another-run-of-the-machine 1")
+
+
+def test_a_log_without_its_topics_id_gets_it(kafka_directory: Path) -> None:
+    """As one of a Kafka before 2.8, or one whose file a power loss took."""
+    path = kafka_directory / "compacted-0" / "partition.metadata"
+    path.unlink()
+    broker = opened(kafka_directory)
+    log, topic = broker.topics.partition("compacted", 0), broker.metadata.topics["compacted"]
+    assert log is not None
+    assert log.topic_id == topic.topic_id == decode_partition_metadata(path.read_bytes())
+    assert log.durability.recovery_point == log.log_end_offset, "no flush journal has it yet"
+    kill(broker.logs)
+    again = opened(kafka_directory).topics.partition("compacted", 0)
+    assert again is not None
+    assert again.topic_id == topic.topic_id
+
+
+@pytest.mark.parametrize(("code", "is_fatal"), [(errno.ENOSPC, False), (errno.EIO, True)])
+def test_a_full_disk_does_not_keep_a_log_without_its_topics_id_from_service(
+    kafka_directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    code: int,
+    is_fatal: bool,
+) -> None:
+    path = kafka_directory / "compacted-0" / "partition.metadata"
+    path.unlink()
+    write = OsDisk.write_atomic
+
+    def refuse(disk: OsDisk, name: str, data: Any, *, sync: bool = True) -> None:
+        if name == str(path):
+            raise OSError(code, os.strerror(code))
+        write(disk, name, data, sync=sync)
+
+    monkeypatch.setattr(OsDisk, "write_atomic", refuse)
+    if is_fatal:
+        with pytest.raises(OSError, match=os.strerror(code)):
+            opened(kafka_directory)
+        return
     log = opened(kafka_directory).topics.partition("compacted", 0)
     assert log is not None
-    assert log.log_end_offset == 5 + count
+    assert log.topic_id == NO_TOPIC_ID and log.log_end_offset > 0
+    assert "compacted-0 is without its topic's id until there is space" in caplog.text
 
 
 # as Apache Kafka 3.9 wrote them: consumer_byte_rate=5 and controller_mutation_rate=3 of the default

@@ -52,3 +52,43 @@ def test_a_log_that_is_deleted_is_due_no_more(host: CoreHost) -> None:
     host.tick(50)
     assert host.broker.progress.next_due_ms is None
     host.close()
+
+
+def test_each_log_is_flushed_when_it_is_due(host: CoreHost) -> None:
+    """The next time is the earliest of all, whichever came last."""
+    (later,), (sooner,) = host.create("later", flush_ms="70"), host.create("sooner", flush_ms="50")
+    progress = host.broker.progress
+    connection = host.connect(1)
+    for topic in ("later", "sooner"):
+        host.call(connection, produce(topic), 9)
+    assert progress.next_due_ms == NOW_MS + 50
+    host.create("last", flush_ms="90")
+    host.call(connection, produce("last"), 9)
+    assert progress.next_due_ms == NOW_MS + 50
+    host.tick(49)
+    assert host.flushes == []
+    host.tick(1)
+    assert [log for log, _ in host.flush().tokens] == [sooner]
+    assert progress.next_due_ms == NOW_MS + 70
+    host.tick(20)
+    assert [log for log, _ in host.flush().tokens] == [later]
+    assert progress.next_due_ms == NOW_MS + 90
+    host.close()
+
+
+def test_readers_of_all_logs_of_a_request_are_told_and_only_hidden_data_are_flushed(
+    host: CoreHost,
+) -> None:
+    """flush.messages=1: readers see what is on the disk."""
+    (hidden,) = host.create("hidden", flush_messages="1")
+    (plain,) = host.create("plain")
+    request = produce("hidden")
+    request.topic_data += produce("plain").topic_data
+    for connection, topic in ((1, "hidden"), (2, "plain")):
+        host.ask(host.connect(connection), fetch({topic: {0: 0}}, max_wait_ms=60_000), 12)
+    host.ask(host.connect(3), request, 9)
+    assert (host.answers[1], len(host.answers[2]), host.answers[3]) == ([], 1, [])
+    assert [log for log, _ in host.flush().tokens] == [hidden]
+    assert len(host.answers[1]) == len(host.answers[3]) == 1
+    assert plain.durability.durable_offset == 0
+    host.close()

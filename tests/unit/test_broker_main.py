@@ -8,7 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.broker.config import BrokerConfig, read_properties
-from barnabas.broker.main import SIGNALS, _on_signals, _read_config, main, parser
+from barnabas.broker.main import (
+    SIGNALS,
+    _on_signals,
+    _read_config,
+    _unusable_data_directory,
+    main,
+    parser,
+)
 
 
 @pytest.fixture
@@ -45,6 +52,48 @@ def test_settings_of_broker_and_topics_that_contain_a_text(
 def test_a_text_that_no_setting_contains(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings", "log.retention.mss"]) == 1
     assert "no setting has 'log.retention.mss' in its name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--prot", "9"], "there is no --prot; did you mean --port?"),
+        (["--dta-dir=d"], "there is no --dta-dir; did you mean --data-dir?"),
+        (
+            ["--zookeeper", "x", "--quite"],
+            "no --zookeeper. there is no --quite; did you mean --quiet?",
+        ),
+        (["9092"], "there is no '9092' to be given here"),
+    ],
+)
+def test_an_unknown_argument_is_answered_with_the_options_of_its_command(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["start", *arguments])
+    assert exit_.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("usage: barnabas start")
+    assert said.endswith(f"{error}\n")
+
+
+def test_ports_for_another_number_of_brokers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["start", "--port", "0,0"]) == 1
+    assert "names 2 ports for 1 broker: name one port, or one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (FileExistsError(17, "File exists"), "it is a file"),
+        (PermissionError(13, "Permission denied"), "Permission denied"),
+    ],
+)
+def test_a_data_directory_that_cannot_be_used(error: OSError, why: str) -> None:
+    refusal = _unusable_data_directory(BrokerConfig.from_properties({"log.dirs": "/d"}), error)
+    assert str(refusal) == (
+        f"cannot use the data directory /d: {why}; --data-dir DIR names another"
+    )
 
 
 def test_a_release_to_be_emulated_is_a_setting() -> None:

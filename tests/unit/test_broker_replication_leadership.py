@@ -24,12 +24,14 @@ from barnabas.broker.replication.leadership import (
     Written,
 )
 from barnabas.broker.replication.lease_record import (
+    LeaseRecord,
     LeaseRecordError,
     NodeAddresses,
     decode_lease_record,
 )
 
 TTL_MS, MARGIN_MS = 3000, 500
+RECORD = LeaseRecord("c", 1, "s", 1, frozenset({1}), {1: NodeAddresses("a:1", {})}, "w").encode()
 BOTH = frozenset({1, 2})
 
 
@@ -286,11 +288,41 @@ def test_a_record_of_another_cluster_is_refused() -> None:
         run(node(2, cluster_id="d"), engine, 0)
 
 
-def test_a_record_that_is_none_is_refused() -> None:
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"{}",
+        b"",
+        b"\xff",
+        b"[" * 100_000,
+        b"null",
+        *(
+            RECORD.replace(b'"leader_epoch":1', b'"leader_epoch":' + epoch)
+            for epoch in (b"Infinity", b"1e400", b"-1", b"2147483648", b"null", b'"x"')
+        ),
+        RECORD.replace(b'"in_sync":[1]', b'"in_sync":[Infinity]'),
+        RECORD.replace(b'"nodes":{', b'"nodes":{"x":1,'),
+    ],
+)
+def test_a_record_that_is_none_is_refused(value: bytes) -> None:
+    assert value != RECORD
     engine = Register()
-    engine.version, engine.value = "7", b"{}"
+    engine.version, engine.value = "7", value
     with pytest.raises(LeaseRecordError, match="cannot be read"):
         run(node(1), engine, 0)
+
+
+def test_two_nodes_of_one_node_id_are_told_apart() -> None:
+    """The second one would wait for ever, or claim with a directory that nobody wrote to since."""
+    engine = Register()
+    leader = leader_of_pair(engine)
+    namesake = node(1, session="other")
+    run(namesake, engine, 0)
+    run(leader, engine, 500)
+    run(namesake, engine, 500)
+    run(leader, engine, 1000)
+    with pytest.raises(LeaseRecordError, match="give each of the two nodes"):
+        run(namesake, engine, 1000)
 
 
 def test_a_deleted_record_deposes() -> None:
@@ -379,3 +411,76 @@ def test_one_leads_at_a_time_and_knows_who_may_be_in_the_set() -> None:
             world.check()
         leads = [sum(pair) for pair in zip(leads, world.leads, strict=True)]
     assert min(leads) > 500
+
+
+def record_after_a_take_over(engine: Register) -> LeaseRecord:
+    """Node 2 has taken over, opened its directory, and has node 1 in sync again; both are gone."""
+    leader_of_pair(engine)
+    second = node(2)
+    run(second, engine, 0)
+    run(second, engine, TTL_MS)
+    second.want_in_sync(())
+    second.has_opened = True
+    run(second, engine, TTL_MS)
+    second.want_in_sync(BOTH)
+    run(second, engine, TTL_MS)
+    assert second.record is not None
+    assert second.record.held_epochs == {1: 2, 2: 2}
+    return second.record
+
+
+def test_an_older_copy_of_a_directory_does_not_lead() -> None:
+    engine = Register()
+    record_after_a_take_over(engine)
+    restored = node(1, session="restored", leader_epoch=1)
+    run(restored, engine, 0)
+    run(restored, engine, 2 * TTL_MS)
+    assert restored.role is Role.WATCHING
+    assert restored.in_sync == {2}
+    second = node(2, session="again", leader_epoch=2)
+    run(second, engine, 0)
+    run(second, engine, TTL_MS)
+    assert second.role is Role.LEADING
+
+
+def test_an_older_copy_that_is_alone_in_the_set_says_why_nobody_leads() -> None:
+    engine = Register()
+    record = record_after_a_take_over(engine)._replace(in_sync=frozenset({1}))
+    engine.apply(Write(engine.version, record.encode()))
+    restored = node(1, session="restored", leader_epoch=1)
+    run(restored, engine, 0)
+    run(restored, engine, 2 * TTL_MS)
+    assert restored.role is Role.WATCHING
+    assert "an older copy" in restored.obstacle(2 * TTL_MS)
+    restored.holding = Holding.WHOLE  # it has followed a leader meanwhile
+    run(restored, engine, 2 * TTL_MS)
+    assert restored.role is Role.LEADING
+
+
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_the_directory_that_was_in_the_set_leads(epoch: int) -> None:
+    engine = Register()
+    record_after_a_take_over(engine)
+    first = node(1, session="again", leader_epoch=epoch)
+    run(first, engine, 0)
+    run(first, engine, TTL_MS)
+    assert first.role is Role.LEADING
+
+
+@pytest.mark.parametrize(
+    ("node_id", "holding", "says"),
+    [
+        (2, Holding.NOTHING, "no whole copy of the cluster c"),
+        (3, Holding.WHOLE, "start node 1, 2"),
+        (2, Holding.WHOLE, ""),
+    ],
+)
+def test_a_node_says_why_nobody_leads(node_id: int, holding: Holding, says: str) -> None:
+    engine = Register()
+    record = LeaseRecord("c", 1, "gone", 4, BOTH, {}, "1-gone-9")
+    engine.apply(Write(ABSENT, record.encode()))
+    waiting = node(node_id, holding)
+    waiting.on_answer(engine.apply(waiting.next_request(0) or Read()), 0)
+    assert waiting.obstacle(TTL_MS) == ""
+    assert says in waiting.obstacle(2 * TTL_MS)
+    assert bool(waiting.obstacle(2 * TTL_MS)) is bool(says)

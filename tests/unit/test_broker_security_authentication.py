@@ -12,6 +12,7 @@ import pytest
 from helpers.core_host import CoreHost
 from helpers.sasl import PASSWORD, REAUTH_MS, USER, plain_token, sasl_host, scram_log_in
 
+from barnabas.broker.security.gate import READING_TIME_MS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
@@ -82,6 +83,7 @@ def test_an_unknown_mechanism_is_told_what_there_is_and_ends(
     host.tick(100)
     (answer,) = host.answers[1]
     assert (answer.error_code, answer.mechanisms) == (Code.UNSUPPORTED_SASL_MECHANISM, ENABLED)
+    host.tick(READING_TIME_MS)
     assert 1 in host.closed
 
 
@@ -107,6 +109,7 @@ def test_a_wrong_password_is_refused_after_the_delay(host: CoreHost) -> None:
     answer = host.answers[1][-1]
     assert answer.error_code == Code.SASL_AUTHENTICATION_FAILED
     assert "wrong" not in answer.auth_bytes.decode()
+    host.tick(READING_TIME_MS)
     assert USER in host.closed[1]
     assert PASSWORD not in host.closed[1]
 
@@ -180,6 +183,7 @@ def test_a_session_is_renewed_only_by_its_own_user(host: CoreHost) -> None:
     scram_log_in(host, 1, user="bob", expects_answer=False)
     host.tick(100)
     assert host.answers[1][-1].error_code == Code.SASL_AUTHENTICATION_FAILED
+    host.tick(READING_TIME_MS)
     assert "not 'bob'" in host.closed[1]
 
 

@@ -13,6 +13,7 @@ import pytest
 from helpers.core_host import CoreHost
 
 from barnabas.broker.metadata import Acl
+from barnabas.broker.security import authorizer as authorizer_module
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
     Operation,
@@ -148,6 +149,40 @@ def test_what_may_be_written_is_written_and_the_rest_refused(host: Guarded) -> N
     assert produced(host, produce_request()) == {"t": DENIED_TOPIC, "u": 0}
     ends = [log.log_end_offset for log in (host.log("t"), host.log("u"))]
     assert ends == [0, 1]
+
+
+def _all_codes(host: Guarded) -> set[int]:
+    read = fetched(host, (0, -1), "t", "u")
+    codes = {row.partitions[0].error_code for row in read.responses}
+    return codes | set(produced(host, produce_request()).values())
+
+
+@pytest.mark.parametrize("most_remembered", [200_000, 3])
+def test_a_right_that_is_taken_away_does_not_outlive_it_by_a_request(
+    host: Guarded, monkeypatch: pytest.MonkeyPatch, most_remembered: int
+) -> None:
+    """Also where answers are forgotten for lack of room, by others who are asked amid it."""
+    monkeypatch.setattr(authorizer_module, "MOST_REMEMBERED", most_remembered)
+    authorizer = host.broker.authorizer
+    assert authorizer is not None
+    for _ in range(3):
+        for name in ("t", "u"):
+            host.allow(Operation.WRITE, TOPIC, name)
+            host.allow(Operation.READ, TOPIC, name)
+        assert _all_codes(host) == {0}
+        assert host.call(ADMIN, produce_request(), 9).responses
+        assert _all_codes(host) == {0}
+        authorizer.remove(list(host.broker.metadata.acls))
+        assert _all_codes(host) == {DENIED_TOPIC}
+
+
+def test_who_becomes_another_keeps_no_right_of_the_first(host: Guarded) -> None:
+    host.allow(Operation.WRITE, TOPIC, "t")
+    assert produced(host, produce_request()) == {"t": 0, "u": DENIED_TOPIC}
+    host.broker.on_identified(ANN, "User:bob")
+    assert produced(host, produce_request()) == {"t": DENIED_TOPIC, "u": DENIED_TOPIC}
+    host.broker.on_identified(ANN, "User:admin")
+    assert produced(host, produce_request()) == {"t": 0, "u": 0}
 
 
 def test_who_wants_no_answer_is_hung_up_on(host: Guarded) -> None:
@@ -324,3 +359,8 @@ def test_a_pattern_finds_no_topic_for_a_member_that_may_not_see_it(host: Guarded
         host.broker.on_tick(host.event_ms())
         host.carry_out()
     assert told == {host.id_of("t")}
+    assert {
+        topic
+        for member in host.broker.groups.group("g").consumer.targets.values()  # type: ignore[union-attr]
+        for topic in member
+    } == told, "nor is it assigned"

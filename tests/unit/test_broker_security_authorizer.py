@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from helpers.core_host import CoreHost
 
 from barnabas.broker.metadata import Acl, ClusterMetadata
 from barnabas.broker.outbox import AuditRecord
@@ -168,6 +169,34 @@ def test_who_is_told_of_forgets_likewise(tmp_path: Path, monkeypatch: pytest.Mon
         authorizer.access("User:bob", HERE, CONTEXT).may(READ, TOPIC, f"t{number}")
     authorizer.remove(list(metadata.acls))
     assert not parked.may(READ, TOPIC, "t")
+
+
+def test_a_connection_keeps_what_its_principal_may_until_that_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not looked up with each request; and where too much was remembered, the next request
+    has one that hears of changes.
+    """
+    host = CoreHost(tmp_path, authorizer_class_name="StandardAuthorizer")
+    host.connect(1)
+    broker = host.broker
+    assert broker.authorizer is not None
+    context = CONTEXT._replace(connection_id=1)
+    first = broker.access_of(context)
+    assert first is not None and first is broker.access_of(context)
+    monkeypatch.setattr(module, "MOST_REMEMBERED", 5)
+    for number in range(20):
+        broker.authorizer.access("User:bob", HERE, CONTEXT).may(READ, TOPIC, f"t{number}")
+    second = broker.access_of(context)
+    assert second is not None and second is not first
+    assert not second.may(READ, TOPIC, "t")
+    broker.authorizer.add({uuid.uuid4(): acl(READ, principal=second.principal)})
+    assert second.may(READ, TOPIC, "t") and first.may(READ, TOPIC, "t")
+    assert second.readable == {"t"} and not first.readable, "nobody tells it of changes"
+    broker.on_identified(1, "User:ben")
+    third = broker.access_of(context)
+    assert third is not None and third.principal == "User:ben"
+    host.close()
 
 
 def test_names_that_are_longer_than_any_topic_fill_no_memory(tmp_path: Path) -> None:

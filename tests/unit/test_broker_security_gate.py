@@ -37,18 +37,37 @@ def test_refusals_are_put_off_each_by_the_same_time(host: CoreHost) -> None:
     fail(host, 2)
     assert host.broker.next_deadline_ms() == first_ms + 100
     host.tick(40)
-    assert (sorted(host.closed), len(host.answers[1]), len(host.answers[2])) == ([1], 2, 1)
+    assert (sorted(host.closed), len(host.answers[1]), len(host.answers[2])) == ([], 2, 1)
+    host.tick(60)
+    assert len(host.answers[2]) == 2
+    host.tick(40)
+    assert sorted(host.closed) == [1]
     host.tick(60)
     assert sorted(host.closed) == [1, 2]
+    assert host.broker.sasl is not None and host.broker.sasl.next_deadline_ms() is None
 
 
-def test_a_client_that_has_hung_up_gets_no_refusal(host: CoreHost) -> None:
+def test_a_client_that_has_hung_up_gets_no_refusal(
+    host: CoreHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its attempt is logged all the same: who gets no answer at once knows that it failed."""
     fail(host, 1)
     host.broker.on_closed(1)
     host.connect(1)  # another with the same number
     host.tick(100)
     assert host.answers[1] == []
     assert host.closed == {}
+    (line,) = caplog.messages
+    assert "has hung up: authentication failed" in line and USER in line
+
+
+def test_who_has_failed_gets_no_second_attempt(host: CoreHost) -> None:
+    fail(host, 1)
+    host.tick(100)
+    assert host.closed == {}, "it may read the answer before its connection ends"
+    host.ask(1, SaslAuthenticateRequest(plain_token(USER, PASSWORD)), 1)
+    assert "failed already" in host.closed[1]
+    assert host.broker.outbox.admitted == []
 
 
 def test_frames_may_be_large_once_the_client_is_known(host: CoreHost) -> None:

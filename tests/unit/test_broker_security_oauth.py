@@ -15,6 +15,7 @@ from helpers.core_host import CoreHost
 from helpers.tokens import AUDIENCE, ISSUER, Issuer, bearer_message
 
 from barnabas.broker.config import BrokerConfig, ConfigError
+from barnabas.broker.security.gate import READING_TIME_MS
 from barnabas.broker.security.oauth import (
     LONGEST_MESSAGE,
     REFUSAL,
@@ -286,6 +287,7 @@ def test_a_refusal_is_told_as_apache_kafka_tells_it(host: CoreHost) -> None:
     refusal = host.answers[1][-1]
     assert refusal.error_code == Code.SASL_AUTHENTICATION_FAILED
     assert refusal.error_message == REFUSAL
+    host.tick(READING_TIME_MS)
     assert "not believed" in host.closed[1]
 
 

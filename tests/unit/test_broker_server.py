@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -32,6 +33,7 @@ from barnabas.broker.server import (
     listener_at,
 )
 from barnabas.broker.tls import TlsListener
+from barnabas.certificates import make_certificates
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.disk import OsDisk
@@ -125,18 +127,37 @@ class Rim:
         self.server: Server = Server(cast(Any, self.broker), listener, self.loop)
         self._clients: list[socket.socket] = []
 
-    def client(self, connection: int = 1, *, buffer_bytes: int = 0) -> socket.socket:
+    def client(
+        self, connection: int = 1, *, buffer_bytes: int = 0, certs: Path | None = None
+    ) -> socket.socket:
+        """Takes: certs, where certificates are: it speaks TLS."""
         ours, theirs = socket.socketpair()
         for sock in (ours, theirs):
             sock.setblocking(False)
             if buffer_bytes:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        secured = ours if certs is None else _tls(certs).wrap(ours)
         self.server._connections[connection] = self.server.connection_class(
-            self.server, connection, ours, f"client {connection}"
+            self.server, connection, secured, f"client {connection}"
         )
+        if certs is not None:
+            theirs = self._shaken(theirs, certs)
         self._clients.append(theirs)
         return theirs
+
+    def _shaken(self, sock: socket.socket, certs: Path) -> ssl.SSLSocket:
+        context = ssl.create_default_context(cafile=str(certs / "ca.pem"))
+        client = context.wrap_socket(
+            sock, server_hostname="localhost", do_handshake_on_connect=False
+        )
+        for _ in range(100):
+            try:
+                client.do_handshake()
+                return client
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                self.run()
+        raise AssertionError("the handshake does not come to an end")
 
     def restart(self, host: str = "127.0.0.1", **config: int) -> None:
         """A server there with other settings (_ for .), on a clock that goes on only when
@@ -194,7 +215,7 @@ class Rim:
             self.run(2)
             try:
                 part = client.recv(min(step, size - len(found)))
-            except BlockingIOError:
+            except (BlockingIOError, ssl.SSLWantReadError):
                 continue
             assert part, f"the broker hung up after {len(found)} of {size} bytes"
             found += part
@@ -214,6 +235,17 @@ class Rim:
         if not self.server._is_closed:
             self.server.close()
         self.loop.close()
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certs")
+    make_certificates(directory)
+    return directory
+
+
+def _tls(certs: Path) -> TlsListener:
+    return TlsListener({"ssl.keystore.location": str(certs / "broker.pem")})
 
 
 @pytest.fixture
@@ -339,6 +371,32 @@ def test_slices_of_files_and_bytes_between_them(rim: Rim, tmp_path: Path) -> Non
     file.close()
 
 
+@pytest.mark.parametrize("step", [50_000, 1 << 20])
+def test_slices_and_bytes_of_any_size_through_tls(
+    rim: Rim, tmp_path: Path, certs: Path, step: int
+) -> None:
+    """What TLS does not take at once it is given again as it was, be it gathered or a large piece,
+    while more answers come behind it.
+    """
+    file = OsDisk().open(str(tmp_path / "segment"), create=True)
+    content = bytes(number % 251 for number in range(900_000))
+    file.append(content)
+    large = bytes(number % 249 for number in range(400_000))
+    pieces = (b"head", Slice(file, 100, 600_000), b"", large, Slice(file, 5, 5_000), b"end", b"")
+    expected = b"head" + content[100:600_100] + large + content[5:5_005] + b"end"
+    answers = {b"a": pieces, b"b": (large,), b"c": (b"small",), b"d": pieces}
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, answers[frame])
+    )
+    client = rim.client(buffer_bytes=8192, certs=certs)
+    for frame in answers:
+        client.send(framed(frame))
+    expected += large + b"small" + expected
+    assert rim.receive(client, len(expected), step=step) == expected
+    assert not rim.server._connections[1]._out
+    file.close()
+
+
 def test_the_small_slices_of_many_partitions_go_out_together(
     rim: Rim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,8 +437,9 @@ def test_a_small_answer_before_a_slice_keeps_its_place(rim: Rim, tmp_path: Path)
 
 
 @pytest.mark.parametrize("promised", [50, 50_000])
+@pytest.mark.parametrize("secured", [False, True])
 def test_a_file_that_is_shorter_than_its_slice_ends_the_connection(
-    rim: Rim, tmp_path: Path, promised: int
+    rim: Rim, tmp_path: Path, certs: Path, promised: int, *, secured: bool
 ) -> None:
     """Not an endless loop, and not bytes of something else: whether the slice is small, and read,
     or not.
@@ -390,7 +449,7 @@ def test_a_file_that_is_shorter_than_its_slice_ends_the_connection(
     rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
         (connection, (b"head", Slice(file, 0, promised)))
     )
-    client = rim.client()
+    client = rim.client(certs=certs if secured else None)
     client.send(framed(b"a"))
     rim.run()
     assert rim.broker.gone == [1]

@@ -108,8 +108,8 @@ def test_what_a_start_writes_again_is_there_after_the_next_power_loss(way: str) 
     assert steps > 10
 
 
-def test_members_and_their_generation_outlive_a_kill() -> None:
-    b = DiskBroker()
+def joined_group(b: DiskBroker) -> dict[str, object]:
+    """What its only member names in its requests."""
     join = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=30_000,
@@ -125,9 +125,24 @@ def test_members_and_their_generation_outlive_a_kill() -> None:
     assert (joined.error_code, joined.generation_id) == (0, 1)
     assigned = [SyncGroupRequestAssignment(joined.member_id, b"all")]
     assert b.call(SyncGroupRequest(**member, assignments=assigned), 3).error_code == 0
+    return member
+
+
+def test_members_and_their_generation_outlive_a_kill() -> None:
+    b = DiskBroker()
+    member = joined_group(b)
     b.kill()
     assert b.call(HeartbeatRequest(**member), 3).error_code == 0
     b.tick(30_000)
+    assert b.call(HeartbeatRequest(**member), 3).error_code == Code.UNKNOWN_MEMBER_ID
+
+
+def test_members_join_again_after_a_power_loss() -> None:
+    """They may have read further than the logs now reach."""
+    b = DiskBroker()
+    member = joined_group(b)
+    b.sync(DATA_DIR)
+    b.lose_power()
     assert b.call(HeartbeatRequest(**member), 3).error_code == Code.UNKNOWN_MEMBER_ID
 
 
@@ -216,3 +231,28 @@ def test_a_kill_right_after_a_power_loss_does_not_save_a_producer_whose_end_was_
     p.reconnect()
     assert p.end(True) in FENCED
     assert b.read("t", 1, committed=True) == []
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_directory_that_is_gone_with_its_records_is_told_of(
+    is_deleted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its partition begins anew: a directory that is not there is what an empty one has, too."""
+    b = DiskBroker()
+    b.topic("t", 3)
+    for index in (0, 1):
+        b.produce("t", (b"a",), partition=index)
+    for log in b.broker.topics.logs_of("t"):
+        log.flush()
+    b.broker.logs.write_checkpoints()
+    if is_deleted:
+        b.broker.deletion.delete_topic("t", b.now_ms)
+    else:
+        b.disk.rmtree(f"{DATA_DIR}/t-1")
+    b.kill()
+    told = "/data/t-1 is gone, and had records up to offset 0"
+    assert (caplog.text.count("is gone, and had"), told in caplog.text) == (
+        (0, False) if is_deleted else (1, True)
+    )
+    if not is_deleted:
+        assert (b.end_offset("t", 0), b.end_offset("t", 1)) == (1, 0)

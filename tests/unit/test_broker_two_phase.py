@@ -536,3 +536,15 @@ def test_below_level_2_a_fence_goes_beyond_who_kept_it() -> None:
     q.reconnect()
     assert q.finish(True) == Code.PRODUCER_FENCED
     assert b.read("t", committed=True) == []
+
+
+def test_an_end_of_a_kept_transaction_that_comes_late_does_not_end_the_next(b: DiskBroker) -> None:
+    """Whoever kept it sent the end over a connection that broke, and again over another."""
+    TwoPhase(b, 1).write("t", 0, b"kept")
+    keeper = keep(b, 1)
+    given_up = keeper.reconnect()
+    assert keeper.finish(commit=True) == Code.NONE
+    assert b.broker.transactions.latest_connection("txn") == keeper.connection, "known at once"
+    assert keeper.write("t", 0, b"next") == Code.NONE
+    assert b.is_hung_up_on(given_up, keeper.end_request(True), 4)
+    assert keeper.finish(commit=False) == Code.NONE, "it is still open"

@@ -213,3 +213,21 @@ def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_ther
     p.connection = b.connect()
     assert p.end(False) == 0
     assert b.read("t", 1, committed=True) == [b"plain"]
+
+
+@pytest.mark.parametrize("journal", ["0", "2"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_power_loss_does_not_bring_back_a_marker_that_was_written(
+    commit: bool, journal: str
+) -> None:
+    """It would end what is open there by then."""
+    b, p = with_partition_off_line(barnabas_flush_journal_logs=journal)
+    assert p.end(commit) == 0
+    restore(b)
+    p.connection = b.connect()
+    p.send("t", 1, b"of the next")
+    for path, inode in b.disk.files():
+        if path.startswith(f"{DATA_DIR}/t-1/"):
+            inode.sync()  # without the names of the data directory
+    b.lose_power()
+    assert b.read("t", 1, committed=True) == ([b"a"] if commit else [])

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from helpers.admin_host import NOW_MS, AdminHost, creatable
 from helpers.cli_commands import CommandLine
 
 from barnabas.cli.log_verify import Fault, verify_partition
@@ -103,6 +104,31 @@ def test_unfinished_end_is_no_fault_where_a_broker_writes(tmp_path: Path) -> Non
         str(directory), in_use=True, compacted=False, opens=True, advance=lambda count: None
     )
     assert report.faults == ()
+
+
+@pytest.mark.parametrize("offset", range(1, 7))
+@pytest.mark.parametrize("is_running", [False, True])
+def test_leader_epochs_begin_with_the_log_after_records_were_deleted(
+    tmp_path: Path, offset: int, is_running: bool
+) -> None:
+    """What was deleted may be in the first segment yet; of its epochs nothing is noted."""
+    for _ in range(3):  # each start begins an epoch
+        host = AdminHost(tmp_path)
+        if "t" not in host.broker.topics:
+            host.create(creatable("t", 1))
+        (log,) = host.broker.topics.logs_of("t")
+        for _ in range(2):
+            log.append_records([(b"k", b"v")], NOW_MS)
+        if log.log_end_offset == 6:
+            log.delete_records_before(offset)
+            host.broker.on_tick(NOW_MS)
+        if not is_running or log.log_end_offset < 6:
+            host.broker.close_logs(NOW_MS)
+    report = verify_partition(
+        str(tmp_path / "data" / "t-0"),
+        in_use=is_running, compacted=False, opens=True, advance=lambda count: None,
+    )  # fmt: skip
+    assert (report.faults, report.log_end_offset) == ((), 6)
 
 
 def test_partitions_of_one_topic_have_one_id(barnabas: CommandLine, tmp_path: Path) -> None:

@@ -49,6 +49,9 @@ class FakeAdmin:
         }
         return {name: SimpleNamespace(**told) for name in names}
 
+    def client_hosts(self, names: list[str]) -> dict[str, str]:
+        return dict.fromkeys(names, "10.0.0.7")
+
 
 @pytest.mark.parametrize(
     ("admin", "is_hanging"),
@@ -67,3 +70,4 @@ def test_transaction_hangs_where_its_coordinator_will_not_end_it(
     (found,) = find_open_transactions(admin, PARTITION)
     assert (found.start_offset, found.coordinator_epoch) == (100, 3)
     assert found.is_hanging is is_hanging
+    assert found.client_address == (None if admin.listed is None else "10.0.0.7")

@@ -15,7 +15,7 @@ from barnabas.coordinator.assignors import (
     assign_uniform,
 )
 
-T, U, V = (uuid.UUID(int=number) for number in (1, 2, 3))
+T, U, V, W = (uuid.UUID(int=number) for number in (1, 2, 3, 4))
 
 
 def members(
@@ -101,3 +101,81 @@ def test_range_keeps_the_runs_of_instances_that_come_back_under_another_id() -> 
 
 def test_range_gives_nothing_to_members_that_are_too_many() -> None:
     assert assign_range(members({"a": (T,), "b": (T,)}), {T: 1}) == {"a": {T: (0,)}, "b": {}}
+
+
+def test_range_begins_with_instances_by_their_names() -> None:
+    instances = {"y": "2", "z": "1"}
+    given = assign_range(members({"a": (T,), "y": (T,), "z": (T,)}, instances=instances), {T: 3})
+    assert given == {"z": {T: (0,)}, "y": {T: (1,)}, "a": {T: (2,)}}
+
+
+def test_range_shares_out_the_topics_behind_one_that_nobody_wants() -> None:
+    assert assign_range(members({"a": (U,)}), {T: 1, U: 1}) == {"a": {U: (0,)}}
+
+
+def test_uniform_leaves_a_member_what_it_still_wants() -> None:
+    had: dict[str, Assignment] = {"a": {U: (0,), T: (0,)}, "b": {T: (1,)}}
+    given = assign_uniform(members({"new": (T,), "a": (T,), "b": (T,)}, had), {T: 3})
+    assert given == {"new": {T: (2,)}, "a": {T: (0,)}, "b": {T: (1,)}}
+
+
+def test_uniform_gives_what_is_left_over_to_those_who_have_no_more_than_their_share() -> None:
+    had: dict[str, Assignment] = {"a": {T: (0, 1)}}
+    given = assign_uniform(members({"a": (T,), "b": (T,), "c": (T,)}, had), {T: 5})
+    assert sorted(sum(map(len, one.values())) for one in given.values()) == [1, 2, 2]
+    assert given["a"] == had["a"]
+
+
+def test_uniform_with_subscriptions_of_their_own_has_no_topic_without_a_partition() -> None:
+    """a hands on all that it had of T, and keeps what it alone wants."""
+    had: dict[str, Assignment] = {"a": {T: (0,), U: (0,)}}
+    given = assign_uniform(members({"a": (T, U), "b": (T,)}, had), {T: 1, U: 1})
+    assert given == {"a": {U: (0,)}, "b": {T: (0,)}}
+
+
+# --- members that want different topics: who hands on to whom -----------------------------------
+
+
+def loads(given: Mapping[str, Assignment]) -> dict[str, int]:
+    return {name: sum(map(len, one.values())) for name, one in given.items()}
+
+
+def test_a_member_hands_on_as_long_as_another_has_two_fewer() -> None:
+    had: dict[str, Assignment] = {"a": {T: (0, 1, 2, 3, 4, 5)}}
+    given = assign_uniform(members({"a": (T,), "b": (T, U), "c": (U,)}, had), {T: 6, U: 1})
+    assert loads(given) == {"a": 3, "b": 3, "c": 1}
+    assert given["a"] == {T: (0, 1, 2)}
+
+
+def test_a_member_hands_on_of_another_topic_when_it_has_no_more_of_the_first() -> None:
+    had: dict[str, Assignment] = {"a": {T: (0,), U: (0, 1, 2)}}
+    wanted = {"a": (T, U), "b": (T, U), "c": (V,)}
+    given = assign_uniform(members(wanted, had), {T: 1, U: 3, V: 1})
+    assert loads(given) == {"a": 2, "b": 2, "c": 1}
+
+
+def test_whoever_has_fewest_gets_it_though_others_are_as_near() -> None:
+    had: dict[str, Assignment] = {"a": {T: (0, 1, 2)}, "b": {U: (0, 1)}}
+    given = assign_uniform(members({"a": (T,), "b": (T, U), "c": (T,)}, had), {T: 3, U: 2})
+    assert loads(given) == {"a": 2, "b": 2, "c": 1}
+    assert given["b"] == had["b"]
+
+
+def test_a_path_leads_over_whichever_topic_a_member_has() -> None:
+    """From a to c over b, which itself has no reason to hand on."""
+    had: dict[str, Assignment] = {
+        "a": {T: (0, 1, 2)},
+        "b": {T: (3,), U: (0,)},
+        "c": {V: (0,)},
+    }
+    wanted = {"a": (T,), "b": (T, U), "c": (U, V)}
+    given = assign_uniform(members(wanted, had), {T: 4, U: 1, V: 1})
+    assert loads(given) == {"a": 2, "b": 2, "c": 2}
+
+
+def test_who_is_handed_something_after_its_turn_has_another() -> None:
+    """x comes to 2, 2 and 1 with y and w; then g hands it its only partition of T."""
+    had: dict[str, Assignment] = {"x": {W: (0, 1, 2, 3, 4)}, "g": {T: (0,), U: (0, 1, 2)}}
+    wanted = {"x": (T, W), "y": (W,), "w": (W,), "g": (T, U)}
+    given = assign_uniform(members(wanted, had), {T: 1, U: 3, W: 5})
+    assert loads(given) == {"x": 2, "y": 2, "w": 2, "g": 3}

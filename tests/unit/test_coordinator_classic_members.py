@@ -13,6 +13,7 @@ from helpers.group_host import GroupHost, GroupMember, subscription
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.consumer_protocol import read_assignment, write_assignment
+from barnabas.coordinator.group_records import decode_group
 from barnabas.protocol.errors import Code
 
 SESSION_MS, REBALANCE_MS = 10_000, 3_000
@@ -347,6 +348,7 @@ def test_the_last_static_consumer_comes_back_with_the_classic_protocol() -> None
     parts(old)
     later = host.join_later("g", instance="i", protocols={"range": subscription("t")})
     assert kind_and_state(host) == (CLASSIC, "PreparingRebalance")
+    assert later in host.waiting(), "for the other to join again"
     old.join_later()
     assert host.answers[later].error_code == Code.NONE
 
@@ -401,3 +403,279 @@ def test_a_consumer_group_that_is_deleted_is_gone() -> None:
     assert [row.error_code for row in answer.results] == [Code.NONE]
     assert host.call("ListGroups", 5).groups == []
     assert host.coordinator._groups == {}, "names that are used once would pile up"
+
+
+def test_after_a_restart_a_classic_member_has_its_session_to_hear_what_it_is_to_give_up() -> None:
+    """It is told by its next heartbeat, and has its rebalance timeout from then on."""
+    host = new_host()
+    host.consumer_heartbeat("m")
+    host.consumer_heartbeat("m", LEAVE)
+    old = classic_group(host, 0, 1, 2, 3)
+    host.consumer_heartbeat("m")
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    host.restart()
+    host.pass_time(REBALANCE_MS + 1)
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+
+
+def test_what_was_due_of_a_member_that_left_is_not_due_of_another_under_its_id() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    assert host.join("g", "x", protocols={"range": subscription("t")}).error_code == Code.NONE
+    assert host.leave("g", ("x", None)).members[0].error_code == Code.NONE
+    epoch = host.consumer_heartbeat("x").member_epoch
+    host.pass_time(2 * REBALANCE_MS)
+    assert host.consumer_heartbeat("x", epoch).error_code == Code.NONE
+
+
+# --- what a classic member among consumers keeps to ---------------------------------------------
+
+
+def test_an_id_is_required_from_version_4_on() -> None:
+    for version, code in ((3, Code.NONE), (4, Code.MEMBER_ID_REQUIRED)):
+        host = new_host()
+        host.consumer_heartbeat("m")
+        answer = host.join("g", protocols={"range": subscription("t")}, version=version)
+        assert answer.error_code == code
+
+
+def test_who_joins_again_as_it_was_changes_nothing() -> None:
+    host = new_host(max_size=2)
+    host.consumer_heartbeat("m")
+    old = new_member(host)
+    parts(old)
+    before, generation = len(host.log), old.generation
+    answer = old.join()
+    assert (answer.error_code, answer.generation_id) == (Code.NONE, generation)
+    assert len(host.log) == before
+
+
+def test_who_joins_again_may_have_other_protocols() -> None:
+    """The only classic member has none to share them with."""
+    host = new_host()
+    host.consumer_heartbeat("m")
+    old = new_member(host)
+    assert old.join(protocols={"roundrobin": subscription("t")}).error_code == Code.NONE
+
+
+def test_a_static_member_comes_back_with_the_classic_protocol_whatever_the_policy() -> None:
+    host = new_host("disabled")
+    host.consumer_heartbeat("m", instance_id="i")
+    host.consumer_heartbeat("n")
+    join = {"protocols": {"range": subscription("t")}}
+    assert host.join("g", instance="i", **join).error_code == Code.NONE
+    assert host.join("g", "x", **join).error_code == Code.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("join", [{"instance": "i"}, {"version": 3}])
+def test_a_members_subscription_has_to_be_readable(join: dict[str, Any]) -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    answer = host.join("g", **join, protocols={"range": b"x"})
+    assert answer.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_session_begins_with_the_join_and_goes_on_with_the_sync() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m", subscribed_topic_names=[])
+    old = new_member(host, rebalance_ms=60_000)
+    host.pass_time(SESSION_MS)
+    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID
+    old = new_member(host)
+    host.pass_time(REBALANCE_MS - 1)
+    parts(old)
+    host.pass_time(SESSION_MS - 1)
+    assert old.heartbeat() == Code.NONE
+
+
+def test_who_has_joined_again_in_time_is_not_removed() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    old = new_member(host)
+    parts(old)
+    host.consumer_heartbeat("m", 2, owned={})
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    old.join()
+    parts(old)
+    host.pass_time(REBALANCE_MS + 1)
+    assert old.heartbeat() == Code.NONE
+
+
+def test_who_hears_by_its_sync_that_it_is_to_join_has_its_rebalance_timeout() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m", subscribed_topic_names=[])
+    old = new_member(host)
+    parts(old)
+    host.consumer_heartbeat("n")
+    assert old.sync().error_code == Code.REBALANCE_IN_PROGRESS
+    host.pass_time(REBALANCE_MS)
+    assert old.heartbeat() == Code.UNKNOWN_MEMBER_ID
+
+
+def later_subscription(*topics: str) -> bytes:
+    """Version 1: the partitions that it owns come at the end."""
+    return b"\0\1" + subscription(*topics)[2:] + bytes(4)
+
+
+def test_assignments_are_of_the_version_of_the_subscription() -> None:
+    """And older syncs name no protocol. A group that becomes classic keeps to it."""
+    host = new_host()
+    host.consumer_heartbeat("m")
+    answer = host.join("g", "x", protocols={"range": later_subscription("t")})
+    synced = host.sync("g", answer.generation_id, "x", kind=None, protocol=None, version=3)
+    assert (synced.error_code, synced.assignment[:2]) == (Code.NONE, b"\0\1")
+    host.consumer_heartbeat("m", LEAVE)
+    assert kind_and_state(host)[0] == CLASSIC
+    assert host.describe("g").members[0].member_assignment[:2] == b"\0\1"
+
+
+def test_leaving_by_id_and_instance() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    old = new_member(host, instance="i")
+    epoch = host.describe_consumer_group().group_epoch
+    codes = [row.error_code for row in host.leave("g", ("x", "i"), ("x", None), ("", "j")).members]
+    assert codes == [Code.FENCED_INSTANCE_ID, Code.UNKNOWN_MEMBER_ID, Code.UNKNOWN_MEMBER_ID]
+    assert host.describe_consumer_group().group_epoch == epoch
+    assert host.leave("g", (old.id, "i")).members[0].error_code == Code.NONE
+
+
+def test_in_the_preview_of_3_9_members_of_the_consumer_protocol_do_not_leave_so() -> None:
+    host = new_host(is_preview=True)
+    host.consumer_heartbeat("m")
+    old = new_member(host)
+    codes = [row.error_code for row in host.leave("g", ("m", None), (old.id, None)).members]
+    assert codes == [Code.UNKNOWN_MEMBER_ID, Code.NONE]
+
+
+# --- what a conversion writes and leaves --------------------------------------------------------
+
+
+def test_the_records_of_a_group_that_becomes_one_of_consumers() -> None:
+    """Nothing is left of the classic one; topics of which a member has nothing are not told."""
+    host = new_host()
+    old = new_member(host)
+    old.sync({old.id: write_assignment(0, {"t": [0, 1], "u": []})})
+    before = len(host.log)
+    host.consumer_heartbeat("m")
+    written = [(row[1][1], row[2] is None) for row in host.log[before:] if row[1] is not None]
+    assert written[:6] == [(2, True), (5, False), (3, False), (7, False), (6, False), (8, False)]
+    group = host.coordinator.group("g")
+    assert group.classic.members == {}
+    assert [sorted(row) for row in group.consumer.currents[old.id].assigned.values()] == [[0, 1]]
+
+
+def test_sessions_go_on_over_a_conversion() -> None:
+    host = new_host()
+    old = classic_group(host, 0)
+    host.consumer_heartbeat("m")
+    host.pass_time(SESSION_MS - 1)
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+
+
+def test_a_classic_group_that_is_full_has_no_room_for_a_consumer_and_is_no_other_for_it() -> None:
+    host = new_host(max_size=1)
+    classic_group(host, 0)
+    assert host.consumer_heartbeat("m").error_code == Code.GROUP_MAX_SIZE_REACHED
+    assert kind_and_state(host) == (CLASSIC, "Stable")
+
+
+def test_a_group_becomes_classic_with_as_many_members_as_a_classic_one_may_have() -> None:
+    host = new_host(classic=GroupSettings(max_size=2))
+    host.consumer_heartbeat("m")
+    new_member(host), new_member(host)
+    host.consumer_heartbeat("m", LEAVE)
+    assert kind_and_state(host)[0] == CLASSIC
+
+
+def test_a_group_stays_one_of_consumers_as_long_as_it_has_one() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    host.consumer_heartbeat("n")
+    new_member(host)
+    host.consumer_heartbeat("m", LEAVE)
+    assert kind_and_state(host)[0] == CONSUMER
+
+
+def test_a_group_that_becomes_classic_has_the_protocols_of_its_members() -> None:
+    """The first that all have, and a member that comes may have any of these."""
+    host = new_host()
+    host.consumer_heartbeat("m")
+    row = subscription("t")
+    both = {"range": row, "roundrobin": row, "sticky": row}
+    assert host.join("g", "x", protocols=both).error_code == Code.NONE
+    some = {"sticky": row, "roundrobin": row}
+    assert host.join("g", "y", protocols=some).error_code == Code.NONE
+    host.consumer_heartbeat("m", LEAVE)
+    classic = host.coordinator.group("g").classic
+    assert classic.protocol_name == "roundrobin"
+    refused = host.join("g", "", protocols={"range": row}, version=3)
+    assert refused.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
+    ticket = host.join_later("g", "", protocols={"sticky": row}, version=3)
+    assert ticket in host.waiting()
+
+
+@pytest.mark.parametrize("then", ["becomes classic", "is replaced"])
+def test_patterns_are_not_looked_up_of_a_group_that_is_none_of_consumers_any_more(
+    then: str,
+) -> None:
+    host = new_host()
+    host.consumer_heartbeat("m", subscribed_topic_regex="t")
+    if then == "becomes classic":
+        new_member(host)
+    host.consumer_heartbeat("m", LEAVE)
+    if then == "is replaced":
+        new_member(host)
+    assert kind_and_state(host)[0] == CLASSIC
+    host.pass_time(1)
+    assert kind_and_state(host)[0] == CLASSIC
+
+
+def test_timers_of_members_end_with_the_consumer_group() -> None:
+    """Who has joined it, and not synced, is judged by the classic group alone."""
+    host = new_host()
+    host.consumer_heartbeat("m")
+    old = new_member(host, session_ms=60_000)
+    host.consumer_heartbeat("m", LEAVE)
+    old.join()
+    old.sync({old.id: b"x"})
+    host.pass_time(2 * REBALANCE_MS)
+    assert old.heartbeat() == Code.NONE
+
+
+def test_a_group_that_becomes_classic_has_the_time_of_that_by_the_wall_clock() -> None:
+    """Tools show it, and Apache Kafka judges by it how long offsets are kept."""
+    host = new_host()
+    host.wall_ahead_ms = 5_000
+    host.consumer_heartbeat("m")
+    new_member(host)
+    host.consumer_heartbeat("m", LEAVE)
+    value = host.coordinator.group("g").metadata_value
+    assert value is not None
+    assert decode_group(value).state_timestamp_ms == host.now_ms + 5_000
+
+
+def test_a_sync_that_waits_hears_that_it_is_to_join_again() -> None:
+    host = new_host()
+    leader = classic_group(host, 0)
+    follower = GroupMember(host, topics=["t"])
+    ticket = follower.join_later()
+    leader.join()
+    follower.took(host.answers[ticket])
+    waiting = follower.sync_later()
+    assert waiting in host.waiting()
+    assert host.consumer_heartbeat("m").error_code == Code.NONE
+    assert host.answers[waiting].error_code == Code.REBALANCE_IN_PROGRESS
+
+
+def test_a_converted_member_wants_what_it_told_in_the_groups_protocol() -> None:
+    host = new_host()
+    both = {"range": subscription("t"), "roundrobin": subscription("u")}
+    first = GroupMember(host, topics=["t"], protocols=both)
+    first.join()
+    second = host.join_later("g", "", protocols={"roundrobin": subscription("u")}, version=3)
+    first.join()
+    assert host.answers[second].protocol_name == "roundrobin"
+    assert host.consumer_heartbeat("m").error_code == Code.NONE
+    members = host.coordinator.group("g").consumer.members
+    assert members[first.id].subscribed_topic_names == ("u",)

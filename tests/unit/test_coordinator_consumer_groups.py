@@ -13,6 +13,7 @@ import pytest
 from helpers.group_host import GroupHost
 
 from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.consumer_groups import LONGEST_NAME_BYTES
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from barnabas.protocol.messages.offset_commit import (
@@ -172,6 +173,84 @@ def test_a_group_has_a_size() -> None:
     assert host.consumer_heartbeat("m").error_code == 0
     assert host.consumer_heartbeat("n").error_code == Code.GROUP_MAX_SIZE_REACHED
     assert host.consumer_heartbeat("m").error_code == 0
+
+
+@pytest.mark.parametrize("letter", ["a", "\u00e4"])
+def test_names_are_as_long_as_a_records_key_can_tell(letter: str) -> None:
+    """Strings of records have lengths of 16 bits, in bytes."""
+    host = new_host()
+    longest = letter * (LONGEST_NAME_BYTES // len(letter.encode()))
+    assert host.consumer_heartbeat(longest).error_code == 0
+    assert host.consumer_heartbeat(longest + letter).error_code == Code.INVALID_REQUEST
+
+
+def test_in_version_0_the_id_is_given_to_those_alone_who_join() -> None:
+    host = new_host()
+    host.consumer_heartbeat("", version=0)
+    assert host.consumer_heartbeat("", 1, version=0).error_code == Code.INVALID_REQUEST
+
+
+def test_a_member_that_joins_the_preview_of_3_9_names_a_topic() -> None:
+    """It has no patterns yet."""
+    for is_preview, code in ((True, Code.INVALID_REQUEST), (False, Code.NONE)):
+        host = GroupHost(consumer_settings=AT_ONCE._replace(is_preview=is_preview))
+        assert host.consumer_heartbeat(subscribed_topic_names=[]).error_code == code
+
+
+def test_what_a_heartbeat_leaves_out_stays_as_it_was() -> None:
+    """A member tells what has changed since its last heartbeat, and no more."""
+    host = new_host()
+    host.consumer_heartbeat(
+        instance_id="i",
+        rack_id="r",
+        subscribed_topic_regex="u",
+        server_assignor="range",
+        rebalance_timeout_ms=REBALANCE_MS,
+    )
+    before = host.coordinator.group("g").consumer.members["m"]
+    assert (before.instance_id, before.rack_id, before.server_assignor) == ("i", "r", "range")
+    assert before.rebalance_timeout_ms == REBALANCE_MS
+    records = len(host.log)
+    assert host.consumer_heartbeat("m", 2).error_code == 0
+    assert len(host.log) == records
+    assert host.consumer_heartbeat("m", 2, server_assignor="uniform").error_code == 0
+    after = host.coordinator.group("g").consumer.members["m"]
+    assert after == before._replace(server_assignor="uniform")
+    assert host.describe_consumer_group().members[0].rack_id == "r"
+
+
+def test_a_full_request_with_a_pattern_is_told_all() -> None:
+    host = new_host()
+    host.consumer_heartbeat("m")
+    answer = host.consumer_heartbeat(
+        "m", 2, rebalance_timeout_ms=1, subscribed_topic_regex="", owned={"t": [0, 1, 2, 3]}
+    )
+    assert host.assigned(answer) == {"t": [0, 1, 2, 3]}
+    answer = host.consumer_heartbeat("m", 2, rebalance_timeout_ms=1, owned={"t": [0, 1, 2, 3]})
+    assert answer.assignment is None
+
+
+def test_members_of_two_groups_fall_silent_in_one_tick() -> None:
+    """The groups' records lie in the same internal partition."""
+    host = new_host(partition_count=1)
+    for group in ("g", "h"):
+        host.consumer_heartbeat(group=group)
+    host.pass_time(SESSION_MS)
+    states = {group: host.describe_consumer_group(group).group_state for group in ("g", "h")}
+    assert states == {"g": "Empty", "h": "Empty"}
+
+
+def test_the_records_of_a_member_that_leaves_come_in_kafkas_order() -> None:
+    host = new_host()
+    m = Consumer(host, "m", "t", subscribed_topic_regex="u")
+    m.beat()
+    host.pass_time(0)
+    m.beat()
+    before = len(host.log)
+    m.leave()
+    assert [row[1][:2] for row in host.log[before:] if row[1] is not None] == [
+        bytes((0, version)) for version in (8, 7, 5, 16, 3)
+    ]
 
 
 # --- reconciliation (KIP-848, "Rebalance Process") ----------------------------------------------
@@ -435,9 +514,58 @@ def test_patterns_are_looked_up_after_a_restart() -> None:
     m = Consumer(host, "m", "u", subscribed_topic_regex="orders.b")
     m.beat()
     host.restart()
+    m.beat()
     host.pass_time(0)
     m.beat()
     assert m.given == {"orders.b": [0, 1], "u": [0, 1]}
+
+
+def test_patterns_of_two_groups_are_looked_up_in_one_tick() -> None:
+    """The groups' records lie in the same internal partition."""
+    host = new_host(partition_count=1)
+    for group in ("g", "h"):
+        host.consumer_heartbeat(
+            group=group, subscribed_topic_names=None, subscribed_topic_regex="orders.a"
+        )
+    host.pass_time(0)
+    for group in ("g", "h"):
+        answer = host.consumer_heartbeat(epoch=1, group=group)
+        assert host.assigned(answer) == {"orders.a": [0]}, group
+
+
+def test_without_a_wish_the_first_assignor_of_the_settings_counts() -> None:
+    for assignors in (("uniform", "range"), ("range", "uniform")):
+        settings = ConsumerGroupSettings(assignment_interval_ms=0, assignors=assignors)
+        host = GroupHost(topics={"t": 4}, consumer_settings=settings)
+        host.consumer_heartbeat()
+        assert host.describe_consumer_group().assignor_name == assignors[0]
+
+
+def test_patterns_find_what_the_member_may_describe_that_asks() -> None:
+    """As Apache Kafka 4.3 does it: whoever's heartbeat has them looked up, it is for the group."""
+    host = new_host()
+    host.directory.hidden_from = {"other": {"orders.b"}}
+    hidden = Consumer(host, "m", more=None)
+    hidden.more = {"subscribed_topic_names": None, "subscribed_topic_regex": r"orders\..*"}
+    hidden.beat(client_id="other")
+    host.pass_time(0)
+    hidden.beat(client_id="other")
+    assert hidden.given == {"orders.a": [0]}
+    member = host.describe_consumer_group().members[0]
+    assert [row.topic_name for row in member.target_assignment.topic_partitions] == ["orders.a"]
+    host.restart()
+    host.pass_time(60)
+    hidden.beat(client_id="other")
+    host.pass_time(60)
+    hidden.beat(client_id="other")
+    assert hidden.given == {"orders.a": [0]}
+    hidden.leave()
+    seeing = Consumer(host, "n", more=None)
+    seeing.more = hidden.more
+    seeing.beat()
+    host.pass_time(2_000)
+    seeing.beat()
+    assert seeing.given == {"orders.a": [0], "orders.b": [0, 1]}
 
 
 def test_patterns_are_looked_up_bit_by_bit() -> None:
@@ -456,6 +584,128 @@ def test_patterns_are_looked_up_bit_by_bit() -> None:
     patterns = host.coordinator.group("g").consumer.patterns
     assert patterns[heavy].topics == ("orders.a", "orders.b", "t", "u")
     assert patterns["orders.b"].topics == ("orders.b",)
+
+
+def looks(host: GroupHost) -> list[int]:
+    """The times at which patterns are looked up from now on."""
+    times: list[int] = []
+    names = host.directory.names
+
+    def counted() -> list[str]:
+        times.append(host.now_ms)
+        return names()
+
+    host.directory.names = counted  # type: ignore[method-assign]
+    return times
+
+
+def test_a_group_without_patterns_looks_none_up() -> None:
+    host = new_host()
+    times = looks(host)
+    one, two, three = (Consumer(host, name) for name in ("one", "two", "three"))
+    for member in (one, two, three):
+        member.beat()
+    host.pass_time(SESSION_MS - 1)
+    three.beat()
+    host.pass_time(2_000)
+    assert list(host.coordinator.group("g").consumer.members) == ["three"]
+    host.topics["later"] = 1
+    three.beat()
+    host.pass_time(2_000)
+    assert times == []
+
+
+def test_patterns_are_looked_up_where_topics_have_changed_and_again_after_the_interval() -> None:
+    """Not twice within a second, however often topics change."""
+    settings = AT_ONCE._replace(regex_refresh_interval_ms=10_000)
+    host = GroupHost(topics={"t": 1}, consumer_settings=settings)
+    m = Consumer(host, "m", "t", subscribed_topic_regex="t.*")
+    times = looks(host)
+    start_ms = host.now_ms
+    m.beat()
+    host.pass_time(100)
+    host.topics["ta"] = 1
+    m.beat()
+    host.pass_time(200)
+    host.topics["tb"] = 1
+    m.beat()
+    host.pass_time(3_000)
+    m.beat()
+    host.pass_time(0)
+    assert [ms - start_ms for ms in times] == [0, 1_000]
+    assert set(m.given) == {"t", "ta", "tb"}
+    m.take()
+    records = len(host.log)
+    host.pass_time(11_000 - 1 - (host.now_ms - start_ms))
+    m.beat()
+    host.pass_time(0)
+    assert len(times) == 2
+    host.pass_time(1)
+    m.beat()
+    host.pass_time(0)
+    assert [ms - start_ms for ms in times] == [0, 1_000, 11_000]
+    assert len(host.log) == records, "nothing new was found, and nothing is written"
+
+
+def test_patterns_that_match_nothing_are_noted_and_leave_the_epoch() -> None:
+    host = new_host()
+    host.wall_ahead_ms = 7_000
+    m = Consumer(host, "m", "t", subscribed_topic_regex="nothing")
+    n = Consumer(host, "n", "t")
+    m.beat()
+    n.beat()
+    epoch = state(host)[1]
+    host.pass_time(0)
+    patterns = host.coordinator.group("g").consumer.patterns
+    assert {regex: row.topics for regex, row in patterns.items()} == {"nothing": ()}
+    assert patterns["nothing"].timestamp_ms == host.now_ms + 7_000, "by the wall clock"
+    assert state(host)[1] == epoch
+
+
+def test_each_pattern_that_finds_something_raises_the_epoch() -> None:
+    """Be the others looked up with it without an effect."""
+    host = new_host()
+    one = Consumer(host, "one", "t", subscribed_topic_regex="orders.a")
+    two = Consumer(host, "two", "t", subscribed_topic_regex="nothing")
+    one.beat()
+    two.beat()
+    epoch = state(host)[1]
+    host.pass_time(0)
+    assert state(host)[1] == epoch + 1
+    settle(one, two)
+    assert one.given["orders.a"] == [0]
+
+
+def test_a_pattern_that_came_meanwhile_does_not_hold_up_the_others() -> None:
+    host = new_host()
+    heavy = "([a-z.]?[a-z._]?){500}" * 4
+    one = Consumer(host, "one", "u", subscribed_topic_regex=heavy)
+    two = Consumer(host, "two", "u", subscribed_topic_regex="orders.a")
+    one.beat()
+    two.beat()
+    host.pass_time(0)
+    one.beat(subscribed_topic_regex="orders.b")
+    consumer = host.coordinator.group("g").consumer
+    assert consumer.patterns == {} and consumer.lookup is not None
+    while consumer.lookup is not None:
+        host.pass_time(1)
+    assert set(consumer.patterns) == {"orders.a"}
+    host.pass_time(1_000)
+    assert set(consumer.patterns) == {"orders.a", "orders.b"}
+
+
+def test_patterns_are_looked_up_though_a_member_falls_silent_at_that_time() -> None:
+    host = new_host()
+    silent = Consumer(host, "silent")
+    silent.beat()
+    host.pass_time(SESSION_MS - 1)
+    host.now_ms += 1
+    m = Consumer(host, "m", "u", subscribed_topic_regex="orders.a")
+    m.beat()
+    host.pass_time(1)
+    assert list(host.coordinator.group("g").consumer.members) == ["m"]
+    m.beat()
+    assert m.given["orders.a"] == [0]
 
 
 def living_keys(host: GroupHost) -> set[bytes]:
@@ -487,10 +737,13 @@ def test_a_static_member_goes_for_a_while_and_comes_back() -> None:
     assert state(host) == ("Empty", 3, 2)
 
 
-def test_a_static_member_that_went_while_it_gave_partitions_up_keeps_its_session() -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_static_member_that_went_while_it_gave_partitions_up_keeps_its_session(
+    restarts: bool,
+) -> None:
     """Through a restart, too: what it was to give up is free, and nobody waits for it."""
     host = new_host()
-    one = Consumer(host, "one", "t", instance_id="i")
+    one = Consumer(host, "one", "t", instance_id="i", rebalance_timeout_ms=REBALANCE_MS)
     one.beat()
     one.take()
     other = Consumer(host, "other", "t")
@@ -498,7 +751,8 @@ def test_a_static_member_that_went_while_it_gave_partitions_up_keeps_its_session
     one.beat()
     assert one.count() == 2
     one.leave(LEAVE_FOR_A_WHILE)
-    host.restart()
+    if restarts:
+        host.restart()
     host.pass_time(REBALANCE_MS + 1)
     other.beat()
     back = Consumer(host, "back", "t", instance_id="i")
@@ -519,6 +773,26 @@ def test_a_static_member_that_does_not_come_back_is_removed_after_its_session() 
     host.pass_time(1)
     other.beat()
     assert other.count() == 4
+
+
+def test_a_static_member_joins_again_under_its_own_id() -> None:
+    """Its client may have lost the answer, or all that it knew."""
+    host = new_host()
+    first = Consumer(host, "first", instance_id="i")
+    first.beat()
+    epoch = first.epoch
+    first.epoch = 0
+    assert first.beat().error_code == 0
+    assert (first.epoch, first.count()) == (epoch, 4)
+
+
+def test_a_member_may_name_its_instance_later() -> None:
+    """It is the same member then, and takes no room."""
+    host = GroupHost(topics={"t": 4}, consumer_settings=AT_ONCE._replace(max_size=1))
+    host.consumer_heartbeat("m")
+    assert host.consumer_heartbeat("m", 0, instance_id="i").error_code == 0
+    consumer = host.coordinator.group("g").consumer
+    assert (list(consumer.members), consumer.static_members) == (["m"], {"i": "m"})
 
 
 # --- settings of a group ------------------------------------------------------------------------
@@ -586,6 +860,54 @@ def test_commits_by_epoch_in_the_preview_of_3_9() -> None:
     assert commit(host, 1, "m") == Code.NONE
     assert commit(host, 2, "m") == Code.STALE_MEMBER_EPOCH
     assert commit(host, 1, "nobody") == Code.UNKNOWN_MEMBER_ID
+
+
+def test_the_preview_of_3_9_takes_no_earlier_epoch_and_nobody() -> None:
+    host = GroupHost(
+        topics={"t": 4},
+        consumer_settings=ConsumerGroupSettings(assignment_interval_ms=0, is_preview=True),
+    )
+    one, two = (Consumer(host, name, version=0) for name in ("one", "two"))
+    one.beat()
+    one.take(version=0)
+    two.beat()
+    settle(one, two)
+    mine = one.given["t"][0]
+    assert commit(host, one.epoch, "one", mine) == Code.NONE
+    assert commit(host, one.epoch - 1, "one", mine) == Code.STALE_MEMBER_EPOCH, "not by KIP-1251"
+    answer = host.txn_commit("g", {"t": {0: 5}})
+    assert answer == {("t", 0): Code.UNKNOWN_MEMBER_ID}
+
+
+def test_a_member_may_commit_its_partitions_of_an_earlier_epoch_and_no_others() -> None:
+    """KIP-1251. Of a topic that is gone it has none."""
+    host = new_host()
+    one, two = Consumer(host, "one"), Consumer(host, "two")
+    one.beat()
+    one.take()
+    two.beat()
+    settle(one, two)
+    mine, theirs = one.given["t"][0], two.given["t"][0]
+    answer = host.commit("g", {"t": {mine: 11, theirs: 12}}, generation=2, member="one")
+    assert answer == {("t", mine): Code.NONE, ("t", theirs): Code.STALE_MEMBER_EPOCH}
+    assert host.fetch("g") == {("t", mine): (11, "")}
+
+
+@pytest.mark.parametrize(
+    ("nobody", "code"),
+    [
+        ({}, Code.NONE),
+        ({"generation": 0}, Code.UNKNOWN_MEMBER_ID),
+        ({"member": "somebody"}, Code.UNKNOWN_MEMBER_ID),
+        ({"instance": "somebody"}, Code.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_a_transaction_of_nobody_in_particular_names_neither_member_nor_epoch(
+    nobody: dict[str, Any], code: Code
+) -> None:
+    host = new_host()
+    Consumer(host, "one").beat()
+    assert host.txn_commit("g", {"t": {0: 5}}, **nobody) == {("t", 0): code}
 
 
 def test_a_partition_that_is_to_be_given_up_may_be_committed_until_then() -> None:
@@ -679,6 +1001,16 @@ def test_offsets_by_topic_id() -> None:
         (unknown, 0, -1, Code.UNKNOWN_TOPIC_ID),
     ]
     assert fetch_ids(None) == [(t[0], 0, 5, Code.NONE), (u[0], 1, 7, Code.NONE)]
+    answer = host.call(
+        "OffsetFetch", 10, groups=[OffsetFetchRequestGroup("g", topics=[unknown_topic(unknown)])]
+    )
+    assert answer.groups[0].topics[0].partitions[0].committed_leader_epoch == -1
+    del host.topics["t"]  # its offsets go later
+    assert fetch_ids(None) == [(u[0], 1, 7, Code.NONE)], "a topic without an id has no name here"
+
+
+def unknown_topic(topic_id: uuid.UUID) -> OffsetFetchRequestTopics:
+    return OffsetFetchRequestTopics("", topic_id, [0])
 
 
 def test_a_group_without_members_goes_with_its_offsets_and_records() -> None:
@@ -739,3 +1071,31 @@ def test_a_heartbeat_with_the_id_of_no_topic_is_taken() -> None:
         host.consumer_heartbeat("m", 2, topic_partitions=[TopicPartitions(None, [1])]).error_code
         == 0
     )
+
+
+# --- offsets and retention ----------------------------------------------------------------------
+
+
+def test_offsets_of_topics_that_no_member_wants_may_be_deleted() -> None:
+    host = new_host()
+    m = Consumer(host, "m", "t")
+    m.beat()
+    for topic in ("t", "u"):
+        codes = host.commit("g", {topic: {0: 5}}, generation=m.epoch, member="m")
+        assert codes == {(topic, 0): Code.NONE}
+    assert host.delete_offsets("g", {"t": [0], "u": [0]}) == {
+        ("t", 0): Code.GROUP_SUBSCRIBED_TO_TOPIC,
+        ("u", 0): Code.NONE,
+    }
+
+
+def test_a_group_with_members_stays_though_it_has_no_offsets() -> None:
+    host = new_host()
+    m = Consumer(host, "m")
+    m.beat()
+    waits_ms = 2 * host.settings.offsets_retention_check_interval_ms
+    while waits_ms > 0:
+        host.pass_time(SESSION_MS - 1)
+        waits_ms -= SESSION_MS - 1
+        assert m.beat().error_code == Code.NONE
+    assert state(host)[0] == "Stable"

@@ -1,14 +1,20 @@
-"""The topics of consumers' subscriptions; the bytes are encoded by kafka-python."""
+"""Consumers' subscriptions and assignments; the bytes are encoded and decoded by kafka-python."""
 
 from __future__ import annotations
 
 import pytest
-from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
 
 from barnabas.coordinator.consumer_protocol import (
+    LAST_VERSION,
     Subscription,
+    read_assignment,
     read_subscription,
     subscribed_topics,
+    write_assignment,
 )
 
 
@@ -71,3 +77,82 @@ def test_each_version_tells_what_it_has_a_field_for(version: int) -> None:
         {"t": [0, 1]} if version >= 1 else {},
         "rack" if version >= 3 else None,
     )
+
+
+def test_an_empty_rack_is_not_none() -> None:
+    subscription = ConsumerProtocolSubscription(
+        topics=["t"], user_data=None, owned_partitions=[], generation_id=7, rack_id=""
+    )
+    read = read_subscription(bytes(subscription.encode(version=3)))
+    assert read is not None and read.rack_id == ""
+
+
+@pytest.mark.parametrize("version", range(1, 4))
+def test_a_later_subscription_that_is_cut_off_is_none(version: int) -> None:
+    whole = encoded(version, "t")
+    for size in range(len(whole)):
+        if version == 2 and size >= len(whole) - 4:
+            continue  # the generation, which nobody needs
+        assert read_subscription(whole[:size]) is None, size
+
+
+def test_a_consumer_without_a_rack_has_none() -> None:
+    subscription = ConsumerProtocolSubscription(
+        topics=["t"], user_data=None, owned_partitions=[], generation_id=7, rack_id=None
+    )
+    read = read_subscription(bytes(subscription.encode(version=3)))
+    assert read == Subscription(3, ("t",), {}, None)
+
+
+# --- assignments --------------------------------------------------------------------------------
+
+
+def assignment(version: int, **partitions: list[int]) -> bytes:
+    row = ConsumerProtocolAssignment.TopicPartition
+    listed = [row(topic=topic, partitions=numbers) for topic, numbers in partitions.items()]
+    written = ConsumerProtocolAssignment(assigned_partitions=listed, user_data=b"sticky")
+    return bytes(written.encode(version=version))
+
+
+@pytest.mark.parametrize("version", range(LAST_VERSION + 1))
+def test_an_assignment_is_read(version: int) -> None:
+    assert read_assignment(assignment(version, t=[0, 2], u=[])) == {"t": [0, 2], "u": []}
+    assert read_assignment(b"") == {}
+
+
+@pytest.mark.parametrize("version", [-1, 0, LAST_VERSION, LAST_VERSION + 1])
+def test_an_assignment_is_written_in_the_nearest_version_that_is_known(version: int) -> None:
+    written = write_assignment(version, {"t": [0, 2], "u": []})
+    known = min(max(version, 0), LAST_VERSION)
+    assert int.from_bytes(written[:2], "big") == known
+    decoded = ConsumerProtocolAssignment.decode(written, version=known)
+    assert {row.topic: row.partitions for row in decoded.assigned_partitions} == {
+        "t": [0, 2],
+        "u": [],
+    }
+    assert decoded.user_data is None
+    expected = ConsumerProtocolAssignment(
+        assigned_partitions=decoded.assigned_partitions, user_data=None
+    )
+    assert written == bytes(expected.encode(version=known))
+
+
+def test_an_assignment_that_is_cut_off_is_none() -> None:
+    whole = assignment(0, topic=[0, 1], u=[2])
+    user_data = 4 + len(b"sticky")
+    for size in range(1, len(whole) - user_data):
+        assert read_assignment(whole[:size]) is None, size
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param("ffff 00000000", id="a negative version"),
+        pytest.param("0000 00000001 ffff 00000000", id="a topic without a name"),
+        pytest.param("0000 00000001 0001 74 ffffffff", id="a negative count of partitions"),
+        pytest.param("0000 00000001 0001 74 7fffffff 00000000", id="partitions beyond the end"),
+        pytest.param("0000 00000001 0001 ff 00000000", id="a name that is no UTF-8"),
+    ],
+)
+def test_bytes_that_are_no_assignment_are_none(data: str) -> None:
+    assert read_assignment(bytes.fromhex(data)) is None

@@ -13,7 +13,8 @@ from helpers.group_host import (
 from helpers.our_messages import operations_in
 
 from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.group_records import group_tombstone, offset_tombstone
+from barnabas.coordinator.group_records import decode_offset, group_tombstone, offset_tombstone
+from barnabas.coordinator.group_timers import JOIN, PATTERNS, REBALANCE, SYNC
 from barnabas.coordinator.result import RECORDS_PER_BATCH, Result, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -655,6 +656,39 @@ def test_a_group_that_lives_again_keeps_its_offsets():
     assert (host.state("g"), host.fetch("g")) == ("Empty", {("t", 0): (1, "")})
 
 
+def test_a_group_keeps_its_record_while_one_of_its_offsets_is_retained():
+    host = GroupHost()
+    alone(host).leave()
+    host.commit("g", {"t": {0: 1}}, version=4, retention_ms=1_000)
+    host.commit("g", {"t": {1: 2}})
+    host.pass_time(2 * CHECK_MS)
+    host.restart()
+    assert host.fetch("g") == {("t", 1): (2, "")}
+    assert host.list_groups() == {"g": ("consumer", "Empty")}
+
+
+def test_a_long_retention_time_of_its_own_outlives_the_brokers():
+    host = GroupHost()
+    host.commit("g", {"t": {0: 1}}, version=4, retention_ms=30 * DAY_MS)
+    host.pass_time(29 * DAY_MS)
+    assert host.fetch("g") == {("t", 0): (1, "")}
+    host.pass_time(DAY_MS + CHECK_MS)
+    assert host.fetch("g") == {}
+
+
+@pytest.mark.parametrize("ahead_ms", [-5_000, 7_000])
+def test_records_of_commits_have_the_time_of_the_wall_clock(ahead_ms):
+    host = GroupHost(partition_count=1)
+    host.wall_ahead_ms = ahead_ms
+    host.commit("g", {"t": {0: 1}})
+    host.commit("g", {"t": {0: 1}}, version=4, retention_ms=60_000)
+    host.txn_commit("g", {"t": {0: 1}})
+    commits = [decode_offset(value, 0) for _, _, value, _ in host.log]
+    wall_ms = host.now_ms + ahead_ms
+    assert [one.commit_timestamp_ms for one in commits] == [wall_ms] * 3
+    assert commits[1].expire_timestamp_ms == wall_ms + 60_000
+
+
 @pytest.mark.parametrize("version", [2, 3, 4])
 @pytest.mark.parametrize("retention_ms", [0, 1_000])
 def test_a_commit_may_name_a_retention_time_of_its_own(version, retention_ms):
@@ -769,15 +803,95 @@ def test_authorized_operations_are_told_where_they_are_asked_for():
     assert operations_in(answer.groups[0].authorized_operations) == {3, 6, 8, 10, 11}
 
 
+def test_authorized_operations_of_consumer_groups_are_told_where_they_are_asked_for():
+    host = GroupHost()
+    host.consumer_heartbeat()
+    groups = {}
+    for is_asked in (False, True):
+        answer = host.call(
+            "ConsumerGroupDescribe",
+            1,
+            group_ids=["g", "missing"],
+            include_authorized_operations=is_asked,
+        )
+        groups[is_asked] = {row.group_id: row.authorized_operations for row in answer.groups}
+    not_told = -(2**31)
+    assert groups[False] == {"g": not_told, "missing": not_told}
+    assert operations_in(groups[True]["g"]) == {3, 6, 8, 10, 11}
+    assert groups[True]["missing"] == not_told
+
+
+def test_a_consumer_group_that_cannot_be_described_is_named_with_its_error():
+    host = GroupHost()
+    answer = host.call("ConsumerGroupDescribe", 1, group_ids=["missing", ""])
+    assert [(row.group_id, row.error_code) for row in answer.groups] == [
+        ("missing", Code.GROUP_ID_NOT_FOUND),
+        ("", Code.INVALID_GROUP_ID),
+    ]
+    assert "'missing'" in answer.groups[0].error_message
+
+
 # --- records that are replayed ------------------------------------------------------------------
 
 
 def test_a_tombstone_of_a_group_that_there_is_not_changes_nothing():
     """As a compacted log has it, whose older records are gone."""
     coordinator = GroupHost().coordinator
-    for key, value in (offset_tombstone("g", "t", 0), group_tombstone("g")):
-        coordinator.replay(0, 0, key, value, None)
+    of_a_consumer_group = [key for key, _ in rows_of_a_consumer_group()]
+    for key in (offset_tombstone("g", "t", 0)[0], group_tombstone("g")[0], *of_a_consumer_group):
+        coordinator.replay(0, 0, key, None, None)
     assert coordinator.hard_state() == {"groups": {}, "open": {}}
+    assert coordinator.all_groups() == []
+
+
+def rows_of_a_consumer_group(member="m"):
+    """(key, value) of the records of a group of one; the first is the group's own."""
+    host = GroupHost(partition_count=1)
+    host.consumer_heartbeat(member)
+    return sorted((key, value) for _, key, value, _ in host.log)
+
+
+@pytest.mark.parametrize("first", ["classic", "consumer"])
+def test_a_group_stays_while_the_log_has_a_record_of_either_kind(first):
+    """While it goes over from the one to the other, both are there."""
+    host = GroupHost(partition_count=1)
+    alone(host).leave()
+    rows = {
+        "classic": [(key, value) for _, key, value, _ in host.log],
+        "consumer": rows_of_a_consumer_group(),
+    }
+    second = "consumer" if first == "classic" else "classic"
+    coordinator = host.new_coordinator()
+    for kind in (first, second):
+        for key, value in rows[kind]:
+            coordinator.replay(0, 0, key, value, None)
+    for key in dict(reversed(rows[first])):
+        coordinator.replay(0, 0, key, None, None)
+    (group,) = coordinator.all_groups()
+    assert (group.is_consumer, group.metadata_value is not None) == (
+        second == "consumer",
+        second == "classic",
+    )
+    for key in dict(reversed(rows[second])):
+        coordinator.replay(0, 0, key, None, None)
+    assert coordinator.all_groups() == []
+
+
+def test_the_hard_state_has_the_members_of_consumer_groups():
+    states = []
+    for member in ("one", "other"):
+        coordinator = GroupHost().coordinator
+        for key, value in rows_of_a_consumer_group(member):
+            coordinator.replay(0, 0, key, value, None)
+        states.append(coordinator.hard_state())
+    assert states[0] != states[1]
+
+
+def test_an_open_transaction_has_its_producers_latest_epoch():
+    host = GroupHost(partition_count=1)
+    host.txn_commit("g", {"t": {0: 1}}, producer_epoch=3)
+    host.txn_commit("g", {"t": {1: 1}}, producer_epoch=4)
+    assert host.coordinator.hard_state()["open"] == {(0, 7): (4, ("g",))}
 
 
 def test_a_group_whose_record_is_deleted_keeps_its_offsets():
@@ -794,6 +908,8 @@ def test_a_group_whose_record_is_deleted_keeps_its_offsets():
 def test_after_a_power_loss_groups_without_members_are_as_they_were():
     host = GroupHost()
     alone(host, "left").leave()
+    host.consumer_heartbeat(group="consumers")
+    host.consumer_heartbeat(epoch=-1, group="consumers")
     host.commit("simple", {"t": {0: 1}})
     written = len(host.log)
     host.lose_power({})
@@ -827,6 +943,22 @@ def test_one_tick_does_all_that_is_due():
     host.handle(host.coordinator.on_tick(host.event_ms()))
     states = {name: host.state(name) for name in ("silent", "long silent", "old", "left")}
     assert states == {"silent": "Empty", "long silent": "Empty", "old": "Dead", "left": "Dead"}
+
+
+@pytest.mark.parametrize("kind", [JOIN, SYNC, REBALANCE, PATTERNS])
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
+def test_timers_of_what_a_group_was_before_end_no_rebalance(state, kind):
+    host = GroupHost()
+    member = alone(host)
+    other = GroupMember(host)
+    other.join_later()
+    if state == "CompletingRebalance":
+        member.join()
+    assert host.state("g") == state
+    key = (kind, "g", "" if kind == PATTERNS else "somebody")
+    host.coordinator.timers.schedule(key, host.now_ms)
+    host.pass_time(0)
+    assert host.state("g") == state
 
 
 def test_very_many_groups_expire_a_part_at_a_time():
@@ -973,3 +1105,12 @@ def test_the_offsets_of_a_deleted_topic_are_sought_in_some_groups_at_a_time(topi
     assert sum(parts) == (2_500 if topic == "t" else 0)
     assert max(parts) <= RECORDS_PER_BATCH
     assert 3 <= len(parts) <= 6
+
+
+def test_dropped_records_are_of_consumer_groups_alone():
+    """What a classic group decided is decided; one that went meanwhile has nothing to decide."""
+    host = GroupHost()
+    member = alone(host)
+    for group in ("g", "missing"):
+        host.coordinator.on_records_dropped(group)
+    assert member.heartbeat() == Code.NONE

@@ -31,6 +31,7 @@ from barnabas.protocol.request_context import RequestContext
 
 MAX_EPOCH = 32767
 T0 = {"t": [0]}
+END_TXN = RequestContext(0, 3, "client", "host")
 
 
 @pytest.fixture
@@ -337,7 +338,7 @@ def test_offsets_are_part_of_the_transaction(host: TxnHost) -> None:
 
 
 def open_partitions(host: TxnHost, txn: str, pid: int, epoch: int) -> tuple[object, ...]:
-    """Those of the transaction whose commit its producer may ask for. Its timeout begins anew."""
+    """Those of the transaction whose commit its producer may ask for."""
     transaction = host.coordinator.on_commit_requested(txn, pid, epoch, host.now_ms)
     return () if transaction is None else tuple(transaction.partitions)
 
@@ -883,10 +884,17 @@ def test_a_transaction_that_a_log_has_with_the_highest_epoch_is_aborted(host: Tx
 
 
 def test_a_timeout_does_not_abort_what_was_to_end_in_time(host: TxnHost) -> None:
-    """The EndTxn is heard, and waits for the disk; when nothing comes of it, the timeout does."""
+    """The EndTxn is heard, and waits for the disk, however long: the process may stand still. When
+    nothing comes of it, since a partition was added, the timeout begins anew.
+    """
     pid, epoch = begun(host, timeout_ms=60_000)
     host.tick(59_999)
-    assert open_partitions(host, "txn", pid, epoch) == (("t", 0),)
+    transaction = host.coordinator.on_commit_requested("txn", pid, epoch, host.now_ms)
+    assert transaction is not None
+    host.tick(1_000_000)
+    assert host.state("txn") == "Ongoing"
+    assert host.add("txn", pid, epoch, {"t": [1]}) == {("t", 1): Code.NONE}
+    assert host.coordinator.on_data(transaction, END_TXN, host.now_ms) is None
     host.tick(59_999)
     assert host.state("txn") == "Ongoing"
     host.tick(1)
@@ -1059,3 +1067,41 @@ def test_an_epoch_is_told_once_it_is_durable(host: TxnHost) -> None:
         result = host.coordinator.on_init_producer_id(request, context, host.event_ms())
         assert result.durable and len(result.records) == len(result.replies) == 1
         host.init("txn")
+
+
+def test_what_is_recorded_bears_the_time_of_the_wall_clock(slow: TxnHost) -> None:
+    """Deadlines go by the steady time; what tools and the next broker read does not."""
+    slow.wall_ahead_ms = 3_600_000
+
+    def assert_recorded_now(state: TransactionState) -> None:
+        transaction = slow.coordinator.snapshot()["txn"]
+        assert transaction.state is state
+        assert transaction.last_update_ms == slow.now_ms + slow.wall_ahead_ms
+        slow.tick(1_000)
+
+    pid, epoch = (answer := slow.init("txn")).producer_id, answer.producer_epoch
+    assert_recorded_now(TransactionState.EMPTY)
+    epoch = slow.init("txn").producer_epoch
+    assert_recorded_now(TransactionState.EMPTY)
+    slow.add("txn", pid, epoch, T0)
+    assert_recorded_now(TransactionState.ONGOING)
+    assert slow.list(open_ms=999).transaction_states
+    assert not slow.list(open_ms=1_000).transaction_states, "it is open for a second"
+    slow.end("txn", pid, epoch, commit=True, call=False)
+    assert_recorded_now(TransactionState.PREPARE_COMMIT)
+    slow.write_markers()
+    assert_recorded_now(TransactionState.COMPLETE_COMMIT)
+    slow.add("txn", pid, epoch, T0)
+    assert_recorded_now(TransactionState.ONGOING)
+    slow.init("txn", call=False)
+    assert_recorded_now(TransactionState.PREPARE_ABORT)
+    slow.write_markers()
+    slow.tick(1_000)
+    slow.crash()
+    slow.handle(slow.coordinator.on_power_loss(slow.event_ms()))
+    assert_recorded_now(TransactionState.EMPTY)
+    slow.add("txn", *slow.coordinator.snapshot()["txn"].producer, T0)
+    slow.tick(1_000)
+    slow.crash()
+    slow.handle(slow.coordinator.on_power_loss(slow.event_ms()))
+    assert_recorded_now(TransactionState.PREPARE_ABORT)

@@ -65,3 +65,78 @@ def test_a_first_session_remembers_nobody_before_it() -> None:
     after = metadata._replace(previous_producer_id=5)
     assert after.last_producer == (5, 32766), "the last epoch that a producer may have"
     assert after._replace(producer_epoch=1).last_producer == NOBODY
+
+
+def test_an_epoch_that_only_fences_or_is_the_last_is_nobodys() -> None:
+    metadata = TransactionMetadata("txn", 7, 3, 60_000)
+    assert metadata.is_current(7, 3)
+    assert not metadata.is_current(7, 2) and not metadata.is_current(8, 3)
+    assert not metadata._replace(epoch_is_a_fence=True).is_current(7, 3)
+    assert not metadata._replace(producer_epoch=32767).is_current(7, 32767)
+
+
+def no_id() -> int:
+    raise AssertionError("an id is allocated")
+
+
+def test_a_decision_of_version_2_is_later_than_all_before_it() -> None:
+    for wall_ms, decided_ms in ((0, 101), (100, 101), (500, 500)):
+        decision = begun(100).prepared_with_next_epoch(True, wall_ms, no_id)
+        assert decision.last_update_ms == decided_ms
+
+
+@pytest.mark.parametrize("keeper", [ProducerIdAndEpoch(5, 4), ProducerIdAndEpoch(9, 0)])
+def test_who_keeps_an_open_transaction_is_its_producer(keeper: ProducerIdAndEpoch) -> None:
+    transaction = begun(100)
+    assert not transaction.is_kept and transaction.kept_from is None
+    assert transaction.current_producer == (5, 3) and transaction.is_current(5, 3)
+    kept = transaction.kept(keeper, NOBODY, 60_000, 200)
+    assert kept.is_kept and kept.current_producer == keeper
+    assert kept.is_current(*keeper) and not kept.is_current(5, 3)
+    assert kept.kept_from == (5, 3), "whose batches join it no more"
+    ended = kept.prepared(True, 300)
+    assert not ended.is_kept and ended.current_producer == (5, 3)
+    assert ended.kept_from == (5, 3), "until all partitions have the markers"
+    assert ended.completed(400).kept_from is None
+
+
+def test_a_fence_goes_beyond_who_kept_it() -> None:
+    """Up to the highest epoch; where nobody has, it is the producer alone."""
+    kept = begun(100).kept(ProducerIdAndEpoch(5, 4), NOBODY, 60_000, 200)
+    assert kept.fenced(NOBODY, 300).next_producer_epoch == 5
+    highest = kept._replace(next_producer_epoch=32767)
+    assert highest.fenced(NOBODY, 300).next_producer_epoch == 32767
+    assert begun(100).fenced(NOBODY, 300).next_producer_epoch == -1
+
+
+def test_an_end_of_version_2_is_known_by_who_ended_it() -> None:
+    """Who asks again is answered; others, and ends of version 1, are not taken for it."""
+    ended = begun(100).prepared_with_next_epoch(True, 200, no_id)
+    for transaction in (ended, ended.completed(300)):
+        assert transaction.producer_epoch == 4 and transaction.client_transaction_version == 2
+        assert transaction.was_ended_by(ProducerIdAndEpoch(5, 3))
+        assert not transaction.was_ended_by(ProducerIdAndEpoch(5, 4))
+    of_kafka = ended._replace(previous_producer_id=-1, last_producer_epoch=-1)
+    assert of_kafka.was_ended_by(ProducerIdAndEpoch(5, 3))
+    assert not of_kafka.was_ended_by(ProducerIdAndEpoch(5, 2))
+    of_version_1 = begun(100)._replace(client_transaction_version=2).prepared(True, 200)
+    assert of_version_1.client_transaction_version == 0
+    assert not of_version_1.was_ended_by(ProducerIdAndEpoch(5, 2))
+    by_the_coordinator = begun(100)._replace(client_transaction_version=2).fenced(NOBODY, 200)
+    assert not by_the_coordinator.was_ended_by(ProducerIdAndEpoch(5, 3))
+
+
+def test_at_the_end_of_epochs_the_completion_gives_the_next_id() -> None:
+    last = begun(100)._replace(producer_epoch=32766)
+    ended = last.prepared_with_next_epoch(True, 200, lambda: 9)
+    assert (ended.producer, ended.next_producer) == ((5, 32767), (9, 0))
+    complete = ended.completed(300)
+    assert (complete.producer, complete.next_producer_id) == ((9, 0), -1)
+    assert begun(100).prepared(True, 200).completed(300).producer == (5, 3)
+
+
+def test_a_new_session_begins_in_no_version() -> None:
+    ended = begun(100).prepared_with_next_epoch(True, 200, no_id).completed(300)
+    session = ended.in_new_session(ProducerIdAndEpoch(5, 5), NOBODY, 60_000, 400)
+    assert session.client_transaction_version == 0
+    assert (session.state, session.start_ms) == (TransactionState.EMPTY, -1)

@@ -141,6 +141,17 @@ def test_every_module_has_a_test_of_its_name_or_says_which_tests_it() -> None:
     assert missing == set()
 
 
+@pytest.mark.parametrize(
+    "package",
+    ["barnabas/cli", "broker", "coordinator", "protocol", "spark_connector", "storage"],
+)
+def test_a_package_s_readme_names_each_of_its_modules(package: str) -> None:
+    readme = (ROOT / package / "README.md").read_text()
+    modules = {path.name for path in (ROOT / package).glob("*.py")} - {"__init__.py"}
+    assert len(modules) > 10
+    assert {name for name in modules if not re.search(rf"\b{name}\b", readme)} == set()
+
+
 # --- how long functions are ---------------------------------------------------------------------
 
 MOST_LINES, MOST_PARAMETERS = 50, 8  # the docstring, self and cls left out
@@ -241,6 +252,20 @@ def test_a_function_is_short_or_says_why_not() -> None:
 )
 def test_a_large_function_is_recognised(code: str, is_named: bool) -> None:
     assert bool(without_a_reason(ast.parse(code))) is is_named
+
+
+def test_requests_have_types_and_nothing_is_run_from_text() -> None:
+    """A handler, guard or coordinator names the message that it takes."""
+    untyped = re.compile(r"\brequest: Any\b|(?<![\w.])exec\(")
+    packages = ("barnabas", "broker", "coordinator", "protocol", "spark_connector", "storage")
+    lines = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for package in packages
+        for path in (ROOT / package).rglob("*.py")
+        for line in path.read_text().splitlines()
+        if untyped.search(line)
+    ]
+    assert lines == []
 
 
 # --- first lines of docstrings --------------------------------------------------------------------

@@ -163,6 +163,23 @@ def test_what_cannot_be_reached_or_read_is_unknown_and_the_next_endpoint_is_aske
     assert "cannot be read" in engine.last_error or "127.0.0.1" in engine.last_error
 
 
+def test_a_keeper_that_fails_says_so(
+    engine: LeaseEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its node would wait for ever, and nobody would know why."""
+    its = Node(1, NodeAddresses("a:1", {}), "s")
+    leadership = Leadership(its, LeaseSettings(30_000, 500), Holding.NOTHING, lease_ms())
+    keeper = LeaseKeeper(leadership, engine)
+    heard = threading.Event()
+    keeper.on_change = heard.set
+    monkeypatch.setattr(engine, "ask", lambda request: 1 / 0)
+    keeper.start()
+    assert heard.wait(20)
+    keeper.stop()
+    assert "ZeroDivisionError" in str(keeper.failure)
+    assert "the lease is kept no more" in caplog.text
+
+
 def test_a_keeper_leads_takes_a_standby_in_and_gives_up(engine: LeaseEngine) -> None:
     its = Node(1, NodeAddresses("a:1", {}), "s")
     leadership = Leadership(its, LeaseSettings(30_000, 500), Holding.NOTHING, lease_ms())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import random
 import socket
+import time
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.disk_broker import Producer
@@ -19,12 +22,15 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.main import main
 from barnabas.broker.opening import open_broker
 from barnabas.broker.replication import catch_up as catch_up_module
+from barnabas.broker.replication import leader_endpoint
 from barnabas.broker.replication import leading as leading_module
 from barnabas.broker.replication.catch_up import CatchUp, Held, take_inventory
 from barnabas.broker.replication.following import Following, StandbyNote
+from barnabas.broker.replication.leadership import Role
 from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
 from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
+from barnabas.broker.replication.pair_member import PairMember
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.standby import Standby
 from barnabas.broker.replication.wire import (
@@ -178,6 +184,76 @@ def test_a_standby_that_takes_nothing_is_lost_and_the_disk_goes_on(
     assert "behind" in leading.lost
 
 
+def test_one_operation_may_be_larger_than_what_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leading_module, "MOST_WAITING_BYTES", 100)
+    leading, _ = new_leading()
+    following = follow(leading)
+    for at in range(2):
+        leading.publish(Operation(Kind.APPEND, "f", 900 * at, bytes(900)))
+        leading.on_bytes(b"".join(following.on_bytes(leading.take_output())), 0)
+    assert leading.lost is None
+    assert leading.is_applied(leading.position)
+
+
+class NoDescriptors:
+    """A listening socket of a process without descriptors."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.fileno, self.getsockname = self._socket.fileno, self._socket.getsockname
+        self.close, self.count = self._socket.close, 0
+
+    def accept(self) -> None:
+        self.count += 1
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_a_standby_that_comes_when_there_are_no_descriptors_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Else the loop would hear of it without end, and come to nothing else."""
+
+    async def run() -> int:
+        leading, _ = new_leading()
+        sock, loop = NoDescriptors(), asyncio.get_running_loop()
+        server = SimpleNamespace(leading=leading, catch_up_rate=0, now_ms=lambda: 0)
+        endpoint = leader_endpoint._Endpoint(server, None, sock, loop)  # type: ignore[arg-type]
+        with socket.create_connection(sock.getsockname()):
+            await asyncio.sleep(0.25)  # two of its ticks, of 100 ms
+        endpoint.close()
+        return sock.count
+
+    assert 1 <= asyncio.run(run()) <= 4
+    assert "a standby has to wait: [Errno 24] Too many open files" in caplog.text
+
+
+def test_a_leader_that_cannot_be_followed_is_tried_less_and_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    member = object.__new__(PairMember)
+    member.keeper = SimpleNamespace(  # type: ignore[assignment]
+        unchanged_ms=0, role=Role.WATCHING, failure=None, wait=time.sleep
+    )
+    member._leader = leader = ("127.0.0.1", 9)
+    member._followed, member._pause_s, member._sync_ms = None, 0.0, 1000
+    follows = False
+    monkeypatch.setattr(Standby, "_follow", lambda _: follows)
+    monkeypatch.setattr(member, "_leader_address", lambda: leader)
+    pauses = []
+    for _ in range(3):
+        assert not member._follow()
+        pauses.append(member._pause_s)
+    assert pauses == [0.1, 0.2, 0.4]
+    follows = True
+    assert member._follow()
+    assert member._pause_s == 0.0
+    member._pause_s = 60.0
+    leader = ("127.0.0.1", 10)
+    assert not member._follow(), "it goes on with a leader that leads no more"
+    member._leader = leader
+    assert member._follow()
+
+
 @pytest.mark.parametrize("wrong", ["the standby's", "the leader's"])
 def test_who_does_not_know_the_secret_gets_nothing(wrong: str) -> None:
     leading, _ = new_leading()
@@ -320,11 +396,15 @@ def test_a_standby_takes_no_directory_with_something_else_in_it(
     assert "is no broker's data directory" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("path", [None, "copy/t-0"])
 def test_a_full_disk_is_not_told_as_the_leaders_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path / "copy")})
     standby = Standby(config, ("127.0.0.1", 9))

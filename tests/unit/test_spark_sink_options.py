@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from barnabas.protocol.compression import Codec
@@ -98,3 +100,21 @@ def test_values_that_a_java_producer_would_refuse() -> None:
                 {"kafka.bootstrap.servers": "x:1", "topic": "t", "kafka.linger.ms": "soon"},
                 streaming=streaming,
             )
+
+
+def test_a_relative_checkpoint_is_looked_for_where_spark_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """README's own program gives one: without its whole path the sink could keep nothing there."""
+    monkeypatch.chdir(tmp_path)
+    checkpoint = tmp_path / "checkpoints" / "mine"
+    checkpoint.mkdir(parents=True)
+
+    def taken(location: str) -> str | None:
+        return parsed(checkpointLocation=location).checkpoint_location
+
+    assert taken("checkpoints/mine") == "checkpoints/mine", "Spark's default may be another system"
+    (checkpoint / "metadata").write_text("{}")
+    assert taken("checkpoints/mine") == str(checkpoint)
+    assert taken("s3://bucket/mine") == "s3://bucket/mine"
+    assert taken("/elsewhere") == "/elsewhere"

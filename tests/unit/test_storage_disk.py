@@ -5,11 +5,18 @@ from __future__ import annotations
 import errno
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from barnabas.storage.disk import DirectorySync, OsDisk, is_out_of_resources, may_have_lost_pages
+from barnabas.storage.disk import (
+    DirectorySync,
+    FailedFsync,
+    OsDisk,
+    is_out_of_resources,
+    may_have_lost_pages,
+)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE])
@@ -21,6 +28,31 @@ def test_what_is_used_up_may_be_there_later(code: int) -> None:
 def test_an_error_of_the_device_may_have_taken_pages() -> None:
     assert may_have_lost_pages(OSError(errno.EIO, ""))
     assert not may_have_lost_pages(OSError(errno.EACCES, ""))
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_takes_pages_where_an_fsync_finds_it_full_alone(code: int) -> None:
+    """Pages that were written before are there when a new file, or more of one, is refused."""
+    assert not may_have_lost_pages(OSError(code, ""))
+    assert may_have_lost_pages(FailedFsync(code, ""))
+
+
+@pytest.mark.parametrize("name", ["fsync", "fdatasync"])
+def test_a_failed_fsync_says_that_it_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    disk, path = OsDisk(), f"{tmp_path}/f"
+    file = disk.open(path, create=True)
+    monkeypatch.setattr(os, name, fail)
+    calls: list[Callable[[], None]] = [lambda: disk.write_atomic(path, b"x")]
+    calls.append(file.fsync if name == "fdatasync" else lambda: disk.fsync_dir(str(tmp_path)))
+    for call in calls:
+        with pytest.raises(FailedFsync, match="full") as raised:
+            call()
+        assert raised.value.errno == errno.ENOSPC
 
 
 def test_a_file_grows_at_its_end_and_is_cut_there(tmp_path: Path) -> None:
@@ -129,3 +161,38 @@ def test_a_file_that_cannot_be_opened_closes_no_descriptor_of_others(tmp_path: P
             OsDisk().open(f"{tmp_path}/none")
     gc.collect()
     assert [os.fstat(descriptor).st_ino for descriptor in range(3)] == before
+
+
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_the_directory_that_is_made_durable_is_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_relative: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    synced: list[str] = []
+    monkeypatch.setattr(OsDisk, "fsync_dir", lambda _disk, path: synced.append(path))
+    OsDisk().write_atomic("f" if is_relative else f"{tmp_path}/f", b"one")
+    assert [os.path.realpath(path) for path in synced] == [str(tmp_path)]
+    OsDisk().mkdir(f"{tmp_path}/a")
+    (tmp_path / "d").mkdir()
+    OsDisk().write_atomic(f"{tmp_path}/d/f", b"one")
+    assert os.path.realpath(synced[1]) == str(tmp_path / "d")
+
+
+def test_a_directory_may_be_there_already(tmp_path: Path) -> None:
+    for _ in range(2):
+        OsDisk().mkdir(f"{tmp_path}/a/b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_files_are_their_owners_to_write(tmp_path: Path) -> None:
+    """A group may read them where it gets in, others not even there: some hold what passwords can
+    be tried against. Directories are the owner's alone.
+    """
+    before = os.umask(0)
+    try:
+        OsDisk().open(f"{tmp_path}/file", create=True)
+        OsDisk().mkdir(f"{tmp_path}/directory")
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "directory")]
+    assert modes == [0o640, 0o700]

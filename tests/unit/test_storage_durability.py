@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.storage_logs import NOW_MS, batch, new_log
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager
 
 from barnabas.storage.disk import DirectorySync
 from barnabas.storage.durability import Durability
 from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_directory import TopicIdPartition
 
 
@@ -82,8 +83,36 @@ def test_while_a_roll_is_on_its_way_to_the_disk_nothing_goes_to_a_journal(log: L
     append(log, 3)
     assert log.durability.begin_flush() is not None
     append(log)
-    assert not log.durability.names_changed
     assert log.durability.try_begin_journal(1 << 20) is None, "the segment before may be lost"
+
+
+def test_names_are_durable_when_the_flush_has_ended_that_began_after_them(log: Log) -> None:
+    append(log, 3)
+    first, second = log.durability.begin_flush(), log.durability.begin_flush()
+    assert first is not None and second is not None
+    assert first.files == second.files, "the first may never end"
+    append(log, 2)  # another segment
+    log.finish_flush(first)
+    assert log.durability.names_changed
+    last = log.durability.begin_flush()
+    assert last is not None
+    log.finish_flush(last)
+    log.finish_flush(second)
+    assert not log.durability.names_changed and log.durability.begin_flush() is None
+
+
+def test_the_files_of_a_log_are_flushed_again_where_a_flush_has_not_ended(tmp_path: Path) -> None:
+    log = open_manager(tmp_path, LogConfig()).create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    append(log)
+    paths = []
+    for _ in range(2):
+        token = log.durability.begin_flush()
+        assert token is not None
+        paths.append([getattr(file, "path", "") for file in token.files])
+    assert paths[0] == paths[1]
+    assert f"{log.directory}/partition.metadata" in paths[0]
+    log.finish_flush(token)
+    assert log.durability.begin_flush() is None
 
 
 def opened(log: Log, recovery_point: int, *, names_are_durable: bool = True) -> Durability:
@@ -137,6 +166,7 @@ def test_all_new_names_go_with_the_next_flush_and_no_later_one(log: Log) -> None
         log.durability.add_names(path)
     token = log.durability.begin_flush()
     assert token is not None and len(token.files) == 1 + len(paths) + 2
+    log.finish_flush(token)
     assert log.durability.begin_flush() is None
 
 
@@ -172,3 +202,18 @@ def test_a_marker_that_nothing_brings_back_is_stable_with_the_high_watermark(log
     log.durability.add_pending_marker(3, 7)
     assert log.durability.stable_below(9, 7) == 3
     assert log.durability.stable_below(9, 8) == 9
+
+
+def test_while_a_name_is_not_durable_nothing_goes_to_a_journal(log: Log) -> None:
+    """A start would not find the log that the journal's entry is of."""
+    append(log)
+    path = f"{log.directory}/name"
+    log.disk.write_atomic(path, b"", sync=False)
+    log.durability.add_names(path)
+    assert log.durability.try_begin_journal(1 << 20) is None
+    token = log.durability.begin_flush()
+    assert token is not None
+    assert log.durability.try_begin_journal(1 << 20) is None, "the flush may fail"
+    log.finish_flush(token)
+    append(log)
+    assert log.durability.try_begin_journal(1 << 20) is not None

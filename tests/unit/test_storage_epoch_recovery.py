@@ -75,3 +75,25 @@ def test_a_missing_one_is_built_anew(directory: Path) -> None:
 def test_after_a_clean_stop_an_epoch_without_a_batch_is_no_reason_to_look(directory: Path) -> None:
     (directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 49\n")
     assert epochs_of(directory, all_flushed=True) == [(0, 0), (3, 49)]
+
+
+@pytest.mark.parametrize("most_records", [1, 3])
+@pytest.mark.parametrize("count", [3, 4, 7])
+def test_where_epochs_begin_is_found_among_batches_of_any_number(
+    tmp_path: Path, count: int, most_records: int
+) -> None:
+    """Without the file each batch's own epoch tells."""
+    for first in range(1, count):
+        manager, log = new_log(tmp_path / str(first))
+        for number in range(count):
+            if number == first:
+                log.begin_leader_epoch(5)
+            log.append(batch([b"v"] * (1 + number % most_records)), now_ms=NOW_MS)
+        starts = [header.base_offset for header, _ in log.read_batches()]
+        log.segments.active.write_indexes()
+        kill(manager)
+        Path(log.directory, "leader-epoch-checkpoint").unlink()
+        files = PartitionFiles(LogDirectory(OsDisk(), manager.data_dir), "t", 0)
+        files.open_segments(LogConfig(), 0, NOW_MS)
+        found = load_epochs(files, log.log_end_offset, all_flushed=False).entries
+        assert found == [(0, 0), (5, starts[first])]

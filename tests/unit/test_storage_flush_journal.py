@@ -13,6 +13,7 @@ from pathlib import Path
 import msgpack
 import pytest
 from crc32c import crc32c
+from helpers.recording_disk import RecordingDisk
 from helpers.storage_logs import (
     NOW_MS,
     TOPIC_ID,
@@ -25,13 +26,16 @@ from helpers.storage_logs import (
 )
 from sim.disk import SimDisk
 
-from barnabas.storage.disk import OsDisk, Syncable
+from barnabas.storage.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
+from barnabas.storage.disk import DirectorySync, OsDisk, Syncable
 from barnabas.storage.flush_journal import (
     FlushJournal,
     JournalDecision,
     JournalEntry,
     PartitionEnd,
     Redo,
+    frames_in,
+    later_frame,
 )
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
@@ -310,6 +314,170 @@ def test_the_latest_bytes_of_a_position_are_right() -> None:
     )
 
 
+def test_a_position_where_a_later_run_ends_is_held_by_an_earlier_one() -> None:
+    redo = Redo()
+    for position, data in ((0, b"a longer run"), (3, b"short")):
+        redo.add(JournalEntry("t", 0, TOPIC_ID, 0, position, data))
+    assert redo.tail("t", 0, TOPIC_ID, 0, 8) == b" run"
+
+
+# --- what a file lacks --------------------------------------------------------------------------
+
+LOG = f"{100:020d}.log"
+PIECES = [offset.to_bytes(8) + b"batch %d" % offset for offset in (100, 101, 102)]
+
+
+def partition_with(path: Path, files: dict[str, bytes], topic_id: uuid.UUID = TOPIC_ID) -> None:
+    (path / "t-0").mkdir()
+    (path / "t-0" / PARTITION_METADATA_NAME).write_bytes(encode_partition_metadata(topic_id))
+    for name, data in files.items():
+        (path / "t-0" / name).write_bytes(data)
+
+
+def lacking(path: Path, *entries: tuple[int, bytes], point: int | None = None) -> bool:
+    """Whether the segment at 100 lacks one of them."""
+    redo = Redo()
+    for position, data in entries:
+        redo.add(JournalEntry("t", 0, TOPIC_ID, 100, position, data))
+    points = {} if point is None else {("t", 0): point}
+    lacks = redo.lacking(OsDisk(), str(path), points)
+    assert lacks in ("", f"{path}/t-0/{LOG}")
+    return bool(lacks)
+
+
+WHOLE = b"".join(PIECES)
+FOLLOWING = [(sum(map(len, PIECES[:at])), piece) for at, piece in enumerate(PIECES)]
+
+
+@pytest.mark.parametrize(
+    ("content", "lacks"),
+    [
+        (WHOLE, False),
+        (WHOLE + b"more", False),
+        (WHOLE[:-1], True),
+        (b"x" + WHOLE[1:], True),
+        (WHOLE[:20] + b"x" + WHOLE[21:], True),
+        (None, True),
+    ],
+)
+def test_a_file_lacks_what_it_does_not_hold_as_written(
+    tmp_path: Path, content: bytes | None, lacks: bool
+) -> None:
+    partition_with(tmp_path, {} if content is None else {LOG: content})
+    assert lacking(tmp_path, *FOLLOWING) == lacks
+
+
+@pytest.mark.parametrize(("point", "lacks"), [(None, True), (101, True), (102, True), (103, False)])
+def test_below_the_recovery_point_nothing_is_missed(
+    tmp_path: Path, point: int | None, lacks: bool
+) -> None:
+    partition_with(tmp_path, {LOG: WHOLE[:-1]})
+    assert lacking(tmp_path, *FOLLOWING, point=point) == lacks
+
+
+def test_a_batch_of_the_first_offset_is_missed_without_a_recovery_point(tmp_path: Path) -> None:
+    partition_with(tmp_path, {LOG: b""})
+    assert lacking(tmp_path, (0, bytes(8) + b"batch 0"))
+
+
+def test_what_was_written_over_is_not_missed(tmp_path: Path) -> None:
+    """As after a start that cut the file: of three runs the later ones are right."""
+    first, second, third = PIECES
+    over = (len(first), offset_bytes(101) + b"anew")
+    latest = (len(first) + 10, offset_bytes(101) + b"latest")
+    partition_with(tmp_path, {LOG: first + over[1][:10] + latest[1]})
+    assert not lacking(tmp_path, *FOLLOWING, over, latest)
+    damaged = b"x" + first[1:] + over[1][:10] + latest[1]
+    (tmp_path / "t-0" / LOG).write_bytes(damaged)
+    assert lacking(tmp_path, *FOLLOWING, over, latest), "what lies before it still counts"
+    (tmp_path / "t-0" / LOG).write_bytes(first + second + third)
+    assert lacking(tmp_path, *FOLLOWING, over), "the later one counts"
+
+
+def offset_bytes(offset: int) -> bytes:
+    return offset.to_bytes(8)
+
+
+def test_topics_that_are_gone_or_others_are_not_missed(tmp_path: Path) -> None:
+    assert not lacking(tmp_path, *FOLLOWING)
+    partition_with(tmp_path, {}, OTHER_ID)
+    assert not lacking(tmp_path, *FOLLOWING)
+    (tmp_path / "t-0" / PARTITION_METADATA_NAME).write_bytes(b"nonsense")
+    assert not lacking(tmp_path, *FOLLOWING)
+
+
+@pytest.mark.parametrize(
+    ("names", "lacks"),
+    [
+        ([f"{101:020d}.log", f"{200:020d}.log"], False),  # retention took it
+        ([f"{50:020d}.log", f"{200:020d}.log"], True),
+        ([f"{101:020d}.log", "notes-of-an-operator.log", f"{7:020d}.index"], False),
+        (["notes-of-an-operator.log", f"{200:020d}.index"], True),
+    ],
+)
+def test_segments_that_retention_took_are_not_missed(
+    tmp_path: Path, names: list[str], lacks: bool
+) -> None:
+    partition_with(tmp_path, dict.fromkeys(names, b""))
+    assert lacking(tmp_path, *FOLLOWING) == lacks
+
+
+def test_a_damaged_first_segment_is_missed(tmp_path: Path) -> None:
+    partition_with(tmp_path, {LOG: b"", f"{200:020d}.log": b""})
+    assert lacking(tmp_path, *FOLLOWING)
+
+
+# --- journals that follow each other ------------------------------------------------------------
+
+
+def test_a_new_journal_is_durable_with_its_name(tmp_path: Path) -> None:
+    journal = FlushJournal(OsDisk(), str(tmp_path))
+    assert journal.size_bytes == 0 and not journal.has_older
+    journal.begin_next()
+    assert not journal.has_older, "there was none yet"
+    first = journal.append([], decisions(1))
+    assert first[1:] == [DirectorySync(journal._disk, str(tmp_path))]
+    assert journal.append([], decisions(1)) == first[:1], "its name is durable by then"
+    assert journal.size_bytes == (tmp_path / journals(tmp_path)[0]).stat().st_size
+    journal.begin_next()
+    assert journal.size_bytes == 0 and journal.has_older
+    second = journal.append([], decisions(1))
+    assert second[0] is not first[0] and len(second) == 2
+
+
+@pytest.mark.parametrize("keep_earlier", [False, True])
+def test_older_journals_go_when_all_is_flushed(tmp_path: Path, keep_earlier: bool) -> None:
+    journal_with(tmp_path, decisions(1))
+    disk = RecordingDisk()
+    journal = FlushJournal(disk, str(tmp_path))
+    assert journal.has_older
+    journal.append([], decisions(1))
+    journal.begin_next()
+    journal.append([], decisions(1))
+    disk.take_steps()
+    journal.forget_older(keep_earlier=keep_earlier)
+    first, second, third = (f"barnabas-flush-{number:010}.journal" for number in (1, 2, 3))
+    gone = [second] if keep_earlier else [first, second]
+    assert disk.take_steps() == [*(("unlink", name) for name in gone), ("fsync_dir", tmp_path.name)]
+    assert journals(tmp_path) == ([first, third] if keep_earlier else [third])
+    assert not journal.has_older
+    journal.forget_older()
+    assert disk.take_steps() == [], "nothing is removed twice"
+
+
+def test_an_unfinished_end_is_cut_for_good(tmp_path: Path) -> None:
+    journal_with(tmp_path, decisions(2))
+    path = tmp_path / journals(tmp_path)[0]
+    path.write_bytes(path.read_bytes()[:-3])
+    disk = RecordingDisk()
+    FlushJournal(disk, str(tmp_path)).read()
+    assert disk.take_steps() == [
+        ("fsync", path.name),
+        ("truncate", path.name),
+        ("fsync", path.name),
+    ]
+
+
 # --- damage, and flushes that were never finished -----------------------------------------------
 
 
@@ -369,6 +537,36 @@ def test_a_frame_that_nobody_knew_to_be_durable_is_not_missed(tmp_path: Path) ->
     whole = path.read_bytes()
     path.write_bytes(whole[: start + 20] + bytes(10) + whole[start + 30 :])
     assert found_in(tmp_path) == decisions(1)
+
+
+def test_the_first_later_frame_that_knows_better_is_told_of(tmp_path: Path) -> None:
+    """Frames behind the damaged one that are damaged, too, or were written before it was durable,
+    say nothing.
+    """
+    journal = FlushJournal(OsDisk(), str(tmp_path))
+    starts = []
+    for number, decision in enumerate(decisions(5)):
+        starts.append(journal.size_bytes)
+        journal.append([], [decision])
+        if number >= 2:
+            journal.note_flushed()
+    path = tmp_path / journals(tmp_path)[0]
+    data = bytearray(path.read_bytes())
+    for frame in (0, 1):
+        data[starts[frame] + 30] ^= 1
+    assert later_frame(bytes(data), 0) == starts[3]
+    assert later_frame(bytes(data[: starts[3]]), 0) == -1
+    assert later_frame(bytes(data), starts[4]) == -1
+
+
+def test_an_old_frame_tells_nothing_of_what_was_durable() -> None:
+    empty = msgpack.packb([])
+    data = struct.pack(">II", len(empty), crc32c(empty)) + empty + old_frame(decisions(1)[0])
+    frames = list(frames_in(data))
+    assert [(frame.durable_bytes, frame.decisions) for frame in frames] == [
+        (0, []),
+        (0, decisions(1)),
+    ]
 
 
 def test_what_was_under_way_is_cut_off_and_the_next_journal_follows(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ BOOTSTRAP = b"records"
     [
         (None, None, False, False),
         (None, BOOTSTRAP, True, False),
+        (None, BOOTSTRAP, False, False),
         (mark_of(BOOTSTRAP), None, False, False),
         (mark_of(BOOTSTRAP), b"others", False, False),
         (mark_of(BOOTSTRAP), BOOTSTRAP, False, True),

@@ -4,26 +4,38 @@ same (the oracle's scenarios).
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.recording_disk import RecordingDisk
 from helpers.storage_logs import (
     NOW_MS,
     SECOND_MS,
+    TOPIC_ID,
     batch,
     committed_values,
     fetched,
+    kill,
     new_log,
     offsets_in,
+    open_manager,
     reopened,
     values_of,
 )
 
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.records import read_header
-from barnabas.storage.log import AppendInfo, Log
+from barnabas.protocol.records import HEADER_SIZE, read_header
+from barnabas.storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, PARTITION_METADATA_NAME
+from barnabas.storage.disk import Data, DirectorySync, OsDisk
+from barnabas.storage.log import UNREAD_BATCH_BYTES, AppendInfo, Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_reader import Isolation
+from barnabas.storage.producer_snapshots import KEPT_SNAPSHOTS
+from barnabas.storage.validate import TakesLongError, check_client_batch
 
 COMMITTED = Isolation.READ_COMMITTED
 
@@ -582,3 +594,455 @@ def test_an_earlier_transaction_that_aborts_later_is_listed_too(tmp_path: Path) 
     data = log.read(0, max_bytes=size, isolation=COMMITTED, min_one_batch=True)
     assert offsets_in(data) == [0, 1]
     assert data.aborted == [(2, 1), (1, 0)]
+
+
+def test_the_end_of_a_flush_never_hides_what_readers_may_read(tmp_path: Path) -> None:
+    """More was appended while it was under way."""
+    _, log = new_log(tmp_path)
+    send(log)
+    token = log.durability.begin_flush()
+    assert token is not None
+    send(log)
+    assert not log.finish_flush(token)
+    assert (log.high_watermark, log.last_stable_offset) == (2, 2)
+
+
+def test_at_the_end_of_what_may_be_read_there_is_nothing(tmp_path: Path) -> None:
+    _, log = new_log(tmp_path)
+    send(log, pid=1, epoch=0, seq=0, transactional=True)
+    data = log.read(0, max_bytes=1_000, isolation=COMMITTED, min_one_batch=True)
+    assert data.slice is None and data.aborted == []
+    data = log.read(1, max_bytes=1_000, isolation=Isolation.READ_UNCOMMITTED, min_one_batch=True)
+    assert data.slice is None
+
+
+# --- with flush.messages=1 ----------------------------------------------------------------------
+
+
+def test_what_a_change_of_flush_messages_does_to_readers(tmp_path: Path) -> None:
+    """From one to more they read at once what the disk does not have; 2 is more than one."""
+    log = new_log(tmp_path, flush_messages=1)[1]
+    send(log, [b"a", b"b"])
+    assert (log.high_watermark, log.last_stable_offset) == (0, 0)
+    log.config = replace(log.config, flush_messages=2)
+    assert (log.high_watermark, log.last_stable_offset) == (2, 2)
+    log.config = replace(log.config, flush_messages=1)
+    send(log)
+    assert (log.high_watermark, log.last_stable_offset) == (2, 2)
+    log.config = replace(log.config, retention_bytes=1)
+    assert (log.high_watermark, log.last_stable_offset) == (2, 2), "another setting is none of it"
+
+
+def test_an_open_transaction_beyond_the_high_watermark_does_not_move_the_stable_offset(
+    tmp_path: Path,
+) -> None:
+    log = new_log(tmp_path, flush_messages=1)[1]
+    send(log)
+    send(log, pid=1, epoch=0, seq=0, transactional=True)
+    assert (log.high_watermark, log.last_stable_offset) == (0, 0)
+    log.flush()
+    assert (log.high_watermark, log.last_stable_offset) == (2, 1)
+    end(log, 1, True)
+    assert (log.high_watermark, log.last_stable_offset) == (2, 2), "a decision brings it back"
+
+
+def test_the_end_of_a_flush_says_whether_readers_may_read_more(tmp_path: Path) -> None:
+    log = new_log(tmp_path, flush_messages=1)[1]
+    send(log)
+    first = log.durability.begin_flush()
+    send(log)
+    second = log.durability.begin_flush()
+    assert first is not None and second is not None
+    assert log.finish_flush(second) and log.high_watermark == log.last_stable_offset == 2
+    assert not log.finish_flush(first) and not log.finish_flush(second)
+    assert log.high_watermark == 2
+
+
+def test_without_it_the_end_of_a_flush_is_nothing_to_readers(tmp_path: Path) -> None:
+    log = new_log(tmp_path)[1]
+    send(log)
+    token = log.durability.begin_flush()
+    assert token is not None and not log.finish_flush(token)
+
+
+@pytest.mark.parametrize("flush_messages", [1, 2])
+@pytest.mark.parametrize("is_decided", [False, True])
+@pytest.mark.parametrize("has_data", [False, True])
+def test_an_undecided_marker_that_the_disk_has_not_leaves_its_transaction_unstable(
+    tmp_path: Path, flush_messages: int, is_decided: bool, has_data: bool
+) -> None:
+    """The transaction's data are on the disk, and the marker is not."""
+    log = new_log(tmp_path, flush_messages=flush_messages)[1]
+    if has_data:
+        send(log, pid=1, epoch=0, seq=0, transactional=True)
+    log.flush()
+    info = log.append_marker(
+        producer_id=1,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        commit=True,
+        now_ms=NOW_MS,
+        is_decided=is_decided,
+    )
+    assert info == AppendInfo(int(has_data), int(has_data), -1, False)
+    if flush_messages > 1:
+        assert log.last_stable_offset == log.log_end_offset
+    else:
+        is_stable = is_decided or not has_data
+        assert log.last_stable_offset == (int(has_data) if is_stable else 0)
+    log.flush()
+    assert log.last_stable_offset == log.log_end_offset
+
+
+def test_a_start_reads_up_to_the_recovery_point_until_the_disk_has_the_rest(
+    tmp_path: Path,
+) -> None:
+    manager, log = new_log(tmp_path, flush_messages=1)
+    send(log)
+    log.flush()
+    manager.write_recovery_point(log, 1)
+    send(log)
+    config = log.config
+    manager, log = reopened(manager, config, clean=False)
+    assert (log.high_watermark, log.last_stable_offset, log.log_end_offset) == (1, 1, 2)
+    log.flush()
+    assert log.high_watermark == 2
+
+
+def test_a_start_knows_what_is_open_below_the_recovery_point(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path, flush_messages=1)
+    send(log)
+    send(log, pid=1, epoch=0, seq=0, transactional=True)
+    send(log)
+    log = reopened(manager, log.config, clean=True)[1]
+    assert (log.high_watermark, log.last_stable_offset) == (3, 1)
+
+
+# --- the wall clock -----------------------------------------------------------------------------
+
+
+def test_records_are_stamped_by_the_wall_clock_and_not_by_the_steady_one(tmp_path: Path) -> None:
+    log = new_log(tmp_path, timestamp_type_log_append=True)[1]
+    log.wall.ahead_ms = 5_000
+    send(log)
+    checked = check_client_batch(memoryview(batch()), log.rules, NOW_MS)
+    log.append(checked.view, now_ms=NOW_MS, checked=checked)
+    log.append_records([(b"k", b"v")], NOW_MS)
+    end(log, 1, True)
+    log.append_marker(
+        producer_id=2, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=NOW_MS,
+        timestamp=77,
+    )  # fmt: skip
+    assert [header.max_timestamp for header, _ in log.read_batches()] == [NOW_MS + 5_000] * 4 + [77]
+
+
+def test_retention_goes_by_the_wall_clock(tmp_path: Path) -> None:
+    log = new_log(tmp_path, retention_ms=1_000)[1]
+    log.wall.ahead_ms = 0
+    send(log, timestamp=NOW_MS)
+    log.flush()
+    log.wall.ahead_ms = -5_000
+    assert log.delete_old_segments(NOW_MS + 2_000) == 0
+    log.wall.ahead_ms = 5_000
+    assert log.delete_old_segments(NOW_MS - 2_000) == 1
+
+
+# --- leader epochs ------------------------------------------------------------------------------
+
+
+def test_the_leader_epoch_of_batches_is_the_latest_that_began(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    assert log.leader_epoch == 0
+    send(log)
+    log.begin_leader_epoch(7)
+    send(log)
+    assert [header.leader_epoch for header, _ in log.read_batches()] == [0, 7]
+    again = reopened(manager, log.config, clean=True)[1]
+    assert again.epochs.latest == again.leader_epoch == 8, "a start begins one"
+
+
+def test_an_epoch_is_written_once_and_before_its_first_batch(tmp_path: Path) -> None:
+    """One in which nothing was written, and that another took the place of, is not kept: then the
+    file does not begin as the manifest knows it, and the manifest is written anew.
+    """
+    log = new_log(tmp_path)[1]
+    disk = RecordingDisk()
+    send(log)
+    log.epochs.disk = log._checkpoint._disk = disk
+    for epoch, makes_checkpoint in ((3, False), (4, False)):
+        log.begin_leader_epoch(epoch)
+        send(log)
+        steps = disk.take_steps()
+        assert ("write", LEADER_EPOCH_NAME) in steps
+        assert (("write", MANIFEST_NAME) in steps) == makes_checkpoint
+        send(log)
+        assert disk.take_steps() == [], "it is in the file"
+    log.begin_leader_epoch(5)
+    log.epochs.write()
+    log.begin_leader_epoch(6)
+    send(log)
+    steps = disk.take_steps()
+    assert ("write", LEADER_EPOCH_NAME) in steps and ("write", MANIFEST_NAME) in steps
+    assert log.epochs.entries[-1] == (6, 5)
+
+
+# --- files, and what is due ---------------------------------------------------------------------
+
+
+def test_the_files_of_a_log_are_made_once_and_wait_for_the_first_flush(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    config = LogConfig()
+    log = open_manager(tmp_path, config, disk=disk).create("t", 0, TOPIC_ID, config, NOW_MS)
+    disk.take_steps()
+    log.make_files()
+    assert sorted(disk.take_steps()) == [
+        ("write", LEADER_EPOCH_NAME),
+        ("write", PARTITION_METADATA_NAME),
+    ]
+    log.make_files()
+    assert disk.take_steps() == []
+
+
+def test_what_a_start_would_read_is_all_that_was_written_since_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    manager, log = new_log(tmp_path)
+    for _ in range(3):
+        send(log)
+    size = log.segments.active.size
+    assert log.unread_bytes == size + 3 * UNREAD_BATCH_BYTES
+    manifest = Path(log.directory, MANIFEST_NAME)
+    assert not manifest.exists()
+    again, log = reopened(manager, log.config, clean=False)
+    assert log.unread_bytes == size + 3 * UNREAD_BATCH_BYTES
+    assert log in log.log_dir.changed_logs
+    log.checkpoint()
+    assert log.unread_bytes == 0 and log.snapshots.offsets[-1] == 3
+    assert log not in log.log_dir.changed_logs
+    log = reopened(again, log.config, clean=True)[1]
+    assert log.unread_bytes == 0 and log not in log.log_dir.changed_logs
+
+
+def test_only_where_producers_expired_is_a_checkpoint_due(tmp_path: Path) -> None:
+    log = new_log(tmp_path, producer_id_expiration_ms=1_000)[1]
+    send(log, pid=1, epoch=0, seq=0)
+    log.checkpoint()
+    assert log.expire_producers(NOW_MS) == 0
+    assert log not in log.log_dir.changed_logs
+    assert log.expire_producers(NOW_MS + 1_000) == 1
+    assert log in log.log_dir.changed_logs
+
+
+def test_a_batch_that_takes_long_to_check_is_left_as_it_is(tmp_path: Path) -> None:
+    log = new_log(tmp_path)[1]
+    long = batch([b""] * 20_000)
+    given = bytes(long)
+    with pytest.raises(TakesLongError):
+        log.append(long, now_ms=NOW_MS, at_once=True)
+    assert (long, log.log_end_offset) == (given, 0)
+    log.append(long, now_ms=NOW_MS)
+    assert log.log_end_offset == 20_000
+
+
+def test_what_a_full_disk_refused_comes_again_before_what_follows_it(tmp_path: Path) -> None:
+    """A header alone has a producer, too; what is shorter than a header has none."""
+    log = new_log(tmp_path)[1]
+    first, second = (batch(pid=1, epoch=0, seq=seq) for seq in (0, 1))
+    log.add_refused(first[:HEADER_SIZE])
+    log.add_refused(first[: HEADER_SIZE - 1])
+    log.check_overtaking(second[: HEADER_SIZE - 1])
+    with pytest.raises(KafkaError) as error:
+        log.check_overtaking(second)
+    assert error.value.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.check_overtaking(first)
+
+
+def test_a_committed_read_that_takes_no_batch_lists_nothing(tmp_path: Path) -> None:
+    log = new_log(tmp_path)[1]
+    send(log)
+    found = log.read(0, max_bytes=1, isolation=COMMITTED, min_one_batch=False)
+    assert (found.slice, found.aborted) == (None, [])
+
+
+def test_no_time_is_found_below_a_bound_where_there_is_none_at_all(tmp_path: Path) -> None:
+    log = new_log(tmp_path)[1]
+    send(log)
+    assert log.offset_for_timestamp(SECOND_MS + 1, upper_bound_offset=5) is None
+    assert log.offset_for_timestamp(SECOND_MS, upper_bound_offset=0) is None
+    found = log.offset_for_timestamp(SECOND_MS, upper_bound_offset=1)
+    assert found is not None and found.offset == 0
+
+
+# --- segments -----------------------------------------------------------------------------------
+
+
+def test_the_share_of_the_jitter_ends_a_segment_early_and_never_late(tmp_path: Path) -> None:
+    """Each segment has its own share, always the same."""
+    logs = [
+        new_log(tmp_path / str(jitter), segment_ms=10_000, segment_jitter_ms=jitter)[1]
+        for jitter in (0, 1, 9_000, 90_000)
+    ]
+    ages = [log._roll_limits.age_ms for log in logs]
+    assert ages[:2] == [10_000, 10_000]
+    assert all(0 < age < 10_000 for age in ages[2:])
+    log = logs[2]
+    found = {log._roll_limits.age_ms}
+    for _ in range(3):
+        send(log)
+        log._roll(NOW_MS)
+        found.add(log._roll_limits.age_ms)
+    assert len(found) > 1
+    log._set_roll_limits()
+    assert log._roll_limits.age_ms in found
+
+
+def test_a_change_of_the_index_interval_holds_for_the_active_segment(tmp_path: Path) -> None:
+    log = new_log(tmp_path, index_interval_bytes=100_000)[1]
+    send(log)
+    log.config = replace(log.config, index_interval_bytes=0)
+    send(log)
+    assert len(log.segments.active.offset_index()) == 1
+
+
+def test_after_a_roll_the_files_of_the_closed_segment_are_complete(tmp_path: Path) -> None:
+    """And the manifest has the new one, so that a start after a kill reads neither."""
+    manager, log = new_log(tmp_path, index_interval_bytes=0)
+    for _ in range(3):
+        send(log)
+    log._roll(NOW_MS)
+    assert log.unread_bytes == 0
+    path = Path(log.directory, f"{0:020d}.index")
+    assert path.stat().st_size == 2 * 8
+    assert path.with_suffix(".timeindex").stat().st_size == 12
+    kill(manager, machine=False)
+    again = open_manager(tmp_path, log.config).logs["t", 0]
+    assert again.unread_bytes == 0
+
+
+def test_of_deleted_segments_nothing_is_flushed_and_old_snapshots_go(tmp_path: Path) -> None:
+    log = new_log(tmp_path, segment_bytes=150, file_delete_delay_ms=10)[1]
+    for number in range(9):
+        send(log, pid=1, epoch=0, seq=number)
+    assert len(log.snapshots.offsets) > KEPT_SNAPSHOTS
+    log.delete_records_before(9)
+    assert log.delete_old_segments(NOW_MS) > 3
+    token = log.durability.begin_flush()
+    assert token is not None
+    files = [file for file in token.files if not isinstance(file, DirectorySync)]
+    new_name = 1  # partition.metadata
+    assert len(files) == len(log.segments) + new_name
+    left = sorted(int(path.stem) for path in Path(log.directory).glob("*.snapshot"))
+    assert left == sorted(log.snapshots.offsets)
+
+
+def test_no_record_at_all_may_be_deleted_before_offset_0(tmp_path: Path) -> None:
+    log = new_log(tmp_path)[1]
+    assert log.delete_records_before(0) == 0
+
+
+def test_epochs_before_the_logs_start_are_forgotten(tmp_path: Path) -> None:
+    log = new_log(tmp_path)[1]
+    send(log)
+    log.begin_leader_epoch(3)
+    send(log)
+    log.begin_leader_epoch(4)
+    send(log)
+    log.delete_records_before(2)
+    assert log.epochs.entries == [(4, 2)]
+
+
+# --- close --------------------------------------------------------------------------------------
+
+
+def test_a_log_that_was_not_written_to_leaves_no_files(tmp_path: Path) -> None:
+    config = LogConfig()
+    manager = open_manager(tmp_path, config)
+    log = manager.create("t", 0, TOPIC_ID, config, NOW_MS)
+    assert log.begin_close() == []
+    assert not Path(log.directory).exists()
+
+
+def test_a_stop_flushes_names_that_may_be_lost_though_nothing_else_changed(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    send(log)
+    log = reopened(manager, log.config, clean=True)[1]
+    assert log.begin_close() == []
+    log.durability.add_names()
+    assert log.begin_close() != []
+
+
+def test_a_closed_log_is_durable_and_has_no_file_open(tmp_path: Path) -> None:
+    log = new_log(tmp_path)[1]
+    send(log)
+    flushed: list[str] = []
+    file = log.segments.active.file
+
+    class Watched:
+        def fsync(self) -> None:
+            flushed.append("log")
+            file.fsync()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(file, name)
+
+    log.segments.active._file = Watched()  # type: ignore[assignment]
+    log.close()
+    assert flushed == ["log"]
+    assert log.segments.active._file is None
+
+
+def test_a_deleted_log_is_due_for_no_checkpoint(tmp_path: Path) -> None:
+    log = new_log(tmp_path)[1]
+    send(log)
+    assert log in log.log_dir.changed_logs
+    log._roll(NOW_MS)
+    log.segments[0].seal()
+    log.segments[0].drop_indexes()
+    log.segments[0].offset_index()
+    assert log.log_dir.cache.bytes > 0
+    log.forget()
+    assert log.log_dir.cache.bytes == 0
+    send(log)
+    assert log not in log.log_dir.changed_logs
+
+
+# --- errors of the disk -------------------------------------------------------------------------
+
+
+class FailingDisk(OsDisk):
+    """Whole files named `fails` cannot be written."""
+
+    fails, code = "", errno.EIO
+
+    def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        if self.fails and path.endswith(self.fails):
+            raise OSError(self.code, os.strerror(self.code), path)
+        super().write_atomic(path, data, sync=sync)
+
+
+def log_on_failing_disk(path: Path) -> tuple[Log, FailingDisk]:
+    disk = FailingDisk()
+    config = LogConfig(segment_bytes=150)
+    log = open_manager(path, config, disk=disk).create("t", 0, TOPIC_ID, config, NOW_MS)
+    send(log)
+    log.begin_leader_epoch(3)
+    send(log)
+    return log, disk
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_only_what_may_succeed_later_is_put_off(tmp_path: Path, code: int) -> None:
+    """A manifest, a roll for retention, the file of leader epochs: a disk that fails ends all."""
+
+    def act(fails: str, action: Callable[[Log], object]) -> None:
+        log, disk = log_on_failing_disk(tmp_path / fails)
+        disk.fails, disk.code = fails, code
+        if code == errno.EIO:
+            with pytest.raises(OSError, match=os.strerror(code)):
+                action(log)
+        else:
+            action(log)
+
+    act(MANIFEST_NAME, lambda log: log._roll(NOW_MS))
+    act(".snapshot", lambda log: log._try_roll(NOW_MS))
+    act(LEADER_EPOCH_NAME, lambda log: log.delete_records_before(1))

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import KAFKA, TXN_END, kafka_directory
-from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, open_manager
+from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, kill, open_manager
 
+from barnabas.protocol.records import read_header
+from barnabas.storage import log_loader
+from barnabas.storage.checkpoints import MANIFEST_NAME, Manifest
+from barnabas.storage.cleaner import _emptied
+from barnabas.storage.disk import OsDisk
 from barnabas.storage.flush_journal import JournalEntry, Redo
 from barnabas.storage.last_run import LastRun
 from barnabas.storage.log import UNREAD_BATCH_BYTES, Log
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_directory import LogDirectory
 from barnabas.storage.log_loader import LogLoader, Opening
 from barnabas.storage.partition_files import PartitionFiles
 from barnabas.storage.segment import CorruptLog
@@ -32,9 +40,6 @@ def loader_of(
 ) -> LogLoader:
     if not copied:
         kafka_directory(path)
-    from barnabas.storage.disk import OsDisk
-    from barnabas.storage.log_directory import LogDirectory
-
     files = PartitionFiles(LogDirectory(OsDisk(), str(path)), "txn", 0)
     files.open_segments(LogConfig(), 0, NOW_MS)
     opening = Opening(last_run, NOW_MS, redo)
@@ -95,13 +100,84 @@ def file_of(log: Log, base_offset: int) -> Path:
     return Path(log.directory, f"{base_offset:020d}.log")
 
 
-def test_where_the_files_fit_the_manifest_nothing_is_read(log: Log) -> None:
+def test_where_the_files_fit_the_manifest_nothing_is_read(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     assert loaded(log) == (0, 7, 6)
+    assert "after the last checkpoint" not in caplog.text
 
 
-def test_what_came_since_the_checkpoint_is_read(log: Log) -> None:
+def test_the_times_of_what_is_not_read_are_the_manifests(log: Log) -> None:
+    loader = loader_over(log, last_run=LastRun.KILLED)
+    loader.load()
+    assert loader.segments[-1].max_timestamp == SECOND_MS
+
+
+def test_what_came_since_the_checkpoint_is_read(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     log.append(batch(pid=1, epoch=0, seq=7), now_ms=NOW_MS)
     assert loaded(log) == (1, 8, 7)
+    assert f"{BATCH_BYTES} bytes were written after the last checkpoint" in caplog.text
+
+
+def test_a_manifest_that_notes_no_segment_is_of_another_log(tmp_path: Path) -> None:
+    loader = loader_of(tmp_path)
+    loader.manifest = Manifest(TOPIC_ID, 0, TXN_END)
+    assert loader.load().end_offset == TXN_END
+
+
+def test_what_is_noted_of_a_segments_indexes_does_not_hold_once_it_has_grown(log: Log) -> None:
+    """It has none aborted there, and of what came since their file may have been lost: the roll's
+    manifest went with the power, too.
+    """
+    manifest = Path(log.directory, MANIFEST_NAME)
+    noted = manifest.read_bytes()
+    for number in (7, 8):
+        log.append(batch(pid=1, epoch=0, seq=number), now_ms=NOW_MS)
+    manifest.write_bytes(noted)
+    Path(log.snapshots.path(7)).unlink()
+    loader = loader_over(log, recovery_point=8)
+    assert loader.load().end_offset == 9
+    known = {segment.base_offset: segment.try_load_txn_index() for segment in loader.segments}
+    assert known == {0: True, 2: True, 4: True, 6: False, 8: True}
+
+
+def test_a_recovery_point_below_the_oldest_segment_has_all_of_them_read(log: Log) -> None:
+    file_of(log, 0).unlink()
+    assert loaded(log, LastRun.POWER_LOST) == (5, 7, 6)
+
+
+def test_a_closed_segment_that_is_shorter_than_it_was_is_where_the_pass_begins(log: Log) -> None:
+    """After a kill, too, when all is believed. The batch is read once more as the log's end."""
+    with file_of(log, 2).open("r+b") as file:
+        file.truncate(BATCH_BYTES)
+    assert loaded(log) == (2, 3, 2)
+
+
+@pytest.mark.parametrize("last_run", [LastRun.POWER_LOST, LastRun.CLEAN])
+def test_after_the_pass_the_last_segment_alone_is_open(log: Log, last_run: LastRun) -> None:
+    """Its index files are written after a clean stop, since the log may be closed as it is; else
+    the next checkpoint does it.
+    """
+    index = file_of(log, 6).with_suffix(".index")
+    Path(log.directory, MANIFEST_NAME).unlink()
+    index.write_bytes(b"what is left of another")
+    loader = loader_over(log, last_run=last_run)
+    loader.load()
+    assert loader.segments[-1].is_closed is False
+    assert all(segment.is_closed for segment in loader.segments[:-1])
+    assert (index.read_bytes() == b"") == (last_run == LastRun.CLEAN)
+    loader.segments[-1].write_indexes()
+    assert index.read_bytes() == b""
+
+
+def test_a_batch_of_which_compaction_left_no_record_has_no_time(log: Log) -> None:
+    file_of(log, 6).write_bytes(_emptied(read_header((6).to_bytes(8) + batch()[8:])))
+    loader = loader_over(log)
+    assert loader.load().end_offset == 7
+    assert loader.segments[-1].max_timestamp == -1
+    assert loader.segments[-2].max_timestamp == SECOND_MS
 
 
 def test_an_oldest_segment_that_retention_took_is_not_missed(log: Log) -> None:
@@ -169,11 +245,12 @@ def cut(path: Path, size: int) -> None:
         file.truncate(size)
 
 
-def test_a_torn_end_is_cut(tmp_path: Path) -> None:
+def test_a_torn_end_is_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cut(tmp_path, LAST_BATCH + 70)
     state = loader_of(tmp_path, LastRun.POWER_LOST, copied=True).load()
     assert state.end_offset == 48 and state.open_txns == {}
     assert (tmp_path / "txn-0" / ACTIVE).stat().st_size == LAST_BATCH
+    assert f"a batch is cut off at byte {LAST_BATCH}: the torn end of 70 bytes" in caplog.text
 
 
 def test_what_was_durable_is_not_cut(tmp_path: Path) -> None:
@@ -182,10 +259,13 @@ def test_what_was_durable_is_not_cut(tmp_path: Path) -> None:
         loader_of(tmp_path, LastRun.POWER_LOST, TXN_END, copied=True).load()
 
 
+@pytest.mark.parametrize("recovery_point", [0, 48])
 @pytest.mark.parametrize("last_run", [LastRun.POWER_LOST, LastRun.FOREIGN, LastRun.CLEAN])
-def test_what_a_flush_journal_has_is_written_again(tmp_path: Path, last_run: LastRun) -> None:
+def test_what_a_flush_journal_has_is_written_again(
+    tmp_path: Path, last_run: LastRun, recovery_point: int
+) -> None:
     cut(tmp_path, LAST_BATCH + 70)
-    loader = loader_of(tmp_path, last_run, copied=True)
+    loader = loader_of(tmp_path, last_run, recovery_point, copied=True)
     whole = (KAFKA / "txn-0" / ACTIVE).read_bytes()
     redo = Redo()
     redo.add(JournalEntry(*loader.files.partition, 31, LAST_BATCH, whole[LAST_BATCH:]))
@@ -194,16 +274,75 @@ def test_what_a_flush_journal_has_is_written_again(tmp_path: Path, last_run: Las
     assert (tmp_path / "txn-0" / ACTIVE).read_bytes() == whole
 
 
-def test_what_cannot_come_next_is_not_written_again(tmp_path: Path) -> None:
+def test_two_runs_of_the_journals_are_written_again_one_after_the_other(tmp_path: Path) -> None:
+    """The second begins where the first ends, and was written in another flush."""
+    cut(tmp_path, 100)
+    loader = loader_of(tmp_path, LastRun.POWER_LOST, copied=True)
+    whole = (KAFKA / "txn-0" / ACTIVE).read_bytes()
+    redo = Redo()
+    for position, data in ((LAST_BATCH, whole[LAST_BATCH:]), (0, whole[:LAST_BATCH])):
+        redo.add(JournalEntry(*loader.files.partition, 31, position, data))
+    loader.redo = redo
+    assert loader.load().end_offset == TXN_END
+    assert (tmp_path / "txn-0" / ACTIVE).read_bytes() == whole
+
+
+def of_offset_60(last: bytes) -> bytes:
+    return (60).to_bytes(8) + last[8:]
+
+
+def of_magic_1(last: bytes) -> bytes:
+    return last[:16] + b"\x01" + last[17:]
+
+
+@pytest.mark.parametrize("lie", [of_offset_60, of_magic_1])
+def test_what_cannot_come_next_is_not_written_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lie: Callable[[bytes], bytes]
+) -> None:
     cut(tmp_path, LAST_BATCH + 70)
     loader = loader_of(tmp_path, LastRun.POWER_LOST, copied=True)
-    last = bytearray((KAFKA / "txn-0" / ACTIVE).read_bytes()[LAST_BATCH:])
-    last[:8] = (60).to_bytes(8)
+    last = lie((KAFKA / "txn-0" / ACTIVE).read_bytes()[LAST_BATCH:])
     redo = Redo()
-    redo.add(JournalEntry(*loader.files.partition, 31, LAST_BATCH, bytes(last)))
+    redo.add(JournalEntry(*loader.files.partition, 31, LAST_BATCH, last))
     loader.redo = redo
     assert loader.load().end_offset == 48
     assert (tmp_path / "txn-0" / ACTIVE).stat().st_size == LAST_BATCH
+    assert "written again" not in caplog.text
+
+
+def test_a_batch_that_a_journal_has_damaged_is_tried_once(tmp_path: Path) -> None:
+    cut(tmp_path, LAST_BATCH + 70)
+    loader = loader_of(tmp_path, LastRun.POWER_LOST, copied=True)
+    last = (KAFKA / "txn-0" / ACTIVE).read_bytes()[LAST_BATCH:]
+    redo = Redo()
+    redo.add(JournalEntry(*loader.files.partition, 31, LAST_BATCH, last[:-1] + b"?"))
+    loader.redo = redo
+    assert loader.load().end_offset == 48
+    assert (tmp_path / "txn-0" / ACTIVE).stat().st_size == LAST_BATCH
+
+
+def test_what_is_written_again_is_durable_before_the_log_is_used(log: Log) -> None:
+    whole = file_of(log, 6).read_bytes()
+    file_of(log, 6).write_bytes(whole[:40])
+    disk = RecordingDisk()
+    loader = loader_over(log, disk)
+    loader.redo = Redo()
+    loader.redo.add(JournalEntry(*loader.files.partition, 6, 0, whole))
+    assert loader.load().end_offset == 7
+    name = file_of(log, 6).name
+    steps = disk.take_steps()
+    assert steps[steps.index(("truncate", name)) + 1] == ("fsync", name)
+
+
+def test_an_empty_batch_is_written_again_too(log: Log) -> None:
+    """It is a header, and no more."""
+    emptied = bytes(_emptied(read_header((6).to_bytes(8) + batch()[8:])))
+    file_of(log, 6).write_bytes(emptied[:40])
+    loader = loader_over(log)
+    loader.redo = Redo()
+    loader.redo.add(JournalEntry(*loader.files.partition, 6, 0, emptied))
+    assert loader.load().end_offset == 7
+    assert file_of(log, 6).read_bytes() == emptied
 
 
 def test_after_a_kill_no_journal_is_asked(tmp_path: Path) -> None:
@@ -229,3 +368,301 @@ def test_in_a_compacted_log_of_another_broker_a_gap_is_compaction(tmp_path: Path
         tmp_path, LastRun.FOREIGN, is_compacted=True, gaps_are_lost=False, copied=True
     )
     assert loader.load().end_offset == TXN_END
+
+
+# --- what is cut, and what is durable then ------------------------------------------------------
+
+
+def loader_over(
+    log: Log,
+    disk: OsDisk | None = None,
+    recovery_point: int = 0,
+    last_run: LastRun = LastRun.POWER_LOST,
+    *,
+    is_compacted: bool = False,
+    gaps_are_lost: bool = True,
+) -> LogLoader:
+    """Of the log that the fixture left: segments at 0, 2, 4 and 6, the last with one batch."""
+    log_dir = LogDirectory(disk or OsDisk(), str(Path(log.directory).parent))
+    files = PartitionFiles(log_dir, "t", 0)
+    files.open_segments(CONFIG, 0, NOW_MS)
+    return LogLoader(
+        files,
+        Opening(last_run, NOW_MS),
+        recovery_point,
+        is_compacted=is_compacted,
+        gaps_are_lost=gaps_are_lost,
+    )
+
+
+def damage(log: Log, base_offset: int, at: int, data: bytes) -> None:
+    raw = bytearray(file_of(log, base_offset).read_bytes())
+    raw[at : at + len(data)] = data
+    file_of(log, base_offset).write_bytes(raw)
+
+
+def bases_of(loader: LogLoader) -> list[int]:
+    return [segment.base_offset for segment in loader.segments]
+
+
+def set_aside(log: Log) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in Path(log.directory).glob("*.log.set-aside*")}
+
+
+@pytest.mark.parametrize("gaps_are_lost", [False, True])
+@pytest.mark.parametrize("recovery_point", [0, 4, 5])
+def test_what_lies_behind_a_torn_batch_is_set_aside_and_the_cut_is_durable(
+    log: Log, recovery_point: int, gaps_are_lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second batch of the third segment is torn; the last segment begins behind it. That gap
+    is not one of compaction.
+    """
+    manifest = Path(log.directory, MANIFEST_NAME)
+    assert manifest.exists()
+    damage(log, 4, BATCH_BYTES + 40, b"torn")
+    disk = RecordingDisk()
+    loader = loader_over(
+        log, disk, recovery_point, is_compacted=not gaps_are_lost, gaps_are_lost=gaps_are_lost
+    )
+    state = loader.load()
+    assert state.end_offset == 5 and bases_of(loader) == [0, 2, 4]
+    assert f"is set aside in {file_of(log, 6)}.set-aside" in caplog.text
+    assert state.producers[1].batches[-1].last_sequence == 4
+    name = file_of(log, 4).name
+    assert set_aside(log) == {file_of(log, 6).name + ".set-aside": BATCH_BYTES}
+    assert file_of(log, 4).stat().st_size == BATCH_BYTES
+    assert not manifest.exists(), "it would seem to fit what is written from now on"
+    assert max(loader.files.snapshots.offsets, default=0) <= 5
+    gone = {path.name[:20] for path in Path(log.directory).iterdir() if path.suffix != ".set-aside"}
+    assert f"{6:020d}" not in gone, "no index of it stays"
+    steps = disk.take_steps()
+    at = steps.index(("truncate", name))
+    assert steps[at : at + 3] == [("truncate", name), ("fsync", name), ("fsync_dir", "t-0")]
+    assert ("unlink", MANIFEST_NAME) in steps[:at]
+
+
+def test_a_batch_below_the_recovery_point_is_not_cut(log: Log) -> None:
+    damage(log, 4, 40, b"torn")
+    with pytest.raises(CorruptLog, match="although all below offset 5 was durable"):
+        loader_over(log, recovery_point=5).load()
+    assert file_of(log, 4).stat().st_size == 2 * BATCH_BYTES and set_aside(log) == {}
+
+
+def test_a_good_batch_behind_a_hole_is_kept_beside_the_log(tmp_path: Path) -> None:
+    """A sector of the one before it was lost. A copy that an earlier start left half-done is made
+    anew.
+    """
+    manager = open_manager(tmp_path, LogConfig())
+    log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    for _ in range(3):
+        log.append(batch([b"x" * 1_200]), now_ms=NOW_MS)
+    kill(manager)
+    size = file_of(log, 0).stat().st_size // 3
+    damage(log, 0, 512 * (size // 512 + 1), bytes(512))
+    whole = file_of(log, 0).read_bytes()
+    aside = Path(f"{file_of(log, 0)}.set-aside-{size}")
+    aside.write_bytes(b"half" * 1_000)
+    disk = RecordingDisk()
+    assert loader_over(log, disk).load().end_offset == 1
+    assert aside.read_bytes() == whole[size:]
+    steps = disk.take_steps()
+    cut = steps.index(("truncate", file_of(log, 0).name))
+    assert ("fsync", aside.name) in steps[:cut], "the copy is durable before the original goes"
+
+
+def test_a_good_batch_behind_a_bad_one_without_a_hole_is_damage(log: Log) -> None:
+    damage(log, 4, 40, b"bad")
+    with pytest.raises(CorruptLog, match=f"a good batch follows at byte {BATCH_BYTES}"):
+        loader_over(log).load()
+
+
+def test_a_whole_batch_of_a_wrong_offset_is_damage(log: Log) -> None:
+    damage(log, 4, BATCH_BYTES, (3).to_bytes(8))
+    with pytest.raises(CorruptLog, match=f"byte {BATCH_BYTES}: a batch of offset 3"):
+        loader_over(log).load()
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_gap_within_a_segment_is_compactions(log: Log, is_compacted: bool, is_last: bool) -> None:
+    """In the last segment of a log that is not compacted it is a wrong offset."""
+    base = 6 if is_last else 4
+    at = 0 if is_last else BATCH_BYTES
+    damage(log, base, at, (base + 1 + (not is_last)).to_bytes(8))
+    if not is_last:
+        file_of(log, 6).unlink()
+        file_of(log, 7).write_bytes(bytes((7).to_bytes(8) + batch()[8:]))
+    Path(log.directory, MANIFEST_NAME).unlink()
+    loader = loader_over(log, is_compacted=is_compacted, last_run=LastRun.KILLED)
+    loader.trusted_point = 0
+    if is_last and not is_compacted:
+        with pytest.raises(CorruptLog, match="the offset 7 follows 5"):
+            loader.load()
+    else:
+        assert loader.load().end_offset == 8
+
+
+def test_an_empty_segment_within_another_is_damage_where_more_follows(log: Log) -> None:
+    Path(log.directory, MANIFEST_NAME).unlink()
+    file_of(log, 4).write_bytes(b"".join((4 + at).to_bytes(8) + batch()[8:] for at in range(3)))
+    file_of(log, 6).write_bytes(b"")
+    file_of(log, 7).write_bytes((7).to_bytes(8) + batch()[8:])
+    with pytest.raises(CorruptLog, match="the segment before it reaches to offset 7"):
+        loader_over(log).load()
+
+
+def test_segments_that_overlap_are_damage(log: Log) -> None:
+    file_of(log, 3).write_bytes((3).to_bytes(8) + batch()[8:])
+    with pytest.raises(CorruptLog, match="the segment before it reaches to offset 4"):
+        loader_over(log).load()
+
+
+def test_empty_segments_within_the_offsets_of_another_are_removed(log: Log) -> None:
+    """Of a roll that found no room. One that begins where the log ends stays."""
+    Path(log.directory, MANIFEST_NAME).unlink()
+    for base in (6, 7):
+        file_of(log, base).write_bytes(b"")
+    file_of(log, 4).write_bytes(b"".join((4 + at).to_bytes(8) + batch()[8:] for at in range(3)))
+    loader = loader_over(log)
+    assert loader.load().end_offset == 7
+    assert bases_of(loader) == [0, 2, 4, 7] and not file_of(log, 6).exists()
+
+
+@pytest.mark.parametrize(
+    ("recovery_point", "is_compacted", "gaps_are_lost", "ends_at"),
+    [
+        (0, False, True, 4),
+        (4, False, True, 4),
+        (5, False, True, 7),  # what was durable is not lost
+        (0, True, True, 4),
+        (0, True, False, 7),
+        (4, True, False, 7),
+        (5, True, False, 7),
+        (0, False, False, 4),
+    ],
+)
+def test_offsets_that_are_missing_between_segments(
+    log: Log,
+    recovery_point: int,
+    is_compacted: bool,
+    gaps_are_lost: bool,
+    ends_at: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They went with the power, unless they were durable or compaction took them. In no case is a
+    snapshot believed that has them.
+    """
+    file_of(log, 4).unlink()
+    Path(log.directory, MANIFEST_NAME).unlink()
+    assert max(log.snapshots.offsets) > 4
+    disk = RecordingDisk()
+    loader = loader_over(
+        log, disk, recovery_point, is_compacted=is_compacted, gaps_are_lost=gaps_are_lost
+    )
+    assert loader.load().end_offset == ends_at
+    assert bases_of(loader) == ([0, 2] if ends_at == 4 else [0, 2, 6])
+    assert max(loader.files.snapshots.offsets, default=0) <= 4
+    assert loader.has_kept_gap == (ends_at == 7 and recovery_point <= 4)
+    is_cut = ends_at == 4
+    assert (set_aside(log) != {}) == is_cut
+    assert ("the segment after it begins at offset 6, and all between" in caplog.text) == is_cut
+    steps = disk.take_steps()
+    renamed = ("rename to", file_of(log, 6).name + ".set-aside")
+    assert (renamed in steps) == is_cut
+    if is_cut:
+        assert ("fsync_dir", "t-0") in steps[steps.index(renamed) :]
+
+
+def test_a_gap_behind_the_first_segment_is_one_like_another(log: Log) -> None:
+    file_of(log, 2).unlink()
+    Path(log.directory, MANIFEST_NAME).unlink()
+    loader = loader_over(log)
+    assert loader.load().end_offset == 2 and bases_of(loader) == [0]
+
+
+def test_an_empty_last_segment_behind_a_gap_is_lost_in_any_log(log: Log) -> None:
+    file_of(log, 4).unlink()
+    file_of(log, 6).write_bytes(b"")
+    Path(log.directory, MANIFEST_NAME).unlink()
+    loader = loader_over(log, is_compacted=True, gaps_are_lost=False)
+    assert loader.load().end_offset == 4
+    assert bases_of(loader) == [0, 2] and set_aside(log) == {}
+    assert not loader.has_kept_gap, "nothing lies behind it"
+
+
+@pytest.mark.parametrize(
+    ("lost", "recovery_point", "bases"),
+    [
+        ([4], 0, [0, 2]),
+        ([4], 4, [0, 2]),
+        ([4], 5, [0, 2, 6]),  # what was between was durable: compaction took it
+        ([2, 4], 0, [0]),
+    ],
+)
+def test_a_segment_of_which_all_was_cut_goes_where_it_begins_later(
+    log: Log,
+    caplog: pytest.LogCaptureFixture,
+    lost: list[int],
+    recovery_point: int,
+    bases: list[int],
+) -> None:
+    """Compaction's gap before it is no gap once nothing is behind it."""
+    for base in lost:
+        file_of(log, base).unlink()
+    damage(log, 6, 40, b"torn")
+    Path(log.directory, MANIFEST_NAME).unlink()
+    loader = loader_over(log, recovery_point=recovery_point, is_compacted=True, gaps_are_lost=False)
+    loader.manifest = Manifest(TOPIC_ID, 0, 7)
+    state = loader.load()
+    end_offset = 6 if 6 in bases else bases[-1] + 2
+    assert state.end_offset == end_offset and bases_of(loader) == bases
+    assert loader.segments[-1].is_closed is False
+    assert f"the log ends at offset {end_offset}, but it once reached to 7" in caplog.text
+
+
+def test_what_once_was_there_is_missed_aloud(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    loader = loader_over(log)
+    loader.load()
+    assert "once reached" not in caplog.text
+    for base in (4, 6):
+        file_of(log, base).unlink()
+    Path(log.directory, MANIFEST_NAME).unlink()
+    loader = loader_over(log, recovery_point=4)
+    loader.load()
+    assert "once reached" not in caplog.text
+    loader_over(log, recovery_point=5).load()
+    assert "the log ends at offset 4, but it once reached to 5" in caplog.text
+
+
+def test_of_an_empty_log_nothing_is_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = open_manager(tmp_path, CONFIG)
+    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    log.make_files()
+    kill(manager)
+    assert loader_over(log).load().end_offset == 0
+    assert "once reached" not in caplog.text
+
+
+def test_each_piece_that_is_read_is_told_of(log: Log) -> None:
+    """So that a start can say how far it is."""
+    told: list[int] = []
+    loader = loader_over(log)
+    loader.on_read = told.append
+    loader.load()
+    assert sum(told) == 7 * BATCH_BYTES
+
+
+def test_a_batch_that_reaches_beyond_what_is_read_at_once_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_loader, "_READ_BYTES", 200)
+    manager = open_manager(tmp_path, LogConfig())
+    log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    for length in (10, 50, 500, 10, 139, 138, 137, 1, 199, 200, 201, 10):
+        log.append(batch([b"x" * length]), now_ms=NOW_MS)
+    kill(manager)
+    loader = loader_over(log)
+    assert loader.load().end_offset == 12
+    assert loader.segments[0].size == file_of(log, 0).stat().st_size

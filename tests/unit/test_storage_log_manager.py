@@ -244,6 +244,34 @@ def test_the_oldest_go_by_the_time_of_their_records(tmp_path: Path) -> None:
     assert values_of(log) == {3: b"old", 4: b"new"}
 
 
+@pytest.mark.parametrize("kept", [{"retention_ms": 60_000}, {"retention_bytes": 0}])
+def test_of_a_long_log_a_few_segments_go_at_a_time(tmp_path: Path, kept: dict[str, int]) -> None:
+    """Else a log of thousands holds the loop up; between two calls others have their turn."""
+    manager, log = new_log(tmp_path, segment_bytes=100, **kept)
+    for _ in range(100):
+        log.append(batch(), now_ms=NOW_MS)
+    now_ms = NOW_MS + 10**6
+    counts = []
+    while len(log.segments) > 1:
+        manager.on_tick(now_ms)
+        counts.append(len(log.segments))
+        assert manager.next_deadline_ms() == 0 or len(log.segments) == 1
+        assert log.log_start_offset == log.segments[0].base_offset
+    assert counts == [66, 32, 1]
+    assert (log.log_start_offset, log.log_end_offset) == (100, 100)
+
+
+def test_emptied_segments_do_not_end_a_part_of_retention(tmp_path: Path) -> None:
+    """They go with the next that holds something, however many there are."""
+    _, log = new_log(tmp_path, segment_bytes=100, retention_ms=60_000)
+    for _ in range(10):
+        log.append(batch(), now_ms=NOW_MS)
+    for segment in log.segments[1:6]:
+        segment.size = 0  # as compaction leaves it
+    assert log.delete_old_segments(NOW_MS, 2) == 7
+    assert log.delete_old_segments(NOW_MS, 2) == 2
+
+
 def test_without_times_a_segment_is_as_old_as_its_file(tmp_path: Path) -> None:
     _, log = new_log(tmp_path, retention_ms=60_000)
     log.append(batch(timestamp=-1), now_ms=NOW_MS)
@@ -564,7 +592,7 @@ def test_retention_looks_at_a_few_logs_at_a_time(
     logs = [manager.create("t", index, TOPIC_ID, LogConfig(), NOW_MS) for index in range(10)]
     looked: list[Log] = []
 
-    def look(log: Log, now_ms: int) -> int:
+    def look(log: Log, now_ms: int, most: int) -> int:
         looked.append(log)
         return 1 if log in logs[:4] else 0
 
@@ -587,7 +615,7 @@ def test_producers_expire_in_a_few_logs_at_a_time(
     manager = open_manager(tmp_path)
     logs = [manager.create("t", index, TOPIC_ID, LogConfig(), NOW_MS) for index in range(10)]
     looked: list[Log] = []
-    monkeypatch.setattr(Log, "expire_producers", lambda log, now_ms: looked.append(log))
+    monkeypatch.setattr(Log, "expire_producers", lambda log, now_ms, most: looked.append(log) or 0)
     now_ms = NOW_MS + manager.config.producer_expiration_check_interval_ms
     counts = []
     while manager.next_deadline_ms() <= now_ms:
@@ -595,3 +623,35 @@ def test_producers_expire_in_a_few_logs_at_a_time(
         counts.append(len(looked))
     assert counts[:3] == [4, 8, 10]
     assert looked == logs
+
+
+def test_a_leader_epoch_is_on_the_disk_before_a_log_has_it(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    for _ in range(2):
+        manager.begin_leader_epoch([log])
+        assert log.leader_epoch == manager.leader_epoch
+        noted = (tmp_path / "barnabas-leader-epoch").read_text().split()
+        assert str(manager.leader_epoch) in noted
+
+
+def test_a_start_of_a_log_that_was_told_is_written_at_once(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    log.append(batch(), now_ms=NOW_MS)
+    log.delete_records_before(1)
+    assert manager.next_deadline_ms() == 0
+    manager.on_tick(NOW_MS)
+    assert manager.next_deadline_ms() > 0
+
+
+def test_a_directory_named_without_a_path_is_made_where_the_broker_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    synced: list[str] = []
+    sync = OsDisk.fsync_dir
+    monkeypatch.setattr(
+        OsDisk, "fsync_dir", lambda disk, path: (synced.append(path), sync(disk, path))[1]
+    )
+    manager = open_manager(Path("data"))
+    assert synced[0] == "." and (tmp_path / "data").is_dir()
+    manager.close(NOW_MS)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.storage_kafka_log import TXN_ABORTED, TXN_END, kafka_log
+from helpers.storage_logs import NOW_MS, batch, new_log
 
 from barnabas.storage.log import Log
 from barnabas.storage.segment import CorruptLog
@@ -72,3 +73,16 @@ def test_batches_come_whole_and_with_a_right_checksum(log: Log) -> None:
     with pytest.raises(CorruptLog, match="CRC"):
         list(log.reader.batches(26))
     assert list(log.reader.batches(TXN_END)) == []
+
+
+def test_transactions_that_were_aborted_behind_a_slice_are_not_told_of(tmp_path: Path) -> None:
+    """As far as the offset index tells where the slice ends."""
+    _, log = new_log(tmp_path, index_interval_bytes=1)
+    for number in range(6):
+        log.append(batch(pid=1, epoch=0, seq=number, transactional=True), now_ms=NOW_MS)
+        log.append_marker(
+            producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
+        )
+    for size, expected in ((10_000, [0, 2, 4, 6, 8, 10]), (1, [0])):
+        aborted = log.read(0, max_bytes=size, isolation=1, min_one_batch=True).aborted
+        assert aborted is not None and [entry.first_offset for entry in aborted] == expected

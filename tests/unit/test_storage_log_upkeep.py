@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from helpers.storage_kafka_log import kafka_log
 from helpers.storage_logs import NOW_MS, batch
 
 from barnabas.storage import log_upkeep
+from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogManagerConfig
+from barnabas.storage.log_directory import LogDirectory
 from barnabas.storage.log_upkeep import LogUpkeep
+from barnabas.storage.segment import CorruptLog
 
 MINUTE_MS = 60_000
 
@@ -68,6 +73,22 @@ def test_producers_expire_with_their_interval(log: Log) -> None:
     assert sorted(log.producer_state.producers) == [8], "it has a transaction open"
 
 
+def test_many_producers_expire_some_at_a_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_upkeep, "_EXPIRED_AT_ONCE", 2)
+    upkeep = upkeep_of(log)
+    for number in range(5):
+        log.append(batch(pid=100 + number, epoch=0, seq=0), now_ms=NOW_MS)
+    count = len(log.producer_state.producers)
+    day_ms = 24 * 60 * MINUTE_MS
+    for left in (count - 2, count - 4):
+        upkeep.expire(NOW_MS + 2 * day_ms)
+        assert len(log.producer_state.producers) == left
+        assert upkeep.next_deadline_ms() == 0, "what is left over is due at once"
+    while upkeep.next_deadline_ms() == 0:
+        upkeep.expire(NOW_MS + 2 * day_ms)
+    assert sorted(log.producer_state.producers) == [8], "it has a transaction open"
+
+
 def test_a_log_is_checkpointed_within_the_interval_of_its_change(log: Log) -> None:
     upkeep = upkeep_of(log, producer_snapshot_interval_ms=1000)
     log.append(batch(), now_ms=NOW_MS)
@@ -117,3 +138,240 @@ def test_files_and_directories_go_when_they_are_due(log: Log, tmp_path: Path) ->
     assert not (tmp_path / "old").exists() and (tmp_path / "f").exists()
     upkeep.empty_trash(NOW_MS + 9)
     assert not (tmp_path / "f").exists()
+
+
+# --- a little at a call -------------------------------------------------------------------------
+
+
+class FakeLog:
+    """What the upkeep asks of a log, and what it has done with it."""
+
+    def __init__(
+        self, number: int, *, producers: int = 0, segments: int = 0, unread_bytes: int = 0
+    ) -> None:
+        self.topic, self.partition = "t", number
+        self.producer_state = SimpleNamespace(producers=range(producers))
+        self.segments, self.unread_bytes = segments, unread_bytes
+        self.retained = self.expired = self.checkpoints = 0
+        self.changed: dict[FakeLog, int] = {}
+
+    def delete_old_segments(self, now_ms: int, most: int) -> int:
+        self.retained += 1
+        deleted = min(self.segments, most)
+        self.segments -= deleted
+        return deleted
+
+    def expire_producers(self, now_ms: int, most: int) -> int:
+        self.expired += 1
+        return 0
+
+    def checkpoint(self) -> None:
+        self.checkpoints += 1
+        self.unread_bytes = 0
+        del self.changed[self]
+
+
+def fakes(count: int, **more: int) -> list[FakeLog]:
+    return [FakeLog(number, **more) for number in range(count)]
+
+
+def upkeep_over(path: Path, logs: list[FakeLog], **config: int) -> LogUpkeep:
+    rows: Any = {(log.topic, log.partition): log for log in logs}
+    settings = LogManagerConfig(**config)  # type: ignore[arg-type]
+    return LogUpkeep(LogDirectory(OsDisk(), str(path)), rows, settings, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("segments", "at_a_call"),
+    [(0, 1_000), (1, 33), (33, 2)],  # a segment that goes costs as much as 30 logs
+)
+def test_retention_looks_at_a_part_of_the_logs_at_a_call(
+    tmp_path: Path, segments: int, at_a_call: int
+) -> None:
+    logs = fakes(1_500, segments=segments)
+    upkeep = upkeep_over(tmp_path, logs)
+    due_ms = NOW_MS + 30_000
+    upkeep.retain(due_ms)
+    assert at_a_call <= sum(log.retained for log in logs) <= at_a_call + 1
+    assert upkeep.next_deadline_ms() == 0, "the rest is due at once"
+    upkeep.retain(due_ms)
+    assert 2 * at_a_call - 500 <= sum(log.retained for log in logs) <= 2 * at_a_call + 2
+    while upkeep.next_deadline_ms() == 0:
+        upkeep.retain(due_ms)
+    assert {log.retained for log in logs} == {1}, "each is looked at once"
+    assert upkeep.next_deadline_ms() == due_ms + 5 * MINUTE_MS
+
+
+def test_retention_goes_on_with_a_log_that_has_many_segments_to_lose(tmp_path: Path) -> None:
+    logs = fakes(2, segments=69)
+    upkeep = upkeep_over(tmp_path, logs)
+    left = []
+    while not left or upkeep.next_deadline_ms() == 0:
+        upkeep.retain(NOW_MS + 30_000)
+        left.append([log.segments for log in logs])
+    assert left == [[35, 69], [1, 69], [0, 35], [0, 1], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("producers", "at_a_call"), [(0, 1_000), (19, 1_000), (20, 500), (20_000, 1)]
+)
+def test_producers_of_a_part_of_the_logs_expire_at_a_call(
+    tmp_path: Path, producers: int, at_a_call: int
+) -> None:
+    logs = fakes(1_500, producers=producers)
+    upkeep = upkeep_over(tmp_path, logs)
+    due_ms = upkeep._next_expiration_ms
+    upkeep.expire(due_ms)
+    assert sum(log.expired for log in logs) == at_a_call
+    assert upkeep.next_deadline_ms() == 0, "the rest is due at once"
+    while upkeep._to_expire:
+        upkeep.expire(due_ms)
+    assert {log.expired for log in logs} == {1}
+
+
+def test_what_comes_due_while_a_round_is_under_way_begins_none_anew(tmp_path: Path) -> None:
+    logs = fakes(1_500)
+    upkeep = upkeep_over(tmp_path, logs, retention_check_interval_ms=1_000)
+    upkeep.retain(NOW_MS + 30_000)
+    upkeep.retain(NOW_MS + 31_000)
+    assert {log.retained for log in logs} == {1}
+
+
+def changed_logs(
+    path: Path, logs: list[FakeLog], changed_ms: int = NOW_MS, **config: int
+) -> LogUpkeep:
+    """All of them were changed at that time."""
+    upkeep = upkeep_over(path, logs, **config)
+    changed: Any = upkeep._log_dir.changed_logs
+    for log in logs:
+        changed[log] = changed_ms
+        log.changed = changed
+    return upkeep
+
+
+@pytest.mark.parametrize(
+    ("producers", "at_a_call"), [(0, 8), (499, 8), (500, 4), (3_500, 1), (10_000, 1)]
+)
+def test_some_checkpoints_are_written_at_a_call(
+    tmp_path: Path, producers: int, at_a_call: int
+) -> None:
+    logs = fakes(20, producers=producers)
+    upkeep = changed_logs(tmp_path, logs, producer_snapshot_interval_ms=100)
+    upkeep.checkpoint_logs(NOW_MS + 100)
+    assert [log.checkpoints for log in logs] == [1] * at_a_call + [0] * (20 - at_a_call)
+    assert upkeep.next_deadline_ms() == NOW_MS + 100, "the rest is due"
+
+
+def test_the_logs_that_hold_the_most_get_checkpoints_first(tmp_path: Path) -> None:
+    """As many as bring what a start would have to read below its bound."""
+    logs = fakes(4, unread_bytes=10)
+    logs[1].unread_bytes, logs[3].unread_bytes = 50, 40
+    upkeep = changed_logs(tmp_path, logs, most_unread_bytes=65)
+    upkeep.checkpoint_logs(NOW_MS)
+    assert [log.checkpoints for log in logs] == [0, 1, 0, 0]
+    for log in logs:
+        log.unread_bytes += 60
+    logs[1].changed[logs[1]], logs[1].unread_bytes = NOW_MS, 60
+    upkeep.checkpoint_logs(NOW_MS + 1_000)
+    assert [log.checkpoints for log in logs] == [1, 1, 1, 1]
+    assert sum(log.unread_bytes for log in logs) == 60
+
+
+@pytest.mark.parametrize("unread_bytes", [5, 6])
+def test_at_the_bound_nothing_is_written_yet(tmp_path: Path, unread_bytes: int) -> None:
+    logs = fakes(1, unread_bytes=unread_bytes)
+    upkeep = changed_logs(tmp_path, logs, most_unread_bytes=5)
+    upkeep.checkpoint_logs(NOW_MS)
+    assert logs[0].checkpoints == (unread_bytes > 5)
+
+
+def test_what_holds_too_much_after_a_call_is_due_at_once(tmp_path: Path) -> None:
+    logs = fakes(20, unread_bytes=10)
+    upkeep = changed_logs(tmp_path, logs, most_unread_bytes=65)
+    upkeep.checkpoint_logs(NOW_MS)
+    assert sum(log.checkpoints for log in logs) == 8
+    assert upkeep.next_deadline_ms() == NOW_MS
+    upkeep.checkpoint_logs(NOW_MS)
+    assert sum(log.unread_bytes for log in logs) <= 65
+    assert upkeep.next_deadline_ms() > NOW_MS
+
+
+def test_the_next_look_is_when_a_log_is_due_within_a_second(tmp_path: Path) -> None:
+    """A second at most, since what logs hold may come to too much."""
+    for changed_ms, interval_ms, next_ms in (
+        (NOW_MS, 10_000, NOW_MS + 1_000),
+        (NOW_MS - 9_500, 10_000, NOW_MS + 500),
+        (NOW_MS, 300, NOW_MS + 300),
+    ):
+        logs = fakes(1)
+        upkeep = changed_logs(tmp_path, logs, changed_ms, producer_snapshot_interval_ms=interval_ms)
+        upkeep.checkpoint_logs(NOW_MS)
+        assert logs[0].checkpoints == 0
+        assert upkeep.next_deadline_ms() == next_ms
+
+
+@pytest.mark.parametrize(("interval_ms", "again_ms"), [(10_000, 10_000), (300, 1_000)])
+def test_without_room_checkpoints_wait_a_second_or_their_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval_ms: int, again_ms: int
+) -> None:
+    logs = fakes(1)
+    upkeep = changed_logs(
+        tmp_path, logs, NOW_MS - interval_ms, producer_snapshot_interval_ms=interval_ms
+    )
+
+    def fail(_log: FakeLog) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(FakeLog, "checkpoint", fail)
+    upkeep.checkpoint_logs(NOW_MS)
+    assert upkeep.next_deadline_ms() == NOW_MS + again_ms
+
+
+def test_an_error_of_the_disk_is_not_waited_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upkeep = changed_logs(tmp_path, fakes(1), NOW_MS - 100_000)
+
+    def fail(_log: FakeLog) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(FakeLog, "checkpoint", fail)
+    with pytest.raises(OSError, match="broken"):
+        upkeep.checkpoint_logs(NOW_MS)
+
+
+def test_a_directory_that_cannot_go_for_want_of_descriptors_goes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upkeep = upkeep_over(tmp_path, [])
+    (tmp_path / "old").mkdir()
+    upkeep.deleted_directories.add(NOW_MS, f"{tmp_path}/old")
+
+    def refuse(_disk: OsDisk, path: str) -> None:
+        raise OSError(code, "refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OsDisk, "rmtree", refuse)
+        code = errno.EMFILE
+        upkeep.empty_trash(NOW_MS)
+        assert upkeep.next_deadline_ms() == NOW_MS + 1_000
+        code = errno.EIO
+        with pytest.raises(OSError, match="refused"):
+            upkeep.empty_trash(NOW_MS + 1_000)
+    upkeep.deleted_directories.add(NOW_MS + 1_000, f"{tmp_path}/old")
+    upkeep.empty_trash(NOW_MS + 1_000)
+    assert not (tmp_path / "old").exists()
+
+
+def test_a_log_that_is_damaged_does_not_keep_others_from_their_retention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = fakes(3)
+    upkeep = upkeep_over(tmp_path, logs)
+
+    def fail(now_ms: int, most: int) -> int:
+        raise CorruptLog("f", 0, "damaged", "restore it")
+
+    monkeypatch.setattr(logs[0], "delete_old_segments", fail)
+    upkeep.retain(NOW_MS + 30_000)
+    assert [log.retained for log in logs] == [0, 1, 1]

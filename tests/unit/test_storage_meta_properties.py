@@ -46,3 +46,10 @@ def test_the_directory_of_another_node_is_refused_and_a_damaged_file_too(tmp_pat
     path.write_text("no property\n")
     with pytest.raises(LogDirectoryError, match="cannot be read"):
         take_directory(OsDisk(), str(tmp_path), OURS)
+
+
+def test_an_id_that_nobody_knows_yet_is_not_written(tmp_path: Path) -> None:
+    unnamed = OURS._replace(cluster_id=None)
+    assert take_directory(OsDisk(), str(tmp_path), unnamed) == unnamed
+    assert "cluster.id" not in (tmp_path / "meta.properties").read_text()
+    assert take_directory(OsDisk(), str(tmp_path), OURS) == OURS

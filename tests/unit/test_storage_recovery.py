@@ -243,6 +243,43 @@ def test_after_a_checkpoint_only_what_came_later_is_read(
     assert len(taken) == 2
 
 
+INDEXED = LogConfig(index_interval_bytes=1)  # an entry for each batch
+
+
+def test_a_kills_index_files_are_left_to_the_next_checkpoint(tmp_path: Path) -> None:
+    """Nobody believes them before it: a start that is killed finds them as this one did."""
+    manager, log = new_log(tmp_path, index_interval_bytes=1)
+    fill(log, 9)
+    kill(manager, machine=False)
+    index = Path(log.segments.active.path(".index"))
+    assert index.stat().st_size == 0
+    for _ in range(2):
+        manager = open_manager(tmp_path, INDEXED)
+        log = manager.logs["t", 0]
+        assert log.log_end_offset == 9 and index.stat().st_size == 0
+        kill(manager, machine=False)
+    manager = open_manager(tmp_path, INDEXED)
+    log = manager.logs["t", 0]
+    assert log in log.log_dir.changed_logs, "its checkpoint comes by itself"
+    log.checkpoint()
+    assert index.stat().st_size == 8 * 8, "none for the first batch"
+    kill(manager, machine=False)
+    log = open_manager(tmp_path, INDEXED).logs["t", 0]
+    assert log.unread_bytes == 0
+
+
+def test_a_damaged_index_is_written_again_after_a_clean_stop(tmp_path: Path) -> None:
+    """At once: a stop that finds nothing changed writes nothing."""
+    manager, log = new_log(tmp_path, index_interval_bytes=1)
+    fill(log, 9)
+    manager.close(NOW_MS)
+    index = Path(log.segments.active.path(".index"))
+    good = index.read_bytes()
+    index.write_bytes(b"\xff" * len(good))
+    open_manager(tmp_path, INDEXED).close(NOW_MS)
+    assert len(good) == 8 * 8 and index.read_bytes() == good
+
+
 def test_what_is_missing_from_a_file_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

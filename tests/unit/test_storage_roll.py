@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from helpers.disk_broker import DiskBroker
-from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager, reopened, values_of
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager, reopened, values_of
 
 from barnabas.protocol.errors import Code
 from barnabas.storage.disk import Data, File, OsDisk
@@ -204,3 +204,12 @@ def test_refused_produces_do_not_make_retention_delete() -> None:
     b.tick(2000)
     assert b.produce("t", (BIG,))[0] == 0
     assert b.read("t") == [BIG] * 4
+
+
+def test_the_segments_before_the_active_one_may_leave_their_indexes_to_the_files(
+    tmp_path: Path,
+) -> None:
+    _, log = new_log(tmp_path, segment_bytes=2 * len(batch()))
+    for _ in range(5):
+        log.append(batch(), now_ms=NOW_MS)
+    assert [segment.is_closed for segment in log.segments] == [True, True, False]

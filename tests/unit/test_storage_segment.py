@@ -5,10 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from helpers.storage_kafka_log import KAFKA, kafka_log
+from helpers.storage_logs import NOW_MS, batch, kill, new_log, open_manager
 
-from barnabas.storage.disk import OsDisk
-from barnabas.storage.segment import CorruptLog, IndexCache, Place, Segment, offset_name
+from barnabas.storage.checkpoints import MANIFEST_NAME
+from barnabas.storage.checkpoints import Manifest as LogManifest
+from barnabas.storage.disk import File, OsDisk
+from barnabas.storage.log import Log
+from barnabas.storage.offset_index import OffsetIndex
+from barnabas.storage.segment import (
+    INDEX_SUFFIXES,
+    CorruptLog,
+    IndexCache,
+    Place,
+    RollLimits,
+    Segment,
+    offset_name,
+)
+from barnabas.storage.txn_index import AbortedEntry, TxnIndex
 
 NAME = offset_name(3)
 
@@ -61,6 +76,257 @@ def test_offsets_that_fall_are_damage(segment: Segment) -> None:
         list(segment.headers())
 
 
+# of the third batch, at byte 158; what its header says, by position there
+THIRD, MAGIC_AT, LENGTH_AT, LAST_DELTA_AT = 158, 16, 8, 23
+
+
+def changed(segment: Segment, at: int, data: bytes) -> None:
+    path = Path(segment.path(".log"))
+    raw = bytearray(path.read_bytes())
+    raw[at : at + len(data)] = data
+    path.write_bytes(raw)
+
+
+DAMAGE = [
+    (MAGIC_AT, b"\1"),
+    (LENGTH_AT, (48).to_bytes(4)),  # less than a header
+    (LENGTH_AT, (10_000).to_bytes(4)),  # beyond the end of the file
+    (0, (2).to_bytes(8)),  # before the segment's first
+    (0, (3 + 2**31).to_bytes(8)),  # too far from it
+    (0, (4).to_bytes(8)),  # the one before it has that
+    (LAST_DELTA_AT, (-1).to_bytes(4, signed=True)),  # ends before it begins
+]
+
+
+@pytest.mark.parametrize(("at", "data"), DAMAGE)
+def test_a_damaged_header_is_found_by_whoever_passes_it(
+    segment: Segment, at: int, data: bytes
+) -> None:
+    segment.rebuild_indexes(None)
+    segment._offset_index = OffsetIndex()  # each look-up begins at the start
+    assert segment.find(7) == Place(319, 7, 7, 78)
+    changed(segment, THIRD + at, data)
+    with pytest.raises(CorruptLog, match=f"byte {THIRD}"):
+        list(segment.headers())
+    with pytest.raises(CorruptLog, match=f"byte {THIRD}"):
+        segment.find(7)
+    assert segment.find(3) == Place(0, 3, 3, 78), "what lies before it is read"
+    assert [position for position, _ in segment.headers(end=THIRD)] == [0, 78]
+
+
+def test_a_file_that_ends_within_a_header_is_damage(segment: Segment) -> None:
+    with Path(segment.path(".log")).open("r+b") as file:
+        file.truncate(THIRD + 60)
+    with pytest.raises(CorruptLog, match=f"byte {THIRD}: a batch is cut off"):
+        list(segment.headers())
+    segment.rebuilt = True
+    segment._offset_index = OffsetIndex()
+    with pytest.raises(CorruptLog, match=f"byte {THIRD}: a batch is cut off"):
+        segment.find(7)
+
+
+def test_an_offset_in_a_gap_is_in_the_batch_behind_it(segment: Segment) -> None:
+    """As compaction leaves them. The batch behind that one must go on from there: else the gap is
+    a wrong offset.
+    """
+    for damaged, offset in ((False, 5), (True, 200)):
+        segment.rebuilt, segment._offset_index = True, OffsetIndex()
+        # batches of 3 and 4 stay; that of 5 gets a later offset
+        changed(segment, THIRD, (6 if not damaged else offset).to_bytes(8))
+        if not damaged:
+            changed(segment, 238, (7).to_bytes(8))
+            assert segment.find(5) == Place(THIRD, 6, 6, 80)
+        else:
+            with pytest.raises(CorruptLog, match="byte 238: a batch of offset 7"):
+                segment.find(5)
+
+
+@pytest.mark.parametrize("noted", [3, 5, 24])
+def test_an_index_entry_leads_to_a_batch_of_its_offset_or_an_earlier_one(
+    segment: Segment, noted: int
+) -> None:
+    """One that leads beyond its offset would hide what lies between."""
+    entry = (noted - 3).to_bytes(4) + (1843).to_bytes(4)  # of the batch 26
+    Path(segment.path(".index")).write_bytes(entry)
+    segment._offset_index = None
+    assert segment.find(25) == Place(1762, 25, 25, 81)
+    assert segment.find(noted) is not None and segment.find(noted).base_offset == noted
+
+
+def test_a_look_up_far_from_any_entry_builds_the_index_anew(tmp_path: Path) -> None:
+    """An index with a hole would be slow for ever. Many batches alone are none: short ones have
+    few entries.
+    """
+    short = Segment.create(
+        OsDisk(), str(tmp_path), 5_000, now_ms=0, cache=IndexCache(), index_interval_bytes=1 << 20
+    )
+    data = bytes(batch())
+    for offset in range(5_000, 6_200):
+        row = offset.to_bytes(8) + data[8:]
+        short.append(row, len(row), offset, offset, 0)
+    short.close_for_appends()
+    short._offset_index, short.rebuilt = None, False
+    place = short.find(6_199)
+    assert place is not None and place.base_offset == 6_199 and not short.rebuilt
+    segment = Segment.create(
+        OsDisk(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=4096
+    )
+    data = bytes(batch([b"x" * 1_100]))
+    for offset in range(1_200):
+        row = offset.to_bytes(8) + data[8:]
+        segment.append(row, len(row), offset, offset, 0)
+    segment.close_for_appends()
+    whole = Path(segment.path(".index")).read_bytes()
+    for entries, is_built in ((b"", True), (whole[: 8 * 30], True), (whole, False)):
+        Path(segment.path(".index")).write_bytes(entries)
+        segment._offset_index, segment.rebuilt = None, False
+        place = segment.find(1_199)
+        assert place is not None and place.base_offset == 1_199
+        assert segment.rebuilt == is_built
+        assert Path(segment.path(".index")).read_bytes() == whole
+
+
+def test_an_append_that_fails_leaves_nothing_of_it(tmp_path: Path) -> None:
+    segment = Segment.create(
+        OsDisk(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=4096
+    )
+    data = bytes(batch())
+    segment.append(data, len(data), 0, 0, 0)
+
+    class HalfFile:
+        def __init__(self) -> None:
+            self.file = segment.file
+
+        def append(self, data: bytes) -> int:
+            self.file.append(data[:20])
+            raise OSError("full")
+
+        def truncate(self, size: int) -> None:
+            self.file.truncate(size)
+
+    half = HalfFile()
+    segment._file = half  # type: ignore[assignment]
+    with pytest.raises(OSError, match="full"):
+        segment.append(data, len(data), 1, 1, 0)
+    assert Path(segment.path(".log")).stat().st_size == segment.size == len(data)
+
+
+@pytest.mark.parametrize(
+    ("limits", "batch_of", "rolls"),
+    [
+        ({}, {}, False),
+        ({"segment_bytes": 300}, {}, False),  # it just fits
+        ({"segment_bytes": 299}, {}, True),
+        ({}, {"last_offset": 100 + 2**31 - 1}, False),
+        ({}, {"last_offset": 100 + 2**31}, True),
+        ({"age_ms": 40}, {"max_timestamp": 50}, False),
+        ({"age_ms": 39}, {"max_timestamp": 50}, True),
+        ({"index_bytes": 36}, {}, False),  # the time index has room for one more, and for the last
+        ({"index_bytes": 35}, {}, True),
+    ],
+)
+def test_a_segment_is_full_when_one_of_its_limits_is_reached(
+    tmp_path: Path, limits: dict[str, int], batch_of: dict[str, int], rolls: bool
+) -> None:
+    segment = Segment.create(
+        OsDisk(), str(tmp_path), 100, now_ms=0, cache=IndexCache(), index_interval_bytes=0
+    )
+    full = RollLimits(**({"segment_bytes": 10**9, "age_ms": 10**9, "index_bytes": 10**9} | limits))
+    size = {"size": 100, "last_offset": 102, "max_timestamp": 10, "now_ms": 10**6} | batch_of
+    empty = RollLimits(0, 0, 0)
+    assert not segment.should_roll(limits=empty, **size), "an empty one takes any batch"
+    segment.append(bytes(100), 100, 100, 100, 10)
+    segment.append(bytes(100), 100, 101, 101, 10)
+    assert segment.should_roll(limits=full, **size) == rolls
+
+
+def test_a_full_offset_index_ends_a_segment(tmp_path: Path) -> None:
+    segment = Segment.create(
+        OsDisk(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=0
+    )
+    for offset in range(6):  # five entries, and one time
+        segment.append(bytes(100), 100, offset, offset, 10)
+    for index_bytes, rolls in ((48, False), (47, True), (40, True)):
+        limits = RollLimits(10**9, 10**9, index_bytes)
+        assert segment.should_roll(100, 6, 10, 0, limits) == rolls
+
+
+def test_without_times_a_segment_is_as_old_as_its_creation(tmp_path: Path) -> None:
+    segment = Segment.create(
+        OsDisk(), str(tmp_path), 0, now_ms=1_000, cache=IndexCache(), index_interval_bytes=0
+    )
+    segment.append(bytes(100), 100, 0, 0, -1)
+    limits = RollLimits(10**9, 500, 10**9)
+    assert not segment.should_roll(100, 1, -1, 1_500, limits)
+    assert segment.should_roll(100, 1, -1, 1_501, limits)
+
+
+def test_the_highest_time_is_that_of_its_first_batch(tmp_path: Path) -> None:
+    segment = Segment.create(
+        OsDisk(), str(tmp_path), 10, now_ms=0, cache=IndexCache(), index_interval_bytes=0
+    )
+    assert (segment.max_timestamp, segment.max_timestamp_offset) == (-1, 10)
+    for offset, time in ((10, 5), (11, 9), (12, 9), (13, 7)):
+        segment.append(bytes(100), 100, offset, offset, time)
+    assert (segment.first_timestamp, segment.max_timestamp) == (5, 9)
+    assert segment.max_timestamp_offset == 11
+
+
+def test_the_latest_batches_are_found_without_an_index(tmp_path: Path) -> None:
+    """At least the last 128 of them, at most twice as many; none once the segment is closed."""
+    segment = Segment.create(
+        OsDisk(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=4096
+    )
+    for offset in range(400):
+        segment.append(bytes(100), 100, offset, offset, 0)
+        latest = range(max(0, offset - 127), offset + 1)
+        assert [segment.recent_position(one) for one in latest] == [100 * one for one in latest]
+        assert len(segment._recent) + len(segment._older) <= 256
+    assert segment.recent_position(400) == segment.recent_position(0) == -1
+    segment.close_for_appends()
+    assert segment.recent_position(399) == -1
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+def test_where_a_file_cannot_be_made_none_is(tmp_path: Path, suffix: str) -> None:
+    class Refusing(OsDisk):
+        def open(self, path: str, *, create: bool = False) -> File:
+            if path.endswith(suffix):
+                raise OSError("no room")
+            return super().open(path, create=create)
+
+    with pytest.raises(OSError, match="no room"):
+        Segment.create(
+            Refusing(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=0
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checksums_are_those_of_the_files(segment: Segment) -> None:
+    """Also of what went on from an earlier content, of what was built anew, and of none."""
+
+    def on_disk() -> list[tuple[str, int, int]]:
+        rows = []
+        for suffix in (".index", ".timeindex", ".txnindex"):
+            path = Path(segment.path(suffix))
+            data = path.read_bytes() if path.exists() else None
+            rows.append((path.name, -1 if data is None else len(data), crc32c(data or b"")))
+        return rows
+
+    assert segment.checksums() == on_disk()
+    segment.rebuild_indexes(None)
+    assert segment.checksums() == on_disk()
+    entry = AbortedEntry(7, 4, 6, 6)
+    segment.set_txn_index(TxnIndex())
+    assert segment.checksums() == on_disk() and on_disk()[2][1] == -1
+    for _ in range(2):
+        segment.append_aborted(entry)
+        assert segment.checksums() == on_disk()
+    Path(segment.path(".txnindex")).write_bytes(b"")  # not by this segment
+    segment.append_aborted(entry)
+    assert segment.checksums() == on_disk()
+
+
 def test_appends_leave_kafkas_files(tmp_path: Path) -> None:
     """The batches of Kafka's segment, appended to a new one with its interval of 4096 bytes."""
     source = KAFKA / "txn-0"
@@ -92,3 +358,131 @@ def test_the_least_used_indexes_leave_the_memory(tmp_path: Path) -> None:
         segment.offset_index()
     assert cache.bytes <= 1100
     assert [segment._offset_index is None for segment in log.segments[:-1]] == [True, True, False]
+
+
+def test_the_indexes_that_were_used_last_stay(tmp_path: Path) -> None:
+    log = kafka_log(tmp_path)
+    first, second, third = log.segments[:3]
+    for segment in (first, second, third):
+        segment.offset_index()
+    first.offset_index()
+    cache = log.log_dir.cache
+    cache.max_bytes = 2 * 1_100
+    cache.hold(third, 1_024)
+    assert [one._offset_index is None for one in (first, second, third)] == [False, True, False]
+
+
+# --- which indexes stay in memory ---------------------------------------------------------------
+
+
+class _Indexed:
+    """What the cache knows of a segment."""
+
+    is_dropped = False
+
+    def drop_indexes(self) -> None:
+        self.is_dropped = True
+
+
+def test_the_least_used_indexes_beyond_the_bound_go() -> None:
+    cache = IndexCache(100)
+    first, second, third = segments = [_Indexed() for _ in range(3)]
+    cache.hold(first, 30)  # type: ignore[arg-type]
+    cache.hold(second, 40)  # type: ignore[arg-type]
+    cache.hold(first, 60)  # type: ignore[arg-type]  # it has grown
+    assert cache.bytes == 100 and not any(each.is_dropped for each in segments)
+    cache.touch(second)  # type: ignore[arg-type]
+    cache.hold(third, 1)  # type: ignore[arg-type]
+    assert [each.is_dropped for each in segments] == [True, False, False]
+    assert cache.bytes == 41
+
+
+def test_one_index_alone_may_be_longer_than_the_bound() -> None:
+    cache = IndexCache(100)
+    alone, other = _Indexed(), _Indexed()
+    cache.hold(alone, 500)  # type: ignore[arg-type]
+    assert not alone.is_dropped and cache.bytes == 500
+    cache.hold(other, 1)  # type: ignore[arg-type]
+    assert alone.is_dropped and cache.bytes == 1
+
+
+def test_a_segment_that_goes_leaves_its_share_of_the_bound() -> None:
+    cache = IndexCache(100)
+    gone, other = _Indexed(), _Indexed()
+    cache.hold(gone, 60)  # type: ignore[arg-type]
+    cache.hold(other, 40)  # type: ignore[arg-type]
+    for _ in range(2):
+        cache.forget(gone)  # type: ignore[arg-type]
+        assert cache.bytes == 40
+    assert not gone.is_dropped, "nobody reads it any more"
+
+
+# --- a segment that another process left --------------------------------------------------------
+
+BATCH_BYTES = len(batch(pid=1, epoch=0, seq=0))
+REOPENED = {"segment_bytes": 9 * BATCH_BYTES, "index_interval_bytes": BATCH_BYTES}
+
+
+def fill(log: Log, numbers: range) -> None:
+    """Transactions of two batches each, with times that go up and down; all are aborted."""
+    for number in numbers:
+        data = batch(
+            pid=1, epoch=0, seq=number, transactional=True, timestamp=NOW_MS + 97 * number % 53
+        )
+        log.append(data, now_ms=NOW_MS)
+        if number % 2:
+            log.append_marker(
+                producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
+            )
+
+
+def index_files(log: Log) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(log.directory).glob("*index")}
+
+
+@pytest.mark.parametrize("left", ["as noted", "grown", "shorter", "others", "gone"])
+@pytest.mark.parametrize(("noted", "written"), [(8, 8), (9, 9), (8, 11), (13, 14), (1, 2), (2, 3)])
+def test_a_segment_goes_on_as_if_its_process_had_not_ended(
+    tmp_path: Path, noted: int, written: int, left: str
+) -> None:
+    """Whatever became of index files that the manifest notes, and of what came after it."""
+    manager, log = new_log(tmp_path / "ended", **REOPENED)
+    fill(log, range(noted))
+    log.checkpoint()
+    fill(log, range(noted, written))
+    base = log.segments.active.base_offset
+    kill(manager, machine=False)
+    for suffix, width in ((".index", 8), (".timeindex", 12), (".txnindex", 34)):
+        path = Path(log.directory, f"{base:020d}{suffix}")
+        data = path.read_bytes() if path.exists() else b""
+        if left == "grown":
+            path.write_bytes(data + b"\0" * width)
+        elif left == "shorter":
+            path.write_bytes(data[:-width])
+        elif left == "others":
+            path.write_bytes(b"\1" * len(data))
+        elif left == "gone":
+            path.unlink(missing_ok=True)
+    manager = open_manager(tmp_path / "ended", log.config)
+    log = manager.logs["t", 0]
+    fill(log, range(written, 16))
+    whole_manager, whole = new_log(tmp_path / "whole", **REOPENED)
+    fill(whole, range(16))
+    assert [each.base_offset for each in log.segments] == [
+        each.base_offset for each in whole.segments
+    ]
+    for each in (manager, whole_manager):
+        each.close(NOW_MS)
+    expected = {name: data for name, data in index_files(whole).items() if data}
+    assert {name: data for name, data in index_files(log).items() if data} == expected
+    found = LogManifest.decode(Path(log.directory, MANIFEST_NAME).read_bytes())
+    for segment, other in zip(log.segments, whole.segments, strict=True):
+        assert (segment.max_timestamp, segment.max_timestamp_offset, segment.size) == (
+            other.max_timestamp,
+            other.max_timestamp_offset,
+            other.size,
+        )
+        for suffix in INDEX_SUFFIXES:
+            name = f"{segment.base_offset:020d}{suffix}"
+            path = Path(log.directory, name)
+            assert found.knows(name, path.read_bytes() if path.exists() else None), name

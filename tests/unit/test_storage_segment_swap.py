@@ -6,12 +6,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
+from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import TXN_END, kafka_log
 
+from barnabas.protocol.records import read_header
+from barnabas.storage.checkpoints import MANIFEST_NAME, Manifest
 from barnabas.storage.cleaner import CleanedSegment
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import Log
 from barnabas.storage.segment_swap import complete_swaps, discard_result, swap_in
+from barnabas.storage.time_index import TimeIndex
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 CLEANED = CleanedSegment(28, (28,), 237, 1700000000046, 30)
@@ -97,3 +102,182 @@ def test_segments_within_the_offsets_of_the_new_one_go_at_a_start(log: Log) -> N
     complete_swaps(OsDisk(), str(directory))
     assert names(directory, ".log") == [f"{base:020d}.log" for base in (0, 28, 31)]
     assert (directory / f"{0:020d}.log").read_bytes() == merged
+
+
+# --- what the disk, the manifest and readers have of it -----------------------------------------
+
+
+def on_recording_disk(log: Log) -> RecordingDisk:
+    disk = log.disk = RecordingDisk()
+    log.log_dir.disk = disk
+    return disk
+
+
+def manifest_of(log: Log) -> Manifest:
+    return Manifest.decode(Path(log.directory, MANIFEST_NAME).read_bytes())
+
+
+def test_the_log_file_takes_its_swap_name_last(log: Log) -> None:
+    """A start completes what has a log file of that name, and drops all else."""
+    copy_as(Path(log.directory), 28, ".cleaned")
+    disk = on_recording_disk(log)
+    swap_in(log, [CLEANED], 0)
+    swapped = [name for step, name in disk.take_steps() if name.endswith(".swap")]
+    assert sorted(swapped[:4]) == sorted(f"{28:020d}{suffix}.swap" for suffix in SUFFIXES)
+    assert swapped[3] == f"{28:020d}.log.swap"
+
+
+def test_the_manifest_has_the_new_segment(log: Log) -> None:
+    directory = Path(log.directory)
+    copy_as(directory, 28, ".cleaned")
+    swap_in(log, [CLEANED], 0)
+    manifest = manifest_of(log)
+    assert list(manifest.segments) == [0, 3, 28, 31]
+    note, log_file = manifest.segments[28], directory / f"{28:020d}.log"
+    assert (note.size, note.end_offset) == (log_file.stat().st_size, 31)
+    times = TimeIndex.decode((directory / f"{28:020d}.timeindex").read_bytes())
+    last = times.last()
+    assert last is not None
+    assert (note.max_timestamp, note.max_timestamp_offset) == (
+        last.timestamp,
+        28 + last.relative_offset,
+    )
+    for suffix in (".index", ".timeindex"):
+        name = f"{28:020d}{suffix}"
+        data = (directory / name).read_bytes()
+        assert manifest.files[name] == (len(data), crc32c(data))
+    assert manifest.files[f"{28:020d}.txnindex"][0] == -1, "nothing was aborted there"
+    assert not (directory / f"{28:020d}.txnindex").exists()
+
+
+def test_the_new_segment_is_as_old_as_the_first_of_those_it_stands_for(log: Log) -> None:
+    copy_as(Path(log.directory), 28, ".cleaned")
+    log.segments[2].created_ms = 77
+    swap_in(log, [CLEANED], 0)
+    new = log.segments[2]
+    assert (new.created_ms, new.size) == (77, 237)
+    assert (new.max_timestamp, new.max_timestamp_offset) == (1700000000046, 30)
+    assert new.has_times and new.index_trusted and new.rebuilt and new.txn_trusted
+
+
+def test_aborted_transactions_of_the_new_segment_stay_known(log: Log) -> None:
+    """Of the second segment, which has one."""
+    directory = Path(log.directory)
+    log.reader.txn_index(log.segments[1])
+    aborted = (directory / f"{3:020d}.txnindex").read_bytes()
+    assert aborted
+    copy_as(directory, 3, ".cleaned")
+    size = (directory / f"{3:020d}.log").stat().st_size
+    swap_in(log, [CleanedSegment(3, (3,), size, 1, 27)], 0)
+    assert (directory / f"{3:020d}.txnindex").read_bytes() == aborted
+    assert manifest_of(log).files[f"{3:020d}.txnindex"] == (len(aborted), crc32c(aborted))
+
+
+def test_a_group_that_is_gone_altogether_is_not_missed(log: Log) -> None:
+    """Retention took it; the rest of the job is put in."""
+    directory = Path(log.directory)
+    log.delete_records_before(3)
+    log.delete_old_segments(0)
+    for base in (0, 28):
+        copy_as(directory, base, ".cleaned")
+    assert swap_in(log, [CleanedSegment(0, (0,), 234, 1, 1), CLEANED], 0)
+    assert names(directory, ".cleaned") == []
+    assert log.segments.base_offsets == [3, 28, 31]
+    assert f"{28:020d}.log.deleted" in names(directory, ".deleted")
+
+
+def test_old_files_go_after_their_delay(log: Log) -> None:
+    directory = Path(log.directory)
+    copy_as(directory, 28, ".cleaned")
+    delay_ms = log.config.file_delete_delay_ms
+    swap_in(log, [CLEANED], 1_000)
+    assert log.log_dir.trash.take_due(1_000 + delay_ms - 1, 99) == []
+    assert f"{directory}/{28:020d}.log.deleted" in log.log_dir.trash.take_due(1_000 + delay_ms, 99)
+
+
+def test_a_result_of_a_log_that_is_gone_needs_no_removal(log: Log) -> None:
+    shutil.rmtree(log.directory)
+    discard_result(log, [CLEANED])
+
+
+def stopped(log: Log) -> Path:
+    """The directory, with a manifest that has all segments."""
+    for segment in log.segments:
+        log.reader.txn_index(segment)
+        segment.load_times()
+    log.checkpoint()
+    log.close()
+    return Path(log.directory)
+
+
+def test_a_start_notes_the_completed_swap_and_makes_it_durable(log: Log) -> None:
+    directory = stopped(log)
+    before = manifest_of(log)
+    copy_as(directory, 28, ".swap")
+    raw = (directory / f"{28:020d}.log").read_bytes()
+    shorter = raw[: -read_header(raw, 0).size_bytes]  # as if compaction had taken one
+    (directory / f"{28:020d}.log.swap").write_bytes(shorter)
+    disk = RecordingDisk()
+    complete_swaps(disk, str(directory))
+    manifest = manifest_of(log)
+    assert list(manifest.segments) == [0, 3, 28, 31]
+    assert manifest.segments[28].size == len(shorter)
+    assert {base: manifest.segments[base] for base in (0, 3, 31)} == {
+        base: before.segments[base] for base in (0, 3, 31)
+    }
+    assert disk.take_steps()[-1] == ("fsync_dir", directory.name)
+    assert [int(path.stem) for path in sorted(directory.glob("*.snapshot"))] == [31, TXN_END]
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_a_segment_reaches_as_far_as_the_manifest_notes_it(log: Log, is_noted: bool) -> None:
+    """Its last records may have been compacted away: what it stands for is not in its batches.
+
+    A stop came when the manifest was written, and the old segments at 3 and 28 were still there.
+    """
+    directory = stopped(log)
+    first = (directory / f"{0:020d}.log").read_bytes()
+    manifest = manifest_of(log)
+    size = len(first) if is_noted else len(first) + 1
+    manifest.segments[0] = manifest.segments[0]._replace(size=size, end_offset=28)
+    Path(directory, MANIFEST_NAME).write_bytes(manifest.encode())
+    copy_as(directory, 0, ".swap")
+    complete_swaps(OsDisk(), str(directory))
+    assert names(directory, ".log") == [
+        f"{base:020d}.log" for base in ((0, 28, 31) if is_noted else (0, 3, 28, 31))
+    ]
+    assert list(manifest_of(log).segments) == ([0, 28, 31] if is_noted else [0, 3, 28, 31])
+
+
+def test_an_index_that_has_its_name_already_is_kept(log: Log) -> None:
+    """The stop came between two renames of step 4."""
+    directory = stopped(log)
+    copy_as(directory, 28, ".swap")
+    new_index = b"\0" * 8
+    (directory / f"{28:020d}.index").write_bytes(new_index)
+    (directory / f"{28:020d}.index.swap").unlink()
+    complete_swaps(OsDisk(), str(directory))
+    assert (directory / f"{28:020d}.index").read_bytes() == new_index
+    assert manifest_of(log).files[f"{28:020d}.index"] == (8, crc32c(new_index))
+
+
+def test_a_start_without_a_swap_touches_nothing(log: Log) -> None:
+    directory = stopped(log)
+    (directory / "notes-of-an-operator.log.swap").write_bytes(b"x")
+    disk = RecordingDisk()
+    complete_swaps(disk, str(directory))
+    assert disk.take_steps() == [("unlink", "notes-of-an-operator.log.swap")]
+
+
+def test_without_a_manifest_a_swap_is_completed_by_the_log_alone(log: Log) -> None:
+    directory = stopped(log)
+    for content in (None, b"damaged"):
+        if content is None:
+            Path(directory, MANIFEST_NAME).unlink()
+        else:
+            Path(directory, MANIFEST_NAME).write_bytes(content)
+        copy_as(directory, 28, ".swap")
+        raw = (directory / f"{28:020d}.log").read_bytes()
+        complete_swaps(OsDisk(), str(directory))
+        assert (directory / f"{28:020d}.log").read_bytes() == raw
+        assert names(directory, ".log") == [f"{base:020d}.log" for base in (0, 3, 28, 31)]

@@ -1,0 +1,100 @@
+"""What does a commit cost the broker? (`python -m bench.commits [--rounds N]`)
+
+A commit is what EndTxn leads to: its request and answer, the decision and its flush, the markers,
+the Complete record. Producers open a transaction each, with a record in each of its partitions,
+before the clock runs. Then so many of them as a wave has commit at once, the next wave when all are
+answered. A figure is CPU time of all of the daemon's threads (Linux's schedstat), the cheapest of
+several rounds, since others on the machine can only add to it. What a broker costs that does
+nothing for as long is in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from barnabas import LocalBroker
+from bench.common import create_topic
+from bench.transactions import PlainProducer
+
+PRODUCERS, ROUNDS = 32, 20
+WAVES = (1, 8, 32)
+PARTITIONS = (1, 10)
+AFTERWARDS_S = 0.2  # what is left to do of commits is done by then
+IN_MEMORY = "/dev/shm"
+
+
+@dataclass
+class Daemon:
+    """One broker and its producers. rounds: by wave, microseconds of CPU for a commit."""
+
+    broker: LocalBroker
+    producers: list[PlainProducer]
+    rounds: dict[int, list[float]] = field(default_factory=lambda: {wave: [] for wave in WAVES})
+
+    def cpu_ns(self) -> int:
+        """CPU of all threads so far."""
+        tasks = Path(f"/proc/{self.broker.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
+    def commit(self, wave: int) -> None:
+        """All commit, so many at once."""
+        for producer in self.producers:
+            producer.open()
+        time.sleep(AFTERWARDS_S)
+        began_ns = self.cpu_ns()
+        for first in range(0, len(self.producers), wave):
+            for producer in self.producers[first : first + wave]:
+                producer.send_end()
+            for producer in self.producers[first : first + wave]:
+                producer.receive_end()
+        time.sleep(AFTERWARDS_S)
+        self.rounds[wave].append((self.cpu_ns() - began_ns) / len(self.producers) / 1000)
+
+
+def measured(partitions: int, is_version_2: bool, rounds: int) -> list[str]:
+    """Two brokers in turns: one that flushes to a disk, and one to memory."""
+    lines = []
+    with ExitStack() as stack:
+        daemons = {}
+        for where, base in (("a disk", None), ("memory", IN_MEMORY)):
+            directory = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="barnabas-bench-", dir=base)
+            )
+            broker = stack.enter_context(LocalBroker(directory))
+            create_topic(broker, "bench", partitions)
+            producers = [
+                PlainProducer(broker.port, f"id-{n}", partitions, is_version_2=is_version_2)
+                for n in range(PRODUCERS)
+            ]
+            for producer in producers:
+                stack.callback(producer.close)
+            daemons[where] = Daemon(broker, producers)
+        for _ in range(rounds + 1):
+            for wave in WAVES:
+                for daemon in daemons.values():
+                    daemon.commit(wave)
+        for where, daemon in daemons.items():
+            cells = " | ".join(f"{min(times[1:]):.0f}" for times in daemon.rounds.values())
+            lines.append(f"| {1 + is_version_2} | {partitions} | {where} | {cells} |")
+    return lines
+
+
+def main() -> None:
+    """Print one table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.commits", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    heads = " | ".join(f"{wave} at once, us" for wave in WAVES)
+    print(f"| version | partitions | flushed to | {heads} |\n| --- |{' ---: |' * 5}")
+    for is_version_2 in (False, True):
+        for partitions in PARTITIONS:
+            print("\n".join(measured(partitions, is_version_2, options.rounds)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

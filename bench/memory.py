@@ -1,0 +1,123 @@
+"""What memory does a broker take for what it holds? (`python -m bench.memory`)
+
+BYTES is the formula of docs/SCALE.md. Each kind is measured by itself, as the slope between two
+sizes, each in a process of its own; then all of them together in one broker, against the sum.
+Without sockets: what the system holds for a connection is not the process's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench.common import rss_mb
+from bench.many_partitions import NOW_MS
+from bench.scale import CASES, RECORD, Core, encode_batch
+
+WITHIN = 0.2
+
+
+def _written(core: Core, count: int) -> None:
+    core.broker.topics.create_topic("written", count, {}, now_ms=NOW_MS)
+    batch = encode_batch([RECORD])
+    for log in core.broker.topics.partitions_of("written"):
+        log.append(bytearray(batch), now_ms=NOW_MS)
+
+
+FILLS: dict[str, Callable[[Core, int], None]] = {
+    "partitions, written to": _written,
+    **{("partitions, new" if case == "partitions" else case): CASES[case] for case in CASES},
+}
+BYTES = {
+    "partitions, new": 4_800,
+    "partitions, written to": 5_500,
+    "connections": 260,
+    "transactional ids": 650,
+    "open transactions": 1_750,
+    "producer ids": 610,
+    "committed offsets": 410,
+    "idle polls": 2_100,
+}
+"""Of each: the process's memory for one. An open transaction and an idle poll hold their
+transactional id and their connection; committed offsets are in groups of fifty.
+"""
+SIZES = {
+    "partitions, new": (2_000, 10_000),
+    "partitions, written to": (1_000, 4_000),
+    "connections": (5_000, 40_000),
+    "transactional ids": (5_000, 30_000),
+    "open transactions": (2_000, 12_000),
+    "producer ids": (5_000, 30_000),
+    "committed offsets": (20_000, 200_000),
+    "idle polls": (5_000, 20_000),
+}
+TOGETHER = {  # connections come with the polls
+    "partitions, new": 5_000,
+    "partitions, written to": 2_000,
+    "transactional ids": 10_000,
+    "open transactions": 5_000,
+    "producer ids": 20_000,
+    "committed offsets": 50_000,
+    "idle polls": 5_000,
+}
+
+
+def filled_kb(kinds: dict[str, int]) -> int:
+    """KB that a broker grows by when it is filled. For a process of its own."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        core = Core(directory)
+        gc.collect()
+        before = rss_mb(os.getpid())
+        for kind, count in kinds.items():
+            FILLS[kind](core, count)
+            core.broker.outbox.sends = []
+        gc.collect()
+        return round((rss_mb(os.getpid()) - before) * 1024)
+
+
+def measured_kb(kinds: dict[str, int]) -> int:
+    """The same, from a process of its own."""
+    pairs = [f"{kind}={count}" for kind, count in kinds.items()]
+    command = [sys.executable, "-m", "bench.memory", "--fill", *pairs]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def _line(kind: str, formula: float, measured: float, unit: str) -> bool:
+    difference = measured / formula - 1
+    print(f"| {kind} | {formula:,.0f} {unit} | {measured:,.0f} {unit} | {difference:+.0%} |")
+    sys.stdout.flush()
+    return abs(difference) <= WITHIN
+
+
+def main() -> None:
+    """Print the formula beside what is measured; fail where they are 20 % apart."""
+    parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
+    parser.add_argument("--fill", nargs="*", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.fill:
+        pairs = [pair.split("=") for pair in options.fill]
+        print(filled_kb({kind: int(count) for kind, count in pairs}))
+        return
+    print("| held | formula | measured | |\n| --- | ---: | ---: | ---: |")
+    holds = True
+    for kind, (few, many) in SIZES.items():
+        grown_kb = measured_kb({kind: many}) - measured_kb({kind: few})
+        holds &= _line(kind, BYTES[kind], grown_kb * 1024 / (many - few), "B")
+    total_mb = sum(BYTES[kind] * count for kind, count in TOGETHER.items()) / (1 << 20)
+    holds &= _line("all together", total_mb, measured_kb(TOGETHER) / 1024, "MB")
+    sys.exit(not holds)
+
+
+if __name__ == "__main__":
+    main()

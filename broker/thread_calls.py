@@ -1,0 +1,52 @@
+"""Calls that threads hand to the event loop.
+
+asyncio has its own way (`call_soon_threadsafe`): a byte through a pair of sockets, a handle with a
+context of its own, and on the loop's side a second receive, which finds nothing and raises. A
+commit waits for such a call, and pays for it. Here it is a counter of the kernel's (eventfd), which
+is written and read once; where the system has none, asyncio's way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+
+class ThreadCalls:
+    """What other threads want called in the loop's thread, in the order in which they asked."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._event_fd = -1
+        if hasattr(os, "eventfd"):
+            self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            loop.add_reader(self._event_fd, self._on_called)
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Have the function called soon. From any thread, until `close`."""
+        if self._event_fd < 0:
+            self._loop.call_soon_threadsafe(function, *arguments)
+            return
+        self._calls.append((function, arguments))
+        os.eventfd_write(self._event_fd, 1)
+
+    def _on_called(self) -> None:
+        os.eventfd_read(self._event_fd)  # before the calls: one that comes now is told of again
+        try:
+            for _ in range(len(self._calls)):
+                function, arguments = self._calls.popleft()
+                function(*arguments)
+        finally:
+            if self._calls and self._event_fd >= 0:  # an error in one is no other's
+                os.eventfd_write(self._event_fd, 1)
+
+    def close(self) -> None:
+        """Let go of the descriptor. No thread calls any more; what waits is not called."""
+        if self._event_fd >= 0:
+            self._loop.remove_reader(self._event_fd)
+            os.close(self._event_fd)
+            self._event_fd = -1

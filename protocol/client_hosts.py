@@ -1,0 +1,79 @@
+"""An addition to DescribeTransactions: from which host the producer of a transaction works.
+
+Apache Kafka's protocol has that in no answer. A request that bears the tagged field CLIENT_HOST at
+its end asks for it, and each transaction whose producer is connected then bears it in its answer:
+
+    request    tag CLIENT_HOST, whatever its bytes
+    answer     each such transaction: tag CLIENT_HOST, compact string, the host, as "127.0.0.1"
+
+Whoever does not know a tagged field passes it over (KIP-482), so any broker may be asked, and
+clients that do not ask get Apache Kafka's answer.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from barnabas.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    TransactionState,
+)
+from barnabas.protocol.primitives import (
+    Buffer,
+    read_strings,
+    read_tags,
+    write_string,
+    write_tags,
+)
+
+CLIENT_HOST = 25185  # far above Kafka's own tags, which are counted from 0
+
+
+class DescribeTransactionsWithHostsRequest(DescribeTransactionsRequest):
+    """The request, which may ask for hosts. asks_for_hosts: whether it does."""
+
+    __slots__ = ("asks_for_hosts",)
+    API_KEY: ClassVar[int] = DescribeTransactionsRequest.API_KEY
+
+    def __init__(
+        self, transactional_ids: list[str] | None = None, *, asks_for_hosts: bool = False
+    ) -> None:
+        super().__init__(transactional_ids)
+        self.asks_for_hosts = asks_for_hosts
+
+    @classmethod
+    def read(
+        cls, data: Buffer, at: int, version: int
+    ) -> tuple[DescribeTransactionsWithHostsRequest, int]:
+        transactional_ids, at = read_strings(data, at, True)
+        tags, at = read_tags(data, at)
+        return cls(transactional_ids, asks_for_hosts=CLIENT_HOST in tags), at
+
+    def write(self, out: bytearray, version: int) -> None:
+        super().write(out, version)
+        if self.asks_for_hosts:
+            _end_in(out, bytearray())
+
+
+class TransactionWithHost(TransactionState):
+    """A described transaction with its producer's host."""
+
+    __slots__ = ("client_host",)
+
+    def __init__(self, transaction: TransactionState, client_host: str) -> None:
+        for name in TransactionState.__slots__:
+            setattr(self, name, getattr(transaction, name))
+        self.client_host = client_host
+
+    def write(self, out: bytearray, version: int) -> None:
+        super().write(out, version)
+        host = bytearray()
+        write_string(host, self.client_host, True)
+        _end_in(out, host)
+
+
+def _end_in(out: bytearray, data: bytearray) -> None:
+    """Put the tagged field in the place of the mark that a struct has none."""
+    assert out[-1] == 0
+    out.pop()
+    write_tags(out, {CLIENT_HOST: data})

@@ -1,0 +1,53 @@
+"""What a broker's metrics endpoint shows."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from typing import NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+
+Labels = frozenset[tuple[str, str]]
+
+
+class Scrape(NamedTuple):
+    """Samples by name and labels, and the metrics' kinds."""
+
+    samples: dict[tuple[str, Labels], float]
+    kinds: dict[str, str]
+
+    def of(self, name: str, **labels: str) -> float:
+        return self.samples[name, frozenset(labels.items())]
+
+    def labels_of(self, name: str) -> set[str]:
+        return {label for (n, labels) in self.samples if n == name for label, _ in labels}
+
+
+def port_in(log: str) -> int | None:
+    """Where the log says that the metrics are."""
+    match = re.search(r"metrics on http://127\.0\.0\.1:(\d+)/metrics", log)
+    return None if match is None else int(match[1])
+
+
+def ask(port: int, path: str = "/metrics", method: str = "GET", **headers: str) -> tuple[int, str]:
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    client.request(method, path, headers=headers)
+    answer = client.getresponse()
+    text = answer.read().decode()
+    client.close()
+    return answer.status, text
+
+
+def scrape_at(port: int) -> Scrape:
+    status, text = ask(port)
+    assert status == 200
+    samples: dict[tuple[str, Labels], float] = {}
+    kinds = {}
+    for family in text_string_to_metric_families(text):
+        kinds[family.name + "_total" * (family.type == "counter")] = family.type
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in samples, f"{key} is there twice"
+            samples[key] = sample.value
+    return Scrape(samples, kinds)

@@ -1,0 +1,103 @@
+"""A TCP proxy whose connections can be cut, or fall silent."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+CHUNK_BYTES, WAIT_S, CONNECT_S = 1 << 16, 0.05, 2.0
+
+
+class TcpProxy:
+    """One port before another. While it is cut connections end, and new ones are hung up on; while
+    it is silent they stay, and nothing passes.
+    """
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self._is_cut = False
+        self._may_pass = threading.Event()
+        self._may_pass.set()
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            if self._is_cut:
+                raise ConnectionRefusedError
+            server = socket.create_connection(self._target, timeout=CONNECT_S)
+            server.settimeout(None)
+        except OSError:
+            client.close()
+            return
+        for sock in (client, server):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._lock:
+            self._pairs.append((client, server))
+        for source, sink in ((client, server), (server, client)):
+            threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(CHUNK_BYTES):
+                self._may_pass.wait()
+                sink.sendall(data)
+        self._end(source, sink)
+
+    def _end(self, *sockets: socket.socket) -> None:
+        for sock in sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def cut(self) -> None:
+        """End all connections, and let none be made."""
+        self._is_cut = True
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            self._end(*pair)
+
+    def silence(self) -> None:
+        """Let nothing pass."""
+        self._may_pass.clear()
+
+    def heal(self) -> None:
+        """Let all pass again."""
+        self._is_cut = False
+        self._may_pass.set()
+
+    def close(self) -> None:
+        self.heal()
+        self._listening.close()
+        self.cut()
+
+
+@contextmanager
+def harmed(proxy: TcpProxy, seconds: float, *, is_cut: bool) -> Iterator[None]:
+    """Cut it, or let it fall silent, for so long."""
+    (proxy.cut if is_cut else proxy.silence)()
+    try:
+        yield
+        time.sleep(seconds)
+    finally:
+        proxy.heal()

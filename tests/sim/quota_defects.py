@@ -1,0 +1,91 @@
+"""Mistakes planted into quotas of clients; they enter the list of `defects.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.quotas.client_quotas import ClientQuotas
+from barnabas.broker.quotas.rates import Rate, _Sample
+from sim import focuses
+from sim.defects import changed, defect
+
+
+@defect("who has to wait is not told", "quota", tweak=focuses.with_quotas)
+def waits_are_not_told() -> Iterator[None]:
+    old = ClientQuotas.on_response
+
+    def on_response(self: ClientQuotas, context: Any, response: Any) -> None:
+        old(self, context, response)
+        if hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = 0
+
+    with changed(ClientQuotas, "on_response", on_response):
+        yield
+
+
+@defect("who is told to wait is heard all the same", "quota", tweak=focuses.with_quotas)
+def nobody_is_muted() -> Iterator[None]:
+    def throttle(self: ClientQuotas, context: Any, *throttles_ms: int) -> int:
+        return max(throttles_ms)
+
+    with changed(ClientQuotas, "_throttle", throttle):
+        yield
+
+
+@defect("what was produced is not counted", "quota", tweak=focuses.with_produce_quotas)
+def produces_are_free() -> Iterator[None]:
+    old = ClientQuotas.around
+
+    def around(self: ClientQuotas, api: Any, row: Any) -> Any:
+        return row if api.name == "Produce" else old(self, api, row)
+
+    with changed(ClientQuotas, "around", around):
+        yield
+
+
+@defect("what was used long ago counts for ever", "quota", "stuck",
+        tweak=focuses.with_produce_quotas)  # fmt: skip
+def nothing_is_forgotten() -> Iterator[None]:
+    def reset(self: _Sample, now_ms: int) -> None:
+        if not hasattr(self, "total"):
+            self.start_ms = self.last_ms = now_ms
+            self.total = 0.0
+
+    with changed(_Sample, "reset", reset):
+        yield
+
+
+@defect("a Fetch that gets nothing is counted as if it had got all", "stuck",
+        tweak=focuses.with_fetch_quotas)  # fmt: skip
+def empty_fetches_are_counted() -> Iterator[None]:
+    old = Rate.record
+
+    def record(self: Rate, amount: float, now_ms: int) -> None:
+        if amount >= 0:
+            old(self, amount, now_ms)
+
+    with changed(Rate, "record", record):
+        yield
+
+
+@defect("quotas do not outlive the process", "quota", tweak=focuses.with_produce_quotas_and_kills)
+def quotas_end_with_the_process() -> Iterator[None]:
+    take, set_quotas = ClusterMetadata._take_client_quotas, ClusterMetadata.set_client_quotas
+    setting: list[bool] = []
+
+    def take_if_set(self: ClusterMetadata, entity: Any, quotas: Any) -> None:
+        if setting:
+            take(self, entity, quotas)
+
+    def set_client_quotas(self: ClusterMetadata, changes: Any) -> None:
+        setting.append(True)
+        set_quotas(self, changes)
+        setting.clear()
+
+    with (
+        changed(ClusterMetadata, "_take_client_quotas", take_if_set),
+        changed(ClusterMetadata, "set_client_quotas", set_client_quotas),
+    ):
+        yield

@@ -1,0 +1,78 @@
+"""Quotas of clients in a schedule: what those are told who are above one, held against a model that
+knows less than the broker and cannot be wrong where it says something.
+
+    an answer tells a time to wait    just this connection is muted, for just so long
+    a Produce was answered            it tells a time, if what came in the last two windows is above
+                                      what the quota gives in four; and none, if what came in the
+                                      last five is below what it gives in two, and no other quota is
+
+(`broker/quotas/rates.py` takes the rate over two to four windows, of one second here.)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from barnabas.broker.quotas.entities import PRODUCER_BYTE_RATE
+from sim import wire
+
+if TYPE_CHECKING:
+    from sim.network import Link
+    from sim.world import World
+
+WINDOW_MS = 1000
+ENTITY = (("client-id", wire.CLIENT_ID.decode()),)
+SLACK = 1.02
+
+
+class Throttles:
+    """What one process of the broker has told its clients."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._limit = world.scenario.quotas.get(PRODUCER_BYTE_RATE)
+        self._is_alone = len(world.scenario.quotas) == 1
+        self._produced: deque[tuple[int, int]] = deque()
+        self._told: dict[int, int] = {}
+
+    def on_heard(self, frame: bytes) -> None:
+        """A request reaches the core."""
+        if int.from_bytes(frame[:2]) == wire.PRODUCE:
+            self._produced.append((self._world.loop.now_ms, len(frame)))
+
+    def on_answer(self, link: Link, answer: bytes) -> None:
+        """An answer leaves."""
+        call = link.call_of(int.from_bytes(answer[4:8]))
+        if call is None:
+            return
+        throttle_ms = wire.throttle_ms_of(call, answer[8:])
+        if throttle_ms is None:
+            return
+        self._told[link.link_id] = throttle_ms
+        if call.api_key == wire.PRODUCE and self._limit is not None:
+            self._judge(throttle_ms, self._limit)
+
+    def _judge(self, throttle_ms: int, limit: float) -> None:
+        if not throttle_ms and self._bytes_of(2) > 4 * limit * SLACK:
+            self._found(f"{self._bytes_of(2)} bytes came in two windows, and none had to wait")
+        if throttle_ms and self._is_alone and self._bytes_of(5) < 2 * limit:
+            self._found(f"a Produce has to wait for {throttle_ms} ms below its quota")
+
+    def _bytes_of(self, windows: int) -> int:
+        since_ms = self._world.loop.now_ms - windows * WINDOW_MS
+        return sum(size for at_ms, size in self._produced if at_ms > since_ms)
+
+    def on_mutes(self, mutes: Iterable[tuple[int, int]]) -> None:
+        """The core has said who is to wait, with the answers that it has just given."""
+        told, self._told = self._told, {}
+        for connection_id, throttle_ms in mutes:
+            of_answer = told.pop(connection_id, throttle_ms)  # not all tell: acks=0, some versions
+            if of_answer != throttle_ms:
+                self._found(f"a client is told {of_answer} ms, and waits for {throttle_ms}")
+        for throttle_ms in filter(None, told.values()):
+            self._found(f"a client is told to wait for {throttle_ms} ms, and is not held to it")
+
+    def _found(self, what: str) -> None:
+        self._world.history.incident("quota", what)

@@ -1,0 +1,100 @@
+"""What coordinators decide is appended, replayed with its offsets, and told, in that order."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.core_host import CoreHost, fetch
+
+from barnabas.coordinator.group_records import offset_record, offset_tombstone
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.offsets import CommittedOffset
+from barnabas.coordinator.result import CoordinatorRecord, Result
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+
+NOBODY = "nobody's transaction"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> CoreHost:
+    return CoreHost(tmp_path, offsets_topic_num_partitions="2")
+
+
+@pytest.fixture
+def replayed(host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, bytes]]:
+    """(partition, offset, key) of each record, in the order of the replay."""
+    rows: list[tuple[int, int, bytes]] = []
+    replay = host.broker.groups.replay
+
+    def noted(partition: int, offset: int, key: bytes, *more: Any) -> None:
+        rows.append((partition, offset, key))
+        replay(partition, offset, key, *more)
+
+    monkeypatch.setattr(host.broker.groups, "replay", noted)
+    return rows
+
+
+def records(group: str, *partitions: int) -> list[CoordinatorRecord]:
+    return [offset_tombstone(group, "t", index) for index in partitions]
+
+
+def test_each_record_is_replayed_with_its_offset(
+    host: CoreHost, replayed: list[tuple[int, int, bytes]]
+) -> None:
+    """By it the later one of a plain commit and one in a transaction is known."""
+    first, second = records("g", 0, 1, 2), records("g", 3, 4)
+    for batch in (first, second):
+        host.broker.runtime.run_groups(Result(partition=1, records=list(batch)), host.now_ms)
+    log = host.broker.topics.internal_log(OFFSETS_TOPIC, 1, host.now_ms)
+    assert log.log_end_offset == 5
+    assert replayed == [(1, at, row.key) for at, row in enumerate(first + second)]
+
+
+def test_further_results_are_handled_once_each_and_in_order(
+    host: CoreHost, replayed: list[tuple[int, int, bytes]]
+) -> None:
+    results = [Result(partition=0, records=records("g", number)) for number in range(4)]
+    results[0].more = results[1:]
+    host.broker.runtime.run_groups(results[0], host.now_ms)
+    assert [(at, key) for _, at, key in replayed] == [
+        (number, records("g", number)[0].key) for number in range(4)
+    ]
+
+
+def test_who_waits_for_an_internal_topic_is_told_of_its_records(host: CoreHost) -> None:
+    for connection, topic in ((1, OFFSETS_TOPIC), (2, TRANSACTIONS_TOPIC)):
+        host.connect(connection)
+        host.broker.topics.internal_log(topic, 0, host.now_ms)
+        host.ask(connection, fetch({topic: {0: 0}}, max_wait_ms=60_000), 11)
+        assert host.answers[connection] == []
+    host.broker.runtime.run_groups(Result(partition=0, records=records("g", 0)), host.now_ms)
+    host.carry_out()
+    init = InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000)
+    host.ask(host.connect(3), init, 4)
+    for connection in (1, 2):
+        (answer,) = host.answers[connection]
+        assert answer.responses[0].partitions[0].records
+
+
+def test_at_debug_level_offsets_of_transactions_are_told_and_no_others(
+    host: CoreHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(producer: tuple[int, int] | None) -> int:
+        caplog.clear()
+        committed = CommittedOffset(5, -1, "", host.now_ms)
+        row = offset_record("g", "t", 0, committed)
+        result = Result(partition=0, records=[row], producer=producer)
+        host.broker.runtime.run_groups(result, host.now_ms)
+        return len([line for line in caplog.records if line.name == "barnabas.transactions"])
+
+    with caplog.at_level(logging.DEBUG, "barnabas.transactions"):
+        assert (run(None), run((7, 0))) == (0, 1)
+    assert run((7, 0)) == 0
+
+
+def test_who_is_in_no_transaction_waits_for_no_record_of_one(host: CoreHost) -> None:
+    assert host.broker.runtime.two_phase_logs(None, host.now_ms) == []
+    assert host.broker.runtime.two_phase_logs(NOBODY, host.now_ms) == []

@@ -1,0 +1,65 @@
+"""Directories without their topic's id: a kill lost it, or the broker that made them wrote none."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+from helpers.admin_host import NOW_MS, AdminHost, creatable
+from helpers.disk_broker import DATA_DIR, DiskBroker
+from sim.disk import Crash
+
+from barnabas.broker.graduation.survey import take_survey
+from barnabas.storage.checkpoints import PARTITION_METADATA_NAME
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_a_first_batch_cut_short_by_a_kill_leaves_a_log_with_its_topics_id(steps: int) -> None:
+    b = DiskBroker()
+    b.topic("t")
+    b.disk.crash_in(steps)
+    with pytest.raises(Crash):
+        b.produce("t", (b"x",))
+    b.kill()
+    topic_id = b.broker.metadata.topics["t"].topic_id
+    (log,) = b.broker.topics.logs_of("t")
+    assert log.topic_id == topic_id
+    b.produce("t", (b"a",))
+    b.stop()
+    b.broker.close_logs(b.now_ms)
+    b.disk.kill()
+    assert take_survey(b.disk, DATA_DIR).directories == ["t-0"]
+
+
+def test_records_of_before_and_after_the_id_came_back_survive_a_power_loss() -> None:
+    """The flush journal has both, by the id that the log had then."""
+    b = DiskBroker()
+    b.topic("t", 2, flush_messages="1")
+    b.produce("t", (b"a",))
+    b.disk.kill()
+    b.disk.unlink(f"{DATA_DIR}/t-0/{PARTITION_METADATA_NAME}")
+    b.open()
+    b.produce("t", (b"b",))
+    b.lose_power()
+    assert b.read("t") == [b"a", b"b"]
+
+
+def test_each_topic_of_a_broker_that_wrote_no_ids_gets_one_of_its_own(tmp_path: Path) -> None:
+    host = AdminHost(tmp_path)
+    host.create(creatable("t", 2), creatable("u", 1))
+    for name in ("t", "u"):
+        for log in host.broker.topics.logs_of(name):
+            log.make_files()
+    host.broker.close_logs(NOW_MS)
+    data = tmp_path / "data"
+    (data / "barnabas-metadata.journal").unlink()
+    for path in [*data.glob("*/partition.metadata"), *data.glob("*/segments.manifest")]:
+        path.unlink()
+    again = AdminHost(tmp_path)
+    topics = again.broker.metadata.topics
+    ids = {name: topics[name].topic_id for name in ("t", "u")}
+    assert len({*ids.values(), uuid.UUID(int=0)}) == 3
+    logs = [log for name in ids for log in again.broker.topics.logs_of(name)]
+    assert [log.topic_id for log in logs] == [ids["t"], ids["t"], ids["u"]]
+    again.close()

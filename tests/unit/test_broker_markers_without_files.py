@@ -1,0 +1,111 @@
+"""Markers for a partition that nobody wrote to, where the disk has no room for its files."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from helpers.disk_broker import DiskBroker, Producer
+from sim.disk import Refusal
+
+from barnabas.protocol.errors import Code
+
+WANTING = [
+    ("entry", errno.EDQUOT),
+    ("inode", errno.ENOSPC),
+    ("rename", errno.ENOSPC),
+    ("open", errno.EMFILE),
+]
+
+
+def refuse(b: DiskBroker, operation: str, code: int) -> None:
+    for log in b.broker.topics.logs_of("__transaction_state"):
+        log.flush()  # its own names are on the disk: the partition alone lacks something
+    b.disk.refuse(Refusal(frozenset([operation]), code))
+
+
+@pytest.mark.parametrize(("operation", "code"), WANTING)
+def test_a_producer_whose_first_batch_is_refused_aborts(operation: str, code: int) -> None:
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    assert p.add("t", 0) == 0
+    refuse(b, operation, code)
+    assert p.produce("t", 0, b"a") == Code.KAFKA_STORAGE_ERROR
+    assert p.end(False) == 0
+    b.disk.refuse(None)
+    assert b.state("txn")[0] == "CompleteAbort"
+    p.send("t", 0, b"b")
+    assert p.end(True) == 0
+    b.kill()
+    assert b.read("t", committed=True) == [b"b"]
+
+
+@pytest.mark.parametrize(("operation", "code"), WANTING)
+def test_a_transaction_without_a_batch_times_out(operation: str, code: int) -> None:
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn", timeout_ms=1000)
+    assert p.add("t", 0) == 0
+    refuse(b, operation, code)
+    b.tick(20_000)
+    b.disk.refuse(None)
+    assert b.state("txn")[0] == "CompleteAbort"
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_the_next_transaction_is_not_ended_by_a_decision_without_its_marker(commit: bool) -> None:
+    """The Complete record is on the disk, since no marker shows that the decision was carried out
+    there: else a power loss would bring it back.
+    """
+    b = DiskBroker()
+    b.topic("t", 2)
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    assert p.add("t", 1) == 0
+    refuse(b, "entry", errno.EDQUOT)
+    assert p.end(commit) == 0
+    b.disk.refuse(None)
+    p.send("t", 1, b"next")
+    b.sync("t-1")
+    b.sync("__transaction_state")
+    b.lose_power()
+    assert b.read("t", 0, committed=True) == ([b"a"] if commit else [])
+    assert b.read("t", 1, committed=True) == []
+    assert b.end_offset("t", 1, committed=True) == b.end_offset("t", 1)
+
+
+@pytest.mark.parametrize(("operation", "code"), WANTING)
+def test_a_marker_of_an_operator_is_refused(operation: str, code: int) -> None:
+    b = DiskBroker()
+    b.topic("t")
+    refuse(b, operation, code)
+    assert b.write_marker(77, 0, "t", commit=False) == Code.KAFKA_STORAGE_ERROR
+    b.disk.refuse(None)
+    assert b.markers("t") == []
+    assert b.write_marker(77, 0, "t", commit=False) == 0
+    assert b.markers("t") == [(77, 0, False)]
+
+
+def test_another_error_of_the_disk_ends_the_broker() -> None:
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    assert p.add("t", 0) == 0
+    refuse(b, "entry", errno.EIO)
+    with pytest.raises(OSError, match=r"Input/output"):
+        p.end(False)
+    with pytest.raises(OSError, match=r"Input/output"):
+        b.write_marker(77, 0, "t", commit=False)
+
+
+def test_a_flush_of_many_new_logs_brings_the_data_directory_to_the_disk_once() -> None:
+    b = DiskBroker()
+    b.topic("t", 20)
+    p = Producer(b, "txn")
+    b.hold_flushes()
+    for index in range(20):
+        p.send("t", index, b"a")
+    b.send(p.connection, p.end_request(True), 3)
+    files = [file for job in b.broker.outbox.flushes for file in job.files]
+    assert len(files) == len(set(files)) > 20

@@ -1,0 +1,199 @@
+"""One consumer group as its records make it, and what it answers of itself."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from barnabas.coordinator import consumer_group_records as records
+from barnabas.coordinator.consumer_group import ConsumerGroup
+from barnabas.coordinator.consumer_group_records import (
+    ClassicMember,
+    CurrentValue,
+    MemberState,
+    MemberValue,
+    PatternValue,
+)
+from barnabas.coordinator.offsets import CommitCheck
+from barnabas.coordinator.reconciliation import NOTHING
+from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.protocol.errors import Code
+
+T, U = uuid.UUID(int=1), uuid.UUID(int=2)
+CLASSIC = ClassicMember(10_000, (("range", b""),))
+
+
+def member(
+    *topics: str, regex: str = "", instance: str | None = None, classic: ClassicMember | None = None
+) -> MemberValue:
+    return MemberValue(instance, None, "client", "/host", topics, regex, 10_000, None, classic)
+
+
+def having(epoch: int, *partitions: int, topic: uuid.UUID = T) -> CurrentValue:
+    assigned = {topic: dict.fromkeys(partitions, epoch)} if partitions else {}
+    return CurrentValue(epoch, epoch - 1, MemberState.STABLE, assigned, {})
+
+
+def feed(group: ConsumerGroup, *rows: CoordinatorRecord) -> ConsumerGroup:
+    for row in rows:
+        key = records.decode_consumer_key(row.key)
+        assert key is not None
+        group.replay(key, row.value)
+    return group
+
+
+def group_of(**members: MemberValue) -> ConsumerGroup:
+    """A group in epoch 1."""
+    rows = [records.member_record("g", *row) for row in members.items()]
+    return feed(ConsumerGroup(), *rows, records.group_epoch_record("g", 1, 7))
+
+
+def versions(rows: list[CoordinatorRecord]) -> list[int]:
+    keys = [records.decode_consumer_key(row.key) for row in rows]
+    return [key.version for key in keys if key is not None]
+
+
+# --- what records make of it --------------------------------------------------------------------
+
+
+def test_a_group_is_there_from_its_first_epoch_to_its_tombstone() -> None:
+    group = ConsumerGroup()
+    assert group.hard_state() is None
+    feed(group, records.group_epoch_record("g", 1, 7), records.target_epoch_record("g", 1))
+    state = group.hard_state()
+    assert state is not None and state["epochs"] == (1, 7, 1)
+    feed(group, records.tombstone(records.TARGET_VERSION, "g"))
+    assert group.target_epoch == 0
+    feed(group, records.tombstone(records.GROUP_VERSION, "g"))
+    assert group.hard_state() is None
+
+
+@pytest.mark.parametrize("has_topics", [False, True])
+def test_its_tombstones_leave_nothing(has_topics: bool) -> None:
+    """The record of its topics is Apache Kafka 4.0's, and is removed where there is one."""
+    group = feed(
+        group_of(m=member("t", regex="r")),
+        records.member_target_record("g", "m", {T: (0,)}),
+        records.current_record("g", "m", having(1, 0)),
+        records.pattern_record("g", "r", PatternValue(("t",), 1, 1)),
+        records.target_epoch_record("g", 1),
+        *[CoordinatorRecord(records.tombstone(records.TOPICS_VERSION, "g").key, b"")] * has_topics,
+    )
+    assert set(group.patterns) == {"r"}
+    tombstones = list(group.tombstones("g"))
+    assert versions(tombstones) == [8, 7, 6, 5, 16, *[4] * has_topics, 3]
+    feed(group, *tombstones)
+    assert group.hard_state() is None
+    assert (group.members, group.currents, group.targets, group.patterns) == ({}, {}, {}, {})
+    assert (group.owners, group.target_epoch, group.had_topics_record) == ({}, 0, False)
+
+
+def test_members_keep_their_order_when_they_change() -> None:
+    """Assignors take them in it, so a fresh coordinator must come to the same."""
+    group = group_of(one=member("t"), two=member("t"))
+    feed(group, records.member_record("g", "one", member("u")))
+    assert list(group.members) == ["one", "two"]
+
+
+def test_topics_that_members_want_follow_members_and_patterns() -> None:
+    group = group_of(one=member("t", regex="u.*"))
+    assert group.subscribed_topics == {"t"}
+    feed(group, records.pattern_record("g", "u.*", PatternValue(("u",), 1, 1)))
+    assert group.subscribed_topics == {"t", "u"}
+    feed(group, records.member_record("g", "two", member("v")))
+    assert group.subscribed_topics == {"t", "u", "v"}
+    feed(group, records.tombstone(records.MEMBER_VERSION, "g", "one"))
+    assert group.subscribed_topics == {"v"}
+
+
+def test_an_instance_is_the_member_that_was_last_recorded_with_it() -> None:
+    group = group_of(one=member("t", instance="i"))
+    assert group.static_members == {"i": "one"}
+    feed(group, records.member_record("g", "two", member("t", instance="i")))
+    feed(group, records.tombstone(records.MEMBER_VERSION, "g", "one"))
+    assert group.static_members == {"i": "two"}
+    feed(group, records.member_record("g", "two", member("t", instance="j")))
+    assert group.static_members == {"j": "two"}
+    feed(group, records.tombstone(records.MEMBER_VERSION, "g", "two"))
+    assert group.static_members == {}
+
+
+def test_a_partition_is_the_members_that_was_last_recorded_with_it() -> None:
+    group = group_of(one=member("t"), two=member("t"))
+    feed(group, records.current_record("g", "one", having(1, 0, 1)))
+    feed(group, records.current_record("g", "two", having(2, 1)))
+    assert group.owners == {T: {0: "one", 1: "two"}}
+    feed(group, records.tombstone(records.CURRENT_VERSION, "g", "one"))
+    assert group.owners == {T: {1: "two"}}
+    assert group.is_free("one", T, 0) and not group.is_free("one", T, 1)
+    feed(group, records.current_record("g", "two", having(3, 0, topic=U)))
+    assert group.owners == {U: {0: "two"}}
+    assert group.current("one") == NOTHING
+
+
+def test_states() -> None:
+    group = group_of()
+    assert group.state == "Empty"
+    feed(group, *(records.member_record("g", name, member("t")) for name in ("one", "two")))
+    assert group.state == "Assigning"
+    feed(group, records.target_epoch_record("g", 1))
+    feed(group, records.current_record("g", "one", having(1, 0)))
+    assert group.state == "Reconciling"
+    feed(group, records.current_record("g", "two", having(1, 1)))
+    assert group.state == "Stable"
+
+
+# --- commits and fetches of offsets -------------------------------------------------------------
+
+
+def test_who_names_no_epoch_commits_to_a_group_without_members_alone() -> None:
+    empty, group = group_of(), group_of(m=member("t"))
+    assert empty.check_commit("", -1, 9, transactional=False) == CommitCheck(Code.NONE)
+    for epoch in (0, 1):
+        unknown = empty.check_commit("m", epoch, 9, transactional=False)
+        assert unknown == CommitCheck(Code.UNKNOWN_MEMBER_ID)
+    unknown = group.check_commit("", -1, 9, transactional=False)
+    assert unknown == CommitCheck(Code.UNKNOWN_MEMBER_ID)
+
+
+@pytest.mark.parametrize(
+    ("classic", "code"),
+    [(None, Code.STALE_MEMBER_EPOCH), (CLASSIC, Code.ILLEGAL_GENERATION)],
+)
+def test_commits_of_an_earlier_epoch_are_judged_by_partition(
+    classic: ClassicMember | None, code: Code
+) -> None:
+    """KIP-1251. Later epochs, and none, are refused at once."""
+    group = group_of(m=member("t", classic=classic))
+    feed(group, records.current_record("g", "m", having(5, 0)))
+    assert group.check_commit("m", 5, 9, transactional=False) == CommitCheck(Code.NONE)
+    for epoch in (0, 4):
+        earlier = group.check_commit("m", epoch, 9, transactional=False)
+        assert earlier == CommitCheck(Code.NONE, code, "m", epoch)
+        assert not group.has_had(earlier, T, 0)
+    for epoch in (-1, 6):
+        assert group.check_commit("m", epoch, 9, transactional=False) == CommitCheck(code)
+
+
+def test_older_commits_are_for_classic_members() -> None:
+    group = group_of(old=member("t", classic=CLASSIC), new=member("t"))
+    for name in ("old", "new"):
+        feed(group, records.current_record("g", name, having(1)))
+    assert group.check_commit("old", 1, 8, transactional=False) == CommitCheck(Code.NONE)
+    refused = group.check_commit("new", 1, 8, transactional=False)
+    assert refused == CommitCheck(Code.UNSUPPORTED_VERSION)
+    assert group.check_commit("new", 1, 8, transactional=True) == CommitCheck(Code.NONE)
+
+
+def test_who_fetches_offsets_names_a_member_and_its_epoch_or_neither() -> None:
+    group = group_of(old=member("t", classic=CLASSIC), new=member("t"))
+    for name in ("old", "new"):
+        feed(group, records.current_record("g", name, having(3)))
+    assert group.check_fetch(None, -1) is Code.NONE
+    assert group.check_fetch(None, 0) is Code.UNKNOWN_MEMBER_ID
+    assert group.check_fetch("other", -1) is Code.UNKNOWN_MEMBER_ID
+    for name, code in (("old", Code.ILLEGAL_GENERATION), ("new", Code.STALE_MEMBER_EPOCH)):
+        assert group.check_fetch(name, 3) is Code.NONE
+        for epoch in (-1, 2, 4):
+            assert group.check_fetch(name, epoch) is code

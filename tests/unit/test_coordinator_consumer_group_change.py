@@ -1,0 +1,289 @@
+"""What one event changes of a consumer group: each step sees those before it, the group itself is
+untouched, and nothing is written that is so already.
+
+Source: KIP-848, "Rebalance Process"; the order of the records is Apache Kafka's.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Mapping
+
+import pytest
+from helpers.group_host import Directory
+
+from barnabas.coordinator import consumer_group_records as records
+from barnabas.coordinator.assignors import Assignment
+from barnabas.coordinator.consumer_group import ConsumerGroup, hash_of_topics
+from barnabas.coordinator.consumer_group_change import GroupChange
+from barnabas.coordinator.consumer_group_records import (
+    CurrentValue,
+    MemberState,
+    MemberValue,
+    PatternValue,
+)
+from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.reconciliation import NOTHING
+
+SETTINGS = ConsumerGroupSettings(assignment_interval_ms=0)
+NOW_MS = 1_000
+
+
+class Topics(Directory):
+    """Counts how often a topic is looked at."""
+
+    def __init__(self, topics: dict[str, int]) -> None:
+        super().__init__(topics)
+        self.looks = 0
+
+    def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
+        self.looks += 1
+        return super().topic(name)
+
+    def id_of(self, name: str) -> uuid.UUID:
+        topic = self.topic(name)
+        assert topic is not None
+        return topic[0]
+
+
+def member(*topics: str, regex: str = "", instance: str | None = None) -> MemberValue:
+    return MemberValue(instance, None, "client", "/host", topics, regex, 10_000, None, None)
+
+
+def stable(epoch: int, assignment: Assignment) -> CurrentValue:
+    assigned = {topic_id: dict.fromkeys(row, epoch) for topic_id, row in assignment.items()}
+    return CurrentValue(epoch, epoch - 1, MemberState.STABLE, assigned, {})
+
+
+class Group:
+    """A group that is fed with its own changes."""
+
+    def __init__(self, **topics: int) -> None:
+        self.table = dict(topics)
+        self.topics = Topics(self.table)
+        self.group = ConsumerGroup()
+
+    def change(self) -> GroupChange:
+        return GroupChange("g", self.group, self.topics)
+
+    def replay(self, change: GroupChange) -> list[int]:
+        """Let the change be written. Gives the versions of its records."""
+        versions = []
+        for record in change.records:
+            key = records.decode_consumer_key(record.key)
+            assert key is not None
+            versions.append(key.version)
+            self.group.replay(key, record.value)
+        return versions
+
+    def join(self, **members: MemberValue) -> None:
+        change = self.change()
+        for name, value in members.items():
+            change.set_member(name, value)
+        change.raise_epoch_if(True)
+        change.assign_if_due(SETTINGS, 0, NOW_MS)
+        for name in members:
+            change.reconcile(name, {})
+        self.replay(change)
+
+
+def partitions(assignment: Mapping[uuid.UUID, tuple[int, ...]]) -> list[tuple[int, ...]]:
+    return list(assignment.values())
+
+
+def test_each_step_sees_those_before_it_and_the_group_does_not() -> None:
+    group = Group(t=2)
+    group.join(one=member("t"), two=member("t"))
+    before = copy.deepcopy(group.group.hard_state())
+    change = group.change()
+    change.remove_member("one")
+    assert (change.current("one"), change.target("one")) == (NOTHING, {})
+    assert list(change.members) == ["two"]
+    change.set_member("two", member("t", "u"))
+    change.set_pattern("u.*", PatternValue(("u",), 1, NOW_MS))
+    change.set_current("two", stable(9, {}))
+    assert change.current("two") == stable(9, {})
+    assert change.patterns["u.*"].topics == ("u",)
+    change.raise_epoch_if(True)
+    change.assign_if_due(SETTINGS, 0, NOW_MS)
+    assert partitions(change.target("two")) == [(0, 1)]
+    assert group.group.hard_state() == before
+    assert "one" in group.group.members and group.group.targets["two"] != change.target("two")
+
+
+def test_what_is_so_already_is_not_written() -> None:
+    group = Group(t=2)
+    group.join(one=member("t"))
+    current, value = group.group.current("one"), group.group.members["one"]
+    change = group.change()
+    change.set_member("one", value._replace())
+    change.set_current("one", current._replace())
+    assert change.reconcile("one", None) is current
+    change.raise_epoch_if(False)
+    change.assign_if_due(SETTINGS, 0, NOW_MS)
+    assert change.records == []
+    moved = stable(9, {})
+    change.set_current("one", moved)
+    change.set_current("one", moved._replace())
+    assert group.replay(change) == [records.CURRENT_VERSION]
+
+
+def test_topics_are_looked_at_once_as_long_as_nothing_changes() -> None:
+    """Else each heartbeat of a group costs as much as it has topics."""
+    group = Group(t=2, u=1)
+    group.join(one=member("t", "u"))
+    for _ in range(2):
+        change = group.change()
+        change.raise_epoch_if(False)
+        group.replay(change)
+    looks = group.topics.looks
+    change = group.change()
+    change.raise_epoch_if(False)
+    change.assign_if_due(SETTINGS, 0, NOW_MS)
+    assert group.topics.looks == looks
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_targets_that_stay_are_not_written_again_and_an_empty_one_is_written(assignor: str) -> None:
+    settings = ConsumerGroupSettings(assignment_interval_ms=0, assignors=(assignor,))
+    group = Group(t=1)
+    change = group.change()
+    for name in ("one", "two"):
+        change.set_member(name, member("t"))
+    change.raise_epoch_if(True)
+    change.assign_if_due(settings, 0, NOW_MS)
+    group.replay(change)
+    assert {name: partitions(row) for name, row in group.group.targets.items()} == {
+        "one": [(0,)],
+        "two": [],
+    }
+    change = group.change()
+    change.raise_epoch_if(True)
+    change.assign_if_due(settings, 0, NOW_MS)
+    assert group.replay(change) == [records.GROUP_VERSION, records.TARGET_VERSION]
+    assert group.group.target_epoch == group.group.epoch
+
+
+def test_a_static_members_next_incarnation_has_all_but_its_epoch() -> None:
+    """It comes with epoch 0, so that the next step brings it to the group's."""
+    group = Group(t=2)
+    group.join(one=member("t", instance="i"))
+    group.join(one=member("t", instance="i"))
+    had, target = group.group.current("one"), group.group.targets["one"]
+    assert had.member_epoch > had.previous_member_epoch > 0
+    change = group.change()
+    change.replace_member("one", "other")
+    assert group.replay(change) == [
+        records.CURRENT_VERSION,
+        records.MEMBER_TARGET_VERSION,
+        records.MEMBER_VERSION,
+        records.MEMBER_VERSION,
+        records.MEMBER_TARGET_VERSION,
+        records.CURRENT_VERSION,
+    ]
+    assert group.group.static_members == {"i": "other"}
+    assert group.group.targets == {"other": target}
+    assert group.group.currents == {"other": had._replace(member_epoch=0, previous_member_epoch=0)}
+    assert set(group.group.owners[group.topics.id_of("t")].values()) == {"other"}
+
+
+def test_patterns_that_nobody_names_go_all_and_others_stay() -> None:
+    group = Group(t=1)
+    group.join(one=member("t", regex="b"))
+    change = group.change()
+    for regex in ("a", "b", "c"):
+        change.set_pattern(regex, PatternValue((), 1, NOW_MS))
+    group.replay(change)
+    change = group.change()
+    change.drop_unused_patterns()
+    assert set(change.patterns) == {"b"}
+    assert group.replay(change) == [records.PATTERN_VERSION] * 2
+    assert set(group.group.patterns) == {"b"}
+
+
+# --- the group's epoch --------------------------------------------------------------------------
+
+
+def test_the_epochs_record_names_the_topics_that_members_want_then() -> None:
+    group = Group(t=1, u=1)
+    group.join(one=member("t"))
+    assert group.group.metadata_hash == hash_of_topics(["t"], group.topics)
+    change = group.change()
+    change.set_member("one", member("u"))
+    change.raise_epoch_if(True)
+    group.replay(change)
+    assert group.group.metadata_hash == hash_of_topics(["u"], group.topics)
+    epoch = group.group.epoch
+    group.table["other"] = 1
+    change = group.change()
+    change.raise_epoch_if(False)
+    assert (change.records, change.epoch) == ([], epoch)
+    group.table["u"] = 2
+    change = group.change()
+    change.raise_epoch_if(False)
+    assert change.epoch == epoch + 1
+
+
+def test_a_new_group_that_wants_what_is_there_has_its_topics_in_its_first_record() -> None:
+    group = Group(t=1)
+    group.group.topics_version = group.topics.version  # of a group of the same name before it
+    change = group.change()
+    change.set_member("one", member("t"))
+    change.raise_epoch_if(False)
+    group.replay(change)
+    assert group.group.metadata_hash == hash_of_topics(["t"], group.topics)
+
+
+# --- what a member has --------------------------------------------------------------------------
+
+
+def test_of_a_target_of_an_earlier_epoch_only_what_the_member_still_wants_is_left() -> None:
+    group = Group(t=1, u=1)
+    group.join(one=member("t", "u"))
+    t, u = group.topics.id_of("t"), group.topics.id_of("u")
+    change = group.change()
+    change.set_member("one", member("u", "missing"))
+    change.raise_epoch_if(True)
+    assert change.target_epoch < change.epoch
+    current = change.reconcile("one", None)
+    assert (set(current.assigned), set(current.pending_revocation)) == ({u}, {t})
+
+
+def test_a_target_of_the_groups_epoch_is_followed_whatever_the_member_names() -> None:
+    """The members of a classic group may have been given what they did not subscribe to."""
+    group = Group(t=1, u=1)
+    group.join(one=member("t"))
+    t = group.topics.id_of("t")
+    change = group.change()
+    change.set_member("one", member("u"))
+    assert change.target_epoch == change.epoch
+    assert set(change.reconcile("one", None).assigned) == {t}
+
+
+def test_what_a_member_has_given_up_in_the_same_event_is_free() -> None:
+    group = Group(t=2)
+    group.join(one=member("t"))
+    t = group.topics.id_of("t")
+    change = group.change()
+    change.set_member("two", member("t"))
+    change.raise_epoch_if(True)
+    change.assign_if_due(SETTINGS, 0, NOW_MS)
+    assert change.reconcile("two", {}).state is MemberState.UNRELEASED_PARTITIONS
+    assert change.reconcile("one", None).state is MemberState.UNREVOKED_PARTITIONS
+    assert change.reconcile("two", None).assigned == {}, "it is not given up yet"
+    assert change.reconcile("one", {}).state is MemberState.STABLE
+    (row,) = change.reconcile("two", None).assigned.values()
+    assert len(row) == 1 and t in change.current("one").assigned
+
+
+def test_what_a_removed_member_had_is_free() -> None:
+    group = Group(t=2)
+    group.join(one=member("t"))
+    t = group.topics.id_of("t")
+    change = group.change()
+    change.remove_member("one")
+    change.set_member("two", member("t"))
+    change.raise_epoch_if(True)
+    change.assign_if_due(SETTINGS, 0, NOW_MS)
+    assert set(change.reconcile("two", {}).assigned[t]) == {0, 1}

@@ -1,0 +1,117 @@
+"""What a node of a pair keeps of the process that led last from its directory, and when it believes
+it; and what brings a copy to the disk before it is needed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.replication.early_sync import EarlySync
+from barnabas.broker.replication.operations import is_local
+from barnabas.broker.replication.session_note import read_session, write_session
+from barnabas.broker.replication.standby import Standby
+from barnabas.storage.checkpoints import LEASE_SESSION_NAME
+from barnabas.storage.disk import OsDisk, sync_file_system
+from barnabas.storage.last_run import BOOT_ID_NAME, RunNote
+
+
+@pytest.fixture
+def led(tmp_path: Path) -> Path:
+    """A directory that a process led from, which was killed."""
+    directory = tmp_path / "data"
+    directory.mkdir()
+    RunNote(OsDisk(), str(directory)).write()
+    write_session(OsDisk(), str(directory), "s1")
+    return directory
+
+
+def test_the_session_of_a_killed_process_is_known_to_the_next(led: Path) -> None:
+    assert read_session(OsDisk(), str(led)) == "s1"
+
+
+def test_it_is_not_believed_once_the_machine_was_down(led: Path) -> None:
+    note = led / BOOT_ID_NAME
+    note.write_text("another " + note.read_text().partition(" ")[2])
+    assert read_session(OsDisk(), str(led)) == ""
+
+
+def test_a_copy_of_the_directory_does_not_believe_it(led: Path) -> None:
+    """The process that leads by that session may live, on the directory that was copied."""
+    copy = led.with_name("copy")
+    shutil.copytree(led, copy, copy_function=shutil.copy2)
+    assert read_session(OsDisk(), str(copy)) == ""
+    led.rename(led.with_name("elsewhere"))
+    copy.rename(led)
+    assert read_session(OsDisk(), str(led)) == ""
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
+def test_a_note_that_says_nothing_is_none(led: Path, content: bytes | None) -> None:
+    note = led / LEASE_SESSION_NAME
+    note.unlink() if content is None else note.write_bytes(content)
+    assert read_session(OsDisk(), str(led)) == ""
+
+
+def test_it_is_the_nodes_own_and_no_sign_of_a_brokers_directory(tmp_path: Path) -> None:
+    assert is_local(LEASE_SESSION_NAME)
+    write_session(OsDisk(), str(tmp_path), "s1")
+    from barnabas.broker.config import BrokerConfig
+
+    config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
+    Standby(config, ("127.0.0.1", 1))._lock.release()  # it is taken for an empty one
+
+
+class CountedSync:
+    """A disk's sync that waits until it is let go. count: how often it has been done."""
+
+    def __init__(self) -> None:
+        self.count, self.may_end = 0, threading.Event()
+        self.has_begun = threading.Event()
+
+    def __call__(self) -> None:
+        self.has_begun.set()
+        assert self.may_end.wait(60)
+        self.count += 1
+
+
+def test_what_was_synced_early_is_not_waited_for() -> None:
+    disk = CountedSync()
+    disk.may_end.set()
+    early = EarlySync(disk)
+    early.finish()  # what is there from before is not known to be durable
+    assert disk.count == 1
+    early.begin()
+    early.finish()
+    assert disk.count == 1
+
+
+def test_what_is_written_meanwhile_is_synced_at_the_end() -> None:
+    disk = CountedSync()
+    early = EarlySync(disk)
+    early.begin()
+    assert disk.has_begun.wait(60)
+    early.begin()  # one is at it
+    early.on_written()
+    disk.may_end.set()
+    early.finish()
+    assert disk.count == 2
+
+
+def test_an_early_sync_that_fails_is_told_at_the_end() -> None:
+    def fail() -> None:
+        raise OSError(5, "Input/output error")
+
+    early = EarlySync(fail)
+    early.begin()
+    with pytest.raises(OSError, match="Input/output"):
+        early.finish()
+
+
+def test_a_file_system_is_synced_by_a_path_on_it(tmp_path: Path) -> None:
+    sync_file_system(str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        sync_file_system(str(tmp_path / "none"))

@@ -1,0 +1,85 @@
+"""The settings of a pair: what is refused, with a sentence that says what to do, and what is told
+to the other node.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.replication.lease_engine import EtcdEngine
+from barnabas.broker.replication.lease_record import NodeAddresses, addresses_for_clients
+from barnabas.broker.replication.pair_member import PairSettingsError, addresses_of, engine_of
+
+RIGHT = {
+    "node.id": "1",
+    "listeners": "PLAINTEXT://127.0.0.1:9092,OTHER://0.0.0.0:9094",
+    "advertised.listeners": "OTHER://example.com:19094",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "barnabas.replication.port": "9093",
+    "barnabas.lease.url": "etcd://127.0.0.1:2379/pair",
+}
+
+
+def config(**changes: str | None) -> BrokerConfig:
+    wanted = RIGHT | {name.replace("_", "."): value for name, value in changes.items()}
+    return BrokerConfig.from_properties({name: text for name, text in wanted.items() if text})
+
+
+def test_a_node_tells_where_it_is() -> None:
+    listeners = {"PLAINTEXT": "127.0.0.1:9092", "OTHER": "example.com:19094"}
+    assert addresses_of(config()) == NodeAddresses("127.0.0.1:9093", listeners)
+    published = config(barnabas_replication_advertised="db.example.com:29093")
+    assert addresses_of(published).replication == "db.example.com:29093"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"barnabas_replication_port": None}, "needs barnabas.replication.port"),
+        ({"barnabas_replication_port": "0"}, "needs barnabas.replication.port"),
+        ({"node_id": None}, "needs node.id"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:0,OTHER://0.0.0.0:9094"}, "a port of its own"),
+        ({"advertised_listeners": None}, "needs advertised.listeners for OTHER"),
+        ({"barnabas_lease_margin_ms": "3000"}, "must be less than barnabas.lease.ttl.ms"),
+        ({"barnabas_replication_advertised": "db"}, "it must have the form HOST:PORT"),
+        ({"barnabas_replication_advertised": "db:0"}, "it must have the form HOST:PORT"),
+        ({"barnabas_replication_host": "0.0.0.0"}, "needs barnabas.replication.advertised"),
+    ],
+)
+def test_what_a_node_lacks_is_said(changes: dict[str, str | None], says: str) -> None:
+    with pytest.raises(PairSettingsError, match=says):
+        addresses_of(config(**changes))
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("zookeeper://127.0.0.1:2181/pair", "it must have the form"),
+        ("etcd://127.0.0.1:2379", "it must have the form"),
+        ("etcd:///pair", "it must have the form"),
+        ("etcd://127.0.0.1/pair", "has no host and port"),
+        ("etcd://127.0.0.1:2379,:2380/pair", "has no host and port"),
+        ("etcd://127.0.0.1:many/pair", "has no host and port"),
+        ("kubernetes://default/pair", "KUBERNETES_SERVICE_HOST is not set"),
+    ],
+)
+def test_an_engine_that_cannot_be_is_refused(
+    url: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(PairSettingsError, match=says):
+        engine_of(config(barnabas_lease_url=url), 1000)
+
+
+def test_several_endpoints_of_etcd() -> None:
+    url = "etcd://10.0.0.1:2379,[::1]:2379/pair"
+    assert isinstance(engine_of(config(barnabas_lease_url=url), 1000), EtcdEngine)
+
+
+def test_addresses_that_the_other_node_tells_wrongly_are_left_out() -> None:
+    told = {"A": "10.0.0.1:9092", "B": "::1:9092", "C": "10.0.0.1", "D": ":9092", "E": "a:b",
+            "F": "a:70000"}  # fmt: skip
+    found = addresses_for_clients(NodeAddresses("", told))
+    assert found == {"A": ("10.0.0.1", 9092), "B": ("::1", 9092)}

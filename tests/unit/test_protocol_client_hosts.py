@@ -1,0 +1,35 @@
+"""Hosts of producers in DescribeTransactions: for who asks, and in no other's way."""
+
+from __future__ import annotations
+
+from helpers.disk_broker import READER, DiskBroker, Producer
+
+from barnabas.protocol.client_hosts import CLIENT_HOST, DescribeTransactionsWithHostsRequest
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.primitives import read_tags
+
+
+def host_told(b: DiskBroker, request: Message) -> str | None:
+    """Of the only transaction that the answer describes."""
+    answer = b.call(request, 0)
+    plain = bytearray()
+    answer.write(plain, 0)
+    frame = b.answer_frames[READER]
+    body = frame[5:]  # behind the correlation id, and no tags
+    tags, _ = read_tags(body, len(plain) - 2)  # the transaction's stand before the answer's own
+    return tags[CLIENT_HOST][1:].decode() if CLIENT_HOST in tags else None
+
+
+def test_the_host_of_an_open_transaction_is_told_to_who_asks() -> None:
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    asking = DescribeTransactionsWithHostsRequest(["txn"], asks_for_hosts=True)
+    assert host_told(b, asking) is None, "no transaction is open"
+    assert p.add("t", 0) == Code.NONE
+    assert host_told(b, asking) == "192.0.2.9"
+    assert host_told(b, DescribeTransactionsRequest(["txn"])) is None, "as Apache Kafka answers"
+    b.broker.on_closed(p.connection)
+    assert host_told(b, asking) is None, "its producer is not connected any more"

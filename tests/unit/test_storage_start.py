@@ -1,0 +1,450 @@
+"""A start over a whole data directory: how the last run ended, what is kept, written and told."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from helpers.recording_disk import RecordingDisk
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, new_log, open_manager
+
+from barnabas.protocol.records import read_header
+from barnabas.storage.checkpoints import (
+    CLEAN_SHUTDOWN_NAME,
+    LOG_START_NAME,
+    MANIFEST_NAME,
+    RECOVERY_POINT_NAME,
+    decode_offsets,
+    encode_offsets,
+)
+from barnabas.storage.cleaner import _emptied
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.flush_journal import JournalDecision, JournalEntry
+from barnabas.storage.graduated import BOOTSTRAP_NAME, MARK_NAME, mark_of
+from barnabas.storage.last_run import BOOT_ID_NAME, LastRun
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig, LogManagerConfig
+from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.log_manager import UNHEARD_LEADER_EPOCHS, LogManager
+
+
+def lose_power(manager: LogManager) -> None:
+    """The process is gone, and the machine was down: the note is of another run of it."""
+    kill(manager, machine=False)
+    Path(manager.data_dir, BOOT_ID_NAME).write_text("another run")
+
+
+def log_path(log: Log) -> Path:
+    return Path(log.segments.active.path(".log"))
+
+
+def spoil(log: Log) -> None:
+    """Damage the first of several batches: the log goes off line at the next start."""
+    raw = bytearray(log_path(log).read_bytes())
+    raw[30] ^= 1
+    log_path(log).write_bytes(raw)
+    Path(log.directory, MANIFEST_NAME).unlink(missing_ok=True)
+
+
+def points_in(path: Path, name: str = RECOVERY_POINT_NAME) -> dict[tuple[str, int], int]:
+    return dict(decode_offsets((path / name).read_bytes()))
+
+
+# --- how the last run ended ---------------------------------------------------------------------
+
+
+def test_all_files_of_logs_are_durable_before_the_mark_of_a_clean_stop(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    manager = open_manager(tmp_path, disk=disk)
+    log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    log.append(batch(), now_ms=NOW_MS)
+    disk.take_steps()
+    manager.close(NOW_MS)
+    steps = disk.take_steps()
+    before = steps[: steps.index(("write and sync", CLEAN_SHUTDOWN_NAME))]
+    for step in (("fsync", log_path(log).name), ("fsync", MANIFEST_NAME), ("fsync_dir", "t-0")):
+        assert step in before
+
+
+def test_the_mark_of_a_clean_stop_does_not_come_back_with_a_loss_of_power(tmp_path: Path) -> None:
+    open_manager(tmp_path).close(NOW_MS)
+    disk = RecordingDisk()
+    assert open_manager(tmp_path, disk=disk).last_run is LastRun.CLEAN
+    steps = disk.take_steps()
+    assert ("fsync_dir", tmp_path.name) in steps[steps.index(("unlink", CLEAN_SHUTDOWN_NAME)) :]
+
+
+@pytest.mark.parametrize(("ending", "count"), [("new", 1), ("clean", 0), ("killed", 1)])
+def test_names_made_just_before_a_kill_are_made_durable_first(
+    tmp_path: Path, ending: str, count: int
+) -> None:
+    """Of a new directory it is the file with its ids."""
+    if ending != "new":
+        manager = open_manager(tmp_path)
+        if ending == "clean":
+            manager.close(NOW_MS)
+        else:
+            kill(manager, machine=False)
+    disk = RecordingDisk()
+    again = LogManager(disk, str(tmp_path), config=LogManagerConfig(), now_ms=NOW_MS)
+    again._take_directory()
+    assert disk.take_steps().count(("fsync_dir", tmp_path.name)) == count
+
+
+def test_a_new_directory_is_durable_in_the_one_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    class Watched(OsDisk):
+        def fsync_dir(self, path: str) -> None:
+            synced.append(path)
+            super().fsync_dir(path)
+
+    class Root(Watched):
+        """One whose root takes a directory."""
+
+        def is_dir(self, path: str) -> bool:
+            return False
+
+        def mkdir(self, path: str) -> None:
+            pass
+
+        def lock(self, path: str) -> None:  # type: ignore[override]
+            raise BlockingIOError
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "around").mkdir()
+    for name in ("around/data", f"{tmp_path}/data"):
+        synced.clear()
+        manager = LogManager(Watched(), name, config=LogManagerConfig(), now_ms=NOW_MS)
+        manager._take_directory()
+        assert synced[0] == name.rpartition("/")[0]
+    synced.clear()
+    with pytest.raises(LogDirectoryError, match="in use"):
+        LogManager(Root(), "/data", config=LogManagerConfig(), now_ms=NOW_MS)._take_directory()
+    assert synced == ["/"]
+
+
+def test_a_directory_that_was_handed_over_to_kafka_is_refused(tmp_path: Path) -> None:
+    (tmp_path / MARK_NAME).write_bytes(mark_of(b"records"))
+    (tmp_path / BOOTSTRAP_NAME).write_bytes(b"records")
+    with pytest.raises(LogDirectoryError, match="handed over to Apache Kafka"):
+        open_manager(tmp_path)
+
+
+def test_slashes_at_the_end_do_not_count(tmp_path: Path) -> None:
+    for given, is_known_as in ((f"{tmp_path}//", str(tmp_path)), ("/", "/"), ("//", "/")):
+        config = LogManagerConfig(node_id=7)
+        manager = LogManager(OsDisk(), given, config=config, now_ms=NOW_MS)
+        assert (manager.data_dir, manager.node_id) == (is_known_as, 7)
+        assert manager.wall is manager.log_dir.wall
+
+
+def test_after_a_loss_of_power_each_start_is_one_until_all_is_flushed(tmp_path: Path) -> None:
+    """One that was killed may have written again what is in the page cache alone."""
+    lose_power(open_manager(tmp_path))
+    for _ in range(2):
+        manager = open_manager(tmp_path)
+        assert manager.last_run is LastRun.POWER_LOST
+        kill(manager, machine=False)
+    manager = open_manager(tmp_path)
+    manager.note_boot()
+    kill(manager, machine=False)
+    assert open_manager(tmp_path).last_run is LastRun.KILLED
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+@pytest.mark.parametrize("last_run", list(LastRun))
+def test_what_was_answered_may_be_gone_after_a_loss_of_power_and_in_a_copy(
+    tmp_path: Path, last_run: LastRun, is_copy: bool
+) -> None:
+    manager = open_manager(tmp_path, may_lack_acknowledged=is_copy)
+    manager.last_run = last_run
+    lost = last_run in (LastRun.POWER_LOST, LastRun.FOREIGN)
+    assert manager.lost_power is lost
+    assert manager.may_lack_acknowledged is (lost or is_copy)
+
+
+@pytest.mark.parametrize(
+    ("point", "last_run"),
+    [(1, LastRun.KILLED), (2, LastRun.KILLED), (3, LastRun.POWER_LOST)],
+)
+def test_a_log_that_ends_below_its_recovery_point_is_of_a_copy(
+    tmp_path: Path, point: int, last_run: LastRun
+) -> None:
+    """A kill takes nothing, and what was durable is never cut."""
+    manager, log = new_log(tmp_path)
+    empty = manager.create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    empty.make_files()
+    for _ in range(2):
+        log.append(batch(), now_ms=NOW_MS)
+    kill(manager, machine=False)
+    (tmp_path / RECOVERY_POINT_NAME).write_bytes(encode_offsets({("t", 0): point}))
+    assert open_manager(tmp_path).last_run is last_run
+
+
+def test_a_log_that_is_shorter_after_a_clean_stop_does_not_make_it_a_copy(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    log.append(batch(), now_ms=NOW_MS)
+    manager.close(NOW_MS)
+    (tmp_path / RECOVERY_POINT_NAME).write_bytes(encode_offsets({("t", 0): 5}))
+    assert open_manager(tmp_path).last_run is LastRun.CLEAN
+
+
+# --- flush journals -----------------------------------------------------------------------------
+
+DECISION = JournalDecision(b"key", b"value", ())
+
+
+def journal_of(manager: LogManager, log: Log, *, decision: bool = False) -> bytes:
+    """Write a journal that has all of the log's file; gives that."""
+    data = log_path(log).read_bytes()
+    entry = JournalEntry(log.topic, log.partition, log.topic_id, 0, 0, data)
+    records = [DECISION] if decision else []
+    for file in manager.journal.append([entry], records):
+        file.fsync()
+    return data
+
+
+@pytest.mark.parametrize(
+    ("change", "point", "last_run"),
+    [
+        ("none", 0, LastRun.KILLED),
+        ("cut", 0, LastRun.POWER_LOST),
+        ("compacted", 0, LastRun.POWER_LOST),
+        ("compacted", 2, LastRun.KILLED),
+    ],
+)
+def test_after_a_kill_a_file_without_what_its_journal_has_is_of_a_copy(
+    tmp_path: Path, change: str, point: int, last_run: LastRun
+) -> None:
+    """It is written again then, as after a loss of power. Below the recovery point another file is
+    one that was compacted.
+    """
+    manager, log = new_log(tmp_path)
+    for _ in range(2):
+        log.append(batch(), now_ms=NOW_MS)
+    data = journal_of(manager, log)
+    kill(manager, machine=False)
+    half = len(data) // 2
+    if change == "cut":
+        log_path(log).write_bytes(data[:half])
+    elif change == "compacted":
+        log_path(log).write_bytes(_emptied(read_header(data)) + data[half:])
+    (tmp_path / RECOVERY_POINT_NAME).write_bytes(encode_offsets({("t", 0): point} if point else {}))
+    again = open_manager(tmp_path)
+    assert again.last_run is last_run
+    assert again.logs["t", 0].log_end_offset == 2
+
+
+def test_a_kill_and_no_recovery_points_a_journal_is_asked_all_the_same(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    log.append(batch(), now_ms=NOW_MS)
+    journal_of(manager, log)
+    kill(manager, machine=False)
+    log_path(log).write_bytes(b"")
+    for name in (RECOVERY_POINT_NAME, LOG_START_NAME):
+        (tmp_path / name).unlink(missing_ok=True)
+    again = open_manager(tmp_path)
+    assert again.last_run is LastRun.POWER_LOST
+    assert again.logs["t", 0].log_end_offset == 1
+
+
+@pytest.mark.parametrize("decision", [False, True])
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_journals_go_at_a_start_after_a_clean_stop_unless_they_hold_decisions(
+    tmp_path: Path, is_clean: bool, decision: bool
+) -> None:
+    """After anything else they stay until all logs were flushed."""
+    manager, log = new_log(tmp_path)
+    log.append(batch(), now_ms=NOW_MS)
+    journal_of(manager, log, decision=decision)
+    kill(manager, machine=False)
+    if is_clean:
+        (tmp_path / CLEAN_SHUTDOWN_NAME).write_bytes(b"")
+    again = open_manager(tmp_path)
+    assert again.decisions == ([DECISION] if decision else [])
+    is_gone = not list(tmp_path.glob("barnabas-flush-*"))
+    assert is_gone is (is_clean and not decision)
+
+
+# --- logs that are off line ---------------------------------------------------------------------
+
+
+def test_a_log_that_is_off_line_is_flushed_and_keeps_its_offsets(tmp_path: Path) -> None:
+    """A transaction with data there may yet be committed; the log may be put right."""
+    manager, log = new_log(tmp_path)
+    for _ in range(3):
+        log.append(batch(), now_ms=NOW_MS)
+    log.flush()
+    log.delete_records_before(1)
+    other = manager.create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    other.append(batch(), now_ms=NOW_MS)
+    other.append(batch(), now_ms=NOW_MS)
+    manager.on_tick(NOW_MS)
+    manager.write_checkpoints()
+    kill(manager)
+    spoil(log)
+    spoil(other)
+    index = log_path(log).with_suffix(".index").name
+    disk = RecordingDisk()
+    again = open_manager(tmp_path, disk=disk)
+    assert set(again.offline) == {("t", 0), ("u", 0)}
+    steps = disk.take_steps()
+    flushed = steps.index(("fsync", log_path(log).name))
+    assert ("fsync_dir", "t-0") in steps[flushed:] and ("fsync", index) not in steps
+    assert points_in(tmp_path)["t", 0] == 3
+    assert points_in(tmp_path, LOG_START_NAME) == {("t", 0): 1}
+
+
+def test_without_recovery_points_a_log_that_is_off_line_gets_none(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    for _ in range(2):
+        log.append(batch(), now_ms=NOW_MS)
+    kill(manager)
+    spoil(log)
+    (tmp_path / RECOVERY_POINT_NAME).unlink()
+    assert list(open_manager(tmp_path).offline) == [("t", 0)]
+    assert points_in(tmp_path) == {}
+
+
+def test_a_log_that_was_off_line_goes_without_delay_and_without_a_trace(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    for _ in range(2):
+        log.append(batch(), now_ms=NOW_MS)
+    log.flush()
+    log.delete_records_before(1)
+    manager.on_tick(NOW_MS)
+    manager.write_checkpoints()
+    kill(manager)
+    spoil(log)
+    again = open_manager(tmp_path)
+    again.delete("t", 0, NOW_MS)
+    again.on_tick(NOW_MS)
+    assert points_in(tmp_path) == {} and points_in(tmp_path, LOG_START_NAME) == {}
+    assert not list(tmp_path.glob("t*"))
+
+
+# --- partitions that are gone -------------------------------------------------------------------
+
+
+@dataclass
+class _Topic:
+    name: str
+    partition_count: int
+
+
+class _Topics:
+    """The topics of a cluster: `t`, of two partitions."""
+
+    def topic(self, name: str) -> _Topic | None:
+        return _Topic("t", 2) if name == "t" else None
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> _Topic | None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("partition", "point", "is_missed"),
+    [
+        (("t", 1), 4, True),
+        (("t", 1), 1, True),
+        (("t", 1), 0, False),  # nothing of it was durable
+        (("t", 2), 4, False),  # the topic has not so many partitions
+        (("u", 1), 4, False),  # the topic was deleted
+        (("t", 0), 2, False),  # it is there
+        (("t", 0), 4, False),  # it is off line
+    ],
+)
+def test_a_partition_that_had_durable_records_and_has_no_directory_is_missed(
+    tmp_path: Path,
+    partition: tuple[str, int],
+    point: int,
+    is_missed: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    manager, log = new_log(tmp_path)
+    for _ in range(2):
+        log.append(batch(), now_ms=NOW_MS)
+    kill(manager)
+    is_damaged = partition == ("t", 0) and point == 4
+    if is_damaged:
+        spoil(log)
+    (tmp_path / RECOVERY_POINT_NAME).write_bytes(encode_offsets({partition: point}))
+    again = LogManager(OsDisk(), str(tmp_path), config=LogManagerConfig(), now_ms=NOW_MS)
+    topics = _Topics()
+    again.load(lambda topic: LogConfig(), NOW_MS, known_topics=lambda: topics)
+    assert (("t", 0) in again.offline) is is_damaged
+    told = f"t-1 is gone, and had records up to offset {point - 1}"
+    assert ("is gone" in caplog.text) is is_missed and (told in caplog.text) is is_missed
+
+
+def test_where_no_topics_are_known_none_is_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kill(open_manager(tmp_path))
+    (tmp_path / RECOVERY_POINT_NAME).write_bytes(encode_offsets({("t", 1): 4}))
+    open_manager(tmp_path)
+    assert "is gone" not in caplog.text
+
+
+# --- leader epochs ------------------------------------------------------------------------------
+
+
+def test_a_start_begins_the_epoch_after_the_highest_of_all_logs(tmp_path: Path) -> None:
+    """The directory's own note of it may be gone, as in one of Apache Kafka's."""
+    manager = open_manager(tmp_path)
+    assert manager.leader_epoch == 0
+    for partition, epoch in enumerate((3, 7, 5)):
+        log = manager.create("t", partition, TOPIC_ID, LogConfig(), NOW_MS, leader_epoch=epoch)
+        log.append(batch(), now_ms=NOW_MS)
+    manager.close(NOW_MS)
+    (tmp_path / "barnabas-leader-epoch").unlink()
+    again = open_manager(tmp_path)
+    assert again.leader_epoch == 8
+    assert {log.leader_epoch for log in again.logs.values()} == {8}
+
+
+@pytest.mark.parametrize(
+    ("lowest", "is_copy", "begun"),
+    [(0, False, 0), (1, False, 1), (5, False, 5), (5, True, 5 + UNHEARD_LEADER_EPOCHS)],
+)
+def test_the_first_epoch_is_that_of_the_claim_and_in_a_copy_beyond_what_was_unheard(
+    tmp_path: Path, lowest: int, is_copy: bool, begun: int
+) -> None:
+    manager = open_manager(tmp_path, lowest_leader_epoch=lowest, may_lack_acknowledged=is_copy)
+    assert manager.leader_epoch == begun
+    manager.begin_leader_epoch([])
+    assert manager.leader_epoch == begun + 1
+
+
+# --- logs that come and go ----------------------------------------------------------------------
+
+
+def test_a_log_that_nobody_wrote_to_has_nothing_to_flush(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    assert log.durability.begin_flush() is None
+
+
+def test_a_log_whose_start_changed_may_be_deleted_before_that_is_written(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    log.append(batch(), now_ms=NOW_MS)
+    log.delete_records_before(1)
+    manager.delete("t", 0, NOW_MS)
+    manager.on_tick(NOW_MS)
+    assert manager.next_deadline_ms() > 0
+
+
+def test_without_removals_nothing_is_made_durable(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    manager = open_manager(tmp_path, disk=disk)
+    log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    log.append(batch(), now_ms=NOW_MS)
+    manager.delete("t", 0, NOW_MS)
+    assert ("fsync_dir", tmp_path.name) in disk.take_steps()
+    manager.end_removals()
+    assert disk.take_steps() == []
