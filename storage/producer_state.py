@@ -97,7 +97,8 @@ class ProducerEntry:
     """One producer on one partition.
 
     batches: the last five of the present epoch, oldest first. has_whole_window is False while
-    earlier ones may be in the log but not here (after a snapshot was loaded). seen_ms is the
+    earlier ones may be in the log but not here (after a snapshot was loaded, or where a marker made
+    the entry: its producer may have written before, and have expired since). seen_ms is the
     broker's clock at the last append (or at loading), by which the entry expires: the batches' own
     times may be of any year. row: where `ProducerRows` has it; -1: nowhere.
     """
@@ -222,6 +223,11 @@ class ProducerStateManager:
         entry = self.producers.get(producer_id)
         return -1 if entry is None else entry.producer_epoch
 
+    def has_batch_of(self, producer_id: int) -> bool:
+        """Whether a batch of the producer's last epoch is remembered, and so its sequence."""
+        entry = self.producers.get(producer_id)
+        return entry is not None and bool(entry.batches)
+
     def coordinator_epoch_of(self, producer_id: int) -> int:
         """The epoch of the coordinator that last ended a transaction of the producer; 0: none."""
         entry = self.producers.get(producer_id)
@@ -276,7 +282,9 @@ class ProducerStateManager:
                 UNKNOWN_PRODUCER_ID for a transactional batch with sequences that were used before,
                 unless it repeats a batch of the same transaction, see `used_again`.
         Source: KIP-98; a producer that is not known may begin anywhere, a new epoch must begin at
-                0.
+                0. One that is known by the marker of a transaction without a batch here may have
+                expired before it, and begins anywhere, too: Apache Kafka refuses that, which ends
+                a librdkafka producer for good.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -286,6 +294,8 @@ class ProducerStateManager:
         if producer_epoch == epoch:
             last = batches[-1].last_sequence if batches else NO_SEQUENCE
             if base_sequence != last + 1 and not (base_sequence == 0 and last == MAX_SEQUENCE):
+                if not batches and not entry.has_whole_window:
+                    return None
                 duplicate = entry.find(base_sequence, last_sequence)
                 if duplicate is None and not entry.has_whole_window:
                     restore_window(entry)
@@ -403,7 +413,7 @@ class ProducerStateManager:
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self._add(producer_id, producer_epoch, now_ms)
-        elif entry.producer_epoch != producer_epoch:
+        elif entry.producer_epoch != producer_epoch or not entry.batches:
             entry.producer_epoch = producer_epoch
             entry.batches = []
             entry.has_whole_window = True
@@ -446,6 +456,7 @@ class ProducerStateManager:
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self._add(producer_id, producer_epoch, now_ms)
+            entry.has_whole_window = False
         elif entry.producer_epoch != producer_epoch:
             entry.producer_epoch = producer_epoch
             entry.batches = []
@@ -528,6 +539,7 @@ class ProducerStateManager:
                 txn_first,
             ) = row
             entry = ProducerEntry(producer_id, epoch, now_ms)
+            entry.has_whole_window = False
             if last_offset >= 0:
                 first_sequence = (
                     NO_SEQUENCE if last_sequence < 0 else (last_sequence - delta) & MAX_SEQUENCE
@@ -537,7 +549,6 @@ class ProducerStateManager:
                         first_sequence, last_sequence, last_offset - delta, last_offset, timestamp
                     )
                 ]
-                entry.has_whole_window = False
             entry.last_timestamp = timestamp
             entry.coordinator_epoch = coordinator_epoch
             if txn_first >= 0:

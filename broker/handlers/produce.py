@@ -555,7 +555,7 @@ def _verify(
     code = broker.transactions.verify(
         transactional_id, producer_id, producer_epoch, log.topic, log.partition, api_version
     )
-    is_unknown = producers.producer_epoch_of(producer_id) < 0
+    is_unknown = not producers.has_batch_of(producer_id)
     if code is Code.NONE and api_version >= PRODUCE_ADDS and is_unknown and base_sequence:
         return Code.OUT_OF_ORDER_SEQUENCE_NUMBER  # an epoch begins with 0 (KAFKA-18202)
     return code

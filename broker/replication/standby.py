@@ -36,8 +36,11 @@ OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, e
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class _StopError(Exception):
-    """A signal asked for the end."""
+class _StopError(BaseException):
+    """A signal asked for the end.
+
+    No `Exception`: it comes anywhere, and logging catches those that come while a line is written.
+    """
 
 
 class Standby:

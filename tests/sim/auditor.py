@@ -110,11 +110,12 @@ class Auditor(Client):
             self.world.history.incident("refused", f"{self.name}: {Refused(what, code)}")
 
     def look_at_the_end(self) -> Asking:
-        """Nothing is open any more, in no partition; and of no transactional id, once every
+        """Nothing is open any more, in no partition and of no transactional id, once every
         transaction's time is up.
 
-        A transaction whose producer died before it wrote holds up nobody, and may be open for so
-        long.
+        A transaction holds up no reader, and may be open for so long, where its producer died
+        before it wrote, or where all that it wrote has been deleted: no transaction keeps records
+        from retention.
         """
         for _ in range(20):
             producers = yield from self.look_at_producers()
@@ -124,12 +125,15 @@ class Auditor(Client):
         else:
             return
         last_ms = self.world.loop.now_ms + self.world.scenario.transaction_timeout_ms + GRACE_MS
-        while (
-            any(row.state not in ENDED for row in transactions) and self.world.loop.now_ms < last_ms
+        while self.world.loop.now_ms < last_ms and (
+            any(row.state not in ENDED for row in transactions)
+            or any(row.txn_start_offset >= 0 for row in producers)
         ):
             yield 50
             found = yield from self.look_at_transactions()
             transactions = transactions if found is None else found
+            found = yield from self.look_at_producers()
+            producers = producers if found is None else found
         for row in producers:
             if row.txn_start_offset >= 0:
                 self.world.history.incident("stuck", f"{row} is told to be open")

@@ -353,8 +353,24 @@ def test_a_producer_with_markers_alone_survives(tmp_path: Path) -> None:
         -1,
         [],
     )
-    assert refused(log, pid=1, epoch=3, seq=5) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(log, pid=1, epoch=2, seq=0) == Code.INVALID_PRODUCER_EPOCH
     assert send(log, pid=1, epoch=3, seq=0).first_offset == 1
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_a_producer_that_expired_goes_on_after_a_transaction_without_a_batch(
+    tmp_path: Path, is_reopened: bool
+) -> None:
+    """The marker tells the log its epoch and no sequence."""
+    manager, log = new_log(tmp_path)
+    send(log, pid=1, epoch=3, seq=0)
+    log.producer_state.producers.clear()  # it has expired
+    end(log, 1, False, epoch=3)
+    if is_reopened:
+        _, log = reopened(manager, LogConfig(), clean=True)
+    assert send(log, pid=1, epoch=3, seq=1).first_offset == 2
+    assert send(log, pid=1, epoch=3, seq=1).duplicate
+    assert refused(log, pid=1, epoch=3, seq=3) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_coordinators_batches_have_no_sequence_and_can_be_transactional(tmp_path: Path) -> None:

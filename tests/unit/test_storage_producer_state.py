@@ -452,7 +452,7 @@ def test_a_snapshot_is_laid_out_as_kafka_writes_it() -> None:
     again = ProducerStateManager.decode_snapshot(data, 19, 77)
     assert again.end_offset == 19 and again.encode_snapshot() == data
     assert again.producers[1].batches == [BatchMeta(7, 8, 16, 17, 0x123)]
-    assert [again.producers[each].has_whole_window for each in (1, 3)] == [False, True]
+    assert [again.producers[each].has_whole_window for each in (1, 3)] == [False, False]
     assert [again.producers[each].seen_ms for each in (1, 3)] == [77, 77]
     assert again.active_producers() == state.active_producers()
     assert again.open_transactions() == [1]

@@ -1,0 +1,43 @@
+"""The rim of a standby, and signals."""
+
+from __future__ import annotations
+
+import io
+import logging
+import signal
+from pathlib import Path
+
+import pytest
+from helpers.ports import refusing_port
+
+from barnabas.broker.config import BrokerConfig
+from barnabas.broker.replication import standby
+from barnabas.broker.replication.standby import SIGNALS, Standby
+
+
+class SignalledWhileWriting(io.StringIO):
+    """A log in whose midst a signal comes."""
+
+    def write(self, text: str) -> int:
+        signal.raise_signal(signal.SIGTERM)
+        return super().write(text)
+
+
+def test_a_signal_ends_a_standby_while_it_writes_a_line_of_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that goes away is told of just when the standby is stopped, too."""
+    handler = logging.StreamHandler(SignalledWhileWriting())
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    monkeypatch.setattr(
+        standby.time, "sleep", lambda seconds: pytest.fail("the standby goes on after the signal")
+    )
+    standby.logger.addHandler(handler)
+    try:
+        with refusing_port() as port:
+            config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
+            Standby(config, ("127.0.0.1", port)).run()
+    finally:
+        standby.logger.removeHandler(handler)
+        for number, before in handlers.items():
+            signal.signal(number, before)
