@@ -180,10 +180,11 @@ class LogLoader:
         """The number of the segment from which on the log is checked."""
         suspect = 0
         for number, segment in enumerate(self.segments):
+            if segment.base_offset > self.trusted_point:
+                break
+            suspect = number
             if segment.size < self._note_size(segment):
-                return number
-            if segment.base_offset <= self.trusted_point:
-                suspect = number
+                break
         return suspect
 
     # --- the batches of a segment ----------------------------------------------------------------

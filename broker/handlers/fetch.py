@@ -227,14 +227,14 @@ class _Fetch:
 
     def encode(self, fetched: list[Fetched]) -> list[Piece]:
         """The answer's frame: in a session, of those with news only; without data for a client
-        above its quota, whose session stays as it is.
+        above its quota of bytes, whose session stays as it is.
         """
-        plan = self._plan
+        plan, throttle_ms = self._plan, 0
         quotas = self._broker.quotas
         if quotas is not None and quotas.are_for(self._context):
             size = self._response_bytes(fetched)
-            throttle_ms = quotas.on_fetched(self._context, size)
-            if throttle_ms:
+            throttle_ms, gets_nothing = quotas.on_fetched(self._context, size)
+            if gets_nothing:
                 return self._throttled(throttle_ms)
         topics: list[tuple[Any, list[FetchedPartition]]] = []
         rows: list[FetchedPartition] = []
@@ -252,17 +252,18 @@ class _Fetch:
             for _, rows in topics:
                 self._broker.errors.count_rows(self._context.api_key, rows)
         if self._context.api_version < BATCHES_IN_FETCH:
-            return self._older(topics)
+            return self._older(topics, throttle_ms)
         return encode_fetch(
             self._context.correlation_id,
             self._context.api_version,
             topics,
             session_id=plan.session_id,
+            throttle_time_ms=throttle_ms,
             endpoints=() if self._broker.cluster.is_one else self._endpoints(topics),
         )
 
     def _older(
-        self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int = 0
+        self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int
     ) -> list[Piece]:
         """The answer before version 4."""
         from barnabas.broker.older_fetch import encode_older
@@ -286,8 +287,8 @@ class _Fetch:
         return size
 
     def _throttled(self, throttle_ms: int) -> list[Piece]:
-        """The answer to a client above its quota. The next request begins a session anew where this
-        one did, since an empty answer tells the client nothing of it (KIP-219).
+        """The answer to a client above its quota of bytes. The next request begins a session anew
+        where this one did, since an empty answer tells the client nothing of it (KIP-219).
         """
         plan = self._plan
         if plan.session is not None and not plan.incremental:

@@ -193,23 +193,25 @@ class ClientQuotas:
         windows = self._windows
         return min(2**31 - 1, int(fetched.limit * (windows.number - 1) * windows.size_ms / 1000))
 
-    def on_fetched(self, context: RequestContext, response_bytes: int) -> int:
+    def on_fetched(self, context: RequestContext, response_bytes: int) -> tuple[int, bool]:
         """A Fetch could be answered with so many bytes.
 
-        Gives: how long its client has to wait, in ms; then it gets nothing.
+        Gives: how long its client has to wait, in ms; and whether it gets nothing, since these are
+               too many. One that is above its share of the broker's time alone gets them: that is
+               spent, and with the next request it would be above it again.
         """
         client = self._client(context)
         if client is _FREE:
-            return 0
+            return 0, False
         now_ms, fetched = self._now_ms(context), client.fetched
         bytes_ms = 0
         if fetched is not None:
             fetched.record(response_bytes, now_ms)
             bytes_ms = fetched.throttle_ms(now_ms)
         throttle_ms = self._throttle(context, bytes_ms, self._work_ms(client, context))
-        if throttle_ms and fetched is not None:
+        if bytes_ms and fetched is not None:
             fetched.record(-response_bytes, now_ms)
-        return throttle_ms
+        return throttle_ms, bytes_ms > 0
 
     def on_answered(self, context: RequestContext) -> int:
         """Any other request is answered. Gives: how long its client has to wait, in ms."""

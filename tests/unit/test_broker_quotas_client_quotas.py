@@ -192,7 +192,8 @@ def test_a_client_above_its_percentage_waits_a_window_at_most(host: CoreHost) ->
     assert host.call(1, metadata("t"), 12).throttle_time_ms == 0
     assert host.call(1, metadata("t"), 12).throttle_time_ms == 1000
     assert host.call(1, produce("t"), 9).throttle_time_ms == 1000
-    assert fetched(host) == (1000, 0)
+    throttle_ms, size = fetched(host)  # what it gets is read by then: else it got nothing for ever
+    assert throttle_ms == 1000 and size > 0
     assert mutes(host) == [(1, 1000)] * 3
     markers = WriteTxnMarkersRequest(markers=[])
     host.ask(1, markers, 1)

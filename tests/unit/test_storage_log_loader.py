@@ -155,6 +155,16 @@ def test_a_closed_segment_that_is_shorter_than_it_was_is_where_the_pass_begins(l
     assert loaded(log) == (2, 3, 2)
 
 
+def test_a_segment_above_the_recovery_point_is_no_better_for_a_shorter_one_behind_it(
+    log: Log,
+) -> None:
+    """A power loss took the data of the one and the end of the other: neither was durable."""
+    file_of(log, 0).write_bytes(bytes(2 * BATCH_BYTES))
+    with file_of(log, 2).open("r+b") as file:
+        file.truncate(BATCH_BYTES)
+    assert loaded(log, LastRun.POWER_LOST)[1:] == (0, -1)
+
+
 @pytest.mark.parametrize("last_run", [LastRun.POWER_LOST, LastRun.CLEAN])
 def test_after_the_pass_the_last_segment_alone_is_open(log: Log, last_run: LastRun) -> None:
     """Its index files are written after a clean stop, since the log may be closed as it is; else
