@@ -513,6 +513,8 @@ class GroupCoordinator:
             group = self._groups.get(group_id)
             if group is None or kind == RETENTION:
                 continue
+            if self._timers.deadline_ms(key) is not None:
+                continue  # what came due before it has moved it
             if group.is_consumer:
                 due_of_consumers.setdefault(group_id, []).append(key)
                 continue

@@ -501,6 +501,9 @@ class Worker(TransactionalProducer):
         """
         world, rng = self.world, self.rng
         self.rounds_done += 1
+        if world.is_draining and world.scenario.ids_expire:
+            # it may have expired while all partitions were another member's, and would again
+            yield from self.init(timeout_ms=self.timeout_ms)
         transaction = world.history.begin(
             f"{self.name}#{self.rounds_done}", session=self.session, now_ms=world.loop.now_ms
         )

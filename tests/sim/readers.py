@@ -303,6 +303,9 @@ class Reader(Client):
         now_ms = world.loop.now_ms
         if found.diverging is not None:
             self._go_back(partition, *found.diverging)
+            # a session does not tell again how the log stands
+            self.stable[partition] = max(found.last_stable_offset, 0)
+            self.ends[partition] = max(found.high_watermark, 0)
             return
         rows, position = world.opener.records(
             found, self.positions[partition], committed_only=self.committed_only

@@ -358,12 +358,13 @@ class World:
         """The broker knows a kill, which ends no transaction, from a loss of power.
 
         But not where a file is damaged of which a flush journal tells what was durable: that may be
-        a copy of the disk, too. It does then what follows from a power loss, and nothing is lost.
+        a copy of the disk, too. It does then what follows from a power loss, and nothing is lost:
+        the file is off line, or written again from the journal.
         """
         assert self.node.broker is not None
         logs = self.node.broker.logs
         if logs.lost_power and not self._is_powerless:
-            if logs.offline:
+            if logs.offline or self.node.damages:
                 self._mistaken_losses += 1
             else:
                 self.history.incident("refused", "a kill is taken for a power loss")
@@ -570,9 +571,16 @@ class World:
         self._look_at_the_end()
 
     def _await_settled(self) -> None:
-        end_ms = self.loop.now_ms + (PEACE_WITH_QUOTAS_MS if self.has_quotas else PEACE_MS)
+        """Go on as long as readers get further: some read a batch at a time, amid redirections."""
+        patience_ms = PEACE_WITH_QUOTAS_MS if self.has_quotas else PEACE_MS
+        end_ms = self.loop.now_ms + patience_ms
+        latest_ms = self.loop.now_ms + 4 * patience_ms
+        before = [dict(reader.positions) for reader in self._readers]
         while self.loop.now_ms < end_ms and not self.is_settled():
             self.loop.run_until(self.loop.now_ms + 40)
+            positions = [dict(reader.positions) for reader in self._readers]
+            if positions != before:
+                before, end_ms = positions, min(self.loop.now_ms + patience_ms, latest_ms)
 
     def _come_from_kafka(self) -> None:
         """What was written so far was written to an Apache Kafka: the broker begins on a directory

@@ -706,6 +706,17 @@ def test_a_member_that_leaves_while_its_request_waits_has_it_answered():
     assert synced(host.answers[ticket]) == Code.UNKNOWN_MEMBER_ID
 
 
+def test_a_rebalance_that_begins_late_waits_its_time_all_the_same():
+    """The process stood still, and with the end of a session comes that of a wait long over."""
+    host = GroupHost()
+    leader, _ = pair(host, session_ms=6_000, rebalance_ms=30_000)
+    host.now_ms += 60_000
+    assert host.heartbeat("g", leader.generation, leader.id) == 0
+    host.handle(host.coordinator.on_tick(host.event_ms()))
+    assert host.state("g") == "PreparingRebalance"
+    assert host.heartbeat("g", leader.generation, leader.id) == Code.REBALANCE_IN_PROGRESS
+
+
 def test_a_member_that_waits_does_not_expire_and_its_session_begins_anew_with_the_answer():
     host = GroupHost()
     leader, follower = pair(host, session_ms=6_000, rebalance_ms=60_000)
