@@ -112,8 +112,8 @@ def _readable_secrets(config: BrokerConfig) -> Iterator[str]:
     data_dir = config.data_dir
     if os.path.isdir(data_dir) and _mode(data_dir) & OTHERS_MAY_ENTER:
         yield (
-            f"{data_dir} holds all records, and everybody on this machine may read it: chmod 700 "
-            f"{data_dir}, or 750 where a group is to"
+            f"{data_dir} holds all records, and everybody on this machine may enter it: chmod 700 "
+            f"{data_dir}"
         )
     for path in dict.fromkeys(filter(None, paths)):
         if _mode(path) & OTHERS_MAY_READ:

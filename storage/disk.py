@@ -29,6 +29,9 @@ OPEN_FILES_PATH, OTHER_OPEN_FILES_PATH = (
 )  # of Linux, and of other systems
 _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MOUNT_AT = -100, 0x4000, 256, 144  # linux/stat.h
 _READ_BYTES = 64 << 10
+# All files, since records, too, are what somebody would keep to himself, and a copy without the
+# metadata journal, with what passwords can be tried against, would be none.
+OWNERS_ALONE, OTHERS = 0o600, 0o077
 _OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
@@ -193,8 +196,16 @@ class OsFile:
         self._fd = -1  # so that __del__ finds it where the open fails
         self.path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self._fd = os.open(path, flags, 0o640)
-        self.size = os.fstat(self._fd).st_size
+        self._fd = os.open(path, flags, OWNERS_ALONE)
+        status = os.fstat(self._fd)
+        self.size = status.st_size
+        if create and status.st_mode & OTHERS:
+            self._take_from_others()
+
+    def _take_from_others(self) -> None:
+        """The file was there already, of an earlier version perhaps: it may hold secrets."""
+        with suppress(PermissionError):  # another user's
+            os.fchmod(self._fd, OWNERS_ALONE)
 
     def append(self, data: Data) -> int:
         position = self.size
@@ -241,7 +252,7 @@ class OsLock:
     __slots__ = ("_fd",)
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNERS_ALONE)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -309,7 +320,8 @@ class OsDisk:
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
         temporary = path + ".tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        fd = os.open(temporary, flags, OWNERS_ALONE)
         try:
             rest = memoryview(data)
             while rest:

@@ -103,3 +103,6 @@ def test_no_secret_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert {place: one for place, text in places.items() for one in sought if one in text} == {}
     assert "user 'alice', by SCRAM" in places["the log"]
     assert stat.S_IMODE(data.stat().st_mode) == 0o700
+    files = [path for path in data.rglob("*") if path.is_file() and path.suffix != ".pem"]
+    assert "barnabas-metadata.journal" in {path.name for path in files}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}

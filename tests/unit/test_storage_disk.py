@@ -184,15 +184,43 @@ def test_a_directory_may_be_there_already(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_files_are_their_owners_to_write(tmp_path: Path) -> None:
-    """A group may read them where it gets in, others not even there: some hold what passwords can
-    be tried against. Directories are the owner's alone.
-    """
-    before = os.umask(0)
+def modes_of(directory: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
+
+
+def test_files_and_directories_are_their_owners_alone(tmp_path: Path) -> None:
+    """Some hold what passwords can be tried against, and all of them records."""
+    disk, before = OsDisk(), os.umask(0)
     try:
-        OsDisk().open(f"{tmp_path}/file", create=True)
-        OsDisk().mkdir(f"{tmp_path}/directory")
+        disk.open(f"{tmp_path}/file", create=True)
+        disk.write_atomic(f"{tmp_path}/atomic", b"x")
+        disk.lock(f"{tmp_path}/lock").release()
+        disk.mkdir(f"{tmp_path}/directory")
     finally:
         os.umask(before)
-    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "directory")]
-    assert modes == [0o640, 0o700]
+    assert modes_of(tmp_path) == {"file": 0o600, "atomic": 0o600, "lock": 0o600, "directory": 0o700}
+
+
+def test_a_file_that_others_could_read_is_taken_from_them_when_it_is_written_on(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(b"x")
+    path.chmod(0o644)
+    OsDisk().open(str(path))
+    assert modes_of(tmp_path) == {"journal": 0o644}, "who reads it alone changes nothing"
+    assert OsDisk().open(str(path), create=True).size == 1
+    assert modes_of(tmp_path) == {"journal": 0o600}
+
+
+def test_another_users_file_that_one_may_write_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, mode: int) -> None:
+        raise PermissionError(errno.EPERM, "not the owner")
+
+    path = tmp_path / "journal"
+    path.touch()
+    path.chmod(0o666)
+    monkeypatch.setattr(os, "fchmod", refuse)
+    assert OsDisk().open(str(path), create=True).append(b"x") == 0
