@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FIRST_LEADER_MS = 8000
 TAKE_OVERS_MS = 5000
+LONGEST_BEFORE_EXPIRY_MS = 1000
 MOST_EVENTS = 150_000
 FAULTS = (
     "kill leader",
@@ -252,6 +253,8 @@ class PairWorld(World):
         what, _, whom = fault.partition(" ")
         node = standby if whom == "standby" else leader
         for_ms = rng.randint(50, 3 * self.pair.ttl_ms)
+        if self.scenario.ids_expire:  # what is sent again must find its producer remembered
+            for_ms = min(for_ms, LONGEST_BEFORE_EXPIRY_MS)
         if what == "kill":
             self._down(node)
         elif what == "power":
@@ -310,7 +313,10 @@ class PairWorld(World):
         self._cut_from_clients.add(node.node_id)
         for session in list(node._sessions.values()):
             if session.link is not None:
-                session.link.lose(self.loop.now_ms + self.pair_rng.randint(0, 2000))
+                late_ms = self.pair_rng.randint(0, 2000)
+                if self.scenario.ids_expire:
+                    late_ms = min(late_ms, LONGEST_BEFORE_EXPIRY_MS)
+                session.link.lose(self.loop.now_ms + late_ms)
 
     # --- the course of things --------------------------------------------------------------------
 

@@ -815,18 +815,30 @@ class World:
             self.start_later()
 
     def _let_newcomer_write(self) -> Asking:
-        """Whoever comes when all is calm is served: a session, and transactions that end."""
+        """Whoever comes when all is calm is served: a session, and transactions that end.
+
+        A lease that was not renewed before may still end then: who takes over without all that was
+        answered fences the newcomer, and another one comes.
+        """
         partitions = self.transactional_partitions or self.idempotent_partitions
-        newcomer = TransactionalProducer(self, "newcomer", "newcomer", partitions, rounds=2)
-        try:
-            yield from newcomer.init()
-            for number in range(newcomer.rounds):
-                yield from newcomer.transact(number)
-        except Fenced:
-            self.history.incident("refused", "a producer is fenced that nobody else knows of")
-        except Refused as refusal:
-            self.history.incident("refused", str(refusal))
-        newcomer.hang_up()
+        fences, name = -1, "newcomer"
+        while fences != self.fences:
+            fences = self.fences
+            newcomer = TransactionalProducer(self, name, "newcomer", partitions, rounds=2)
+            name = f"newcomer.{fences}"
+            try:
+                yield from newcomer.init()
+                for number in range(newcomer.rounds):
+                    yield from newcomer.transact(number)
+                fences = self.fences
+            except Fenced:
+                if fences == self.fences:
+                    self.history.incident(
+                        "refused", "a producer is fenced that nobody else knows of"
+                    )
+            except Refused as refusal:
+                self.history.incident("refused", str(refusal))
+            newcomer.hang_up()
 
     def is_settled(self) -> bool:
         """Producers are done, nothing is open in any log, readers have read all, and the group has
