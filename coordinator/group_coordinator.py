@@ -36,12 +36,14 @@ from barnabas.coordinator.group import Group, PartitionCodes
 from barnabas.coordinator.group_records import (
     GroupKey,
     GroupMetadataValue,
-    OffsetKey,
     decode_group,
     decode_key,
     decode_offset,
+    decode_topic_partition,
+    is_offset_key,
     offset_record,
     offset_tombstone,
+    split_offset_key,
 )
 from barnabas.coordinator.group_timers import JOIN, RETENTION, SESSION, SYNC, TimerKey
 from barnabas.coordinator.offsets import (
@@ -133,6 +135,7 @@ if TYPE_CHECKING:
 
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
 NO_OVERRIDES: Mapping[str, int] = {}
+MOST_DECODED = 100_000  # topic partitions of keys that are kept decoded
 RETENTION_CHECK_COST = 10  # of looking at a group, in records, beside its offsets
 OFFSETS_CHECKED_PER_RECORD = 16  # looking at so many offsets costs as much as removing one
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
@@ -185,6 +188,7 @@ class GroupCoordinator:
         self._partition_exists, self._new_member_suffix = partition_exists, new_member_suffix
         self._groups: dict[str, Group] = {}
         self._open_transactions: dict[tuple[int, int], OpenTransaction] = {}
+        self._topic_partitions: dict[bytes, TopicPartition] = {}  # by what keys of offsets have
         self._timers: Timers[TimerKey] = Timers()
         self._topics, self._new_member_id, self._overrides = topics, new_member_id, overrides
         self._consumer_settings = consumer_settings
@@ -263,10 +267,18 @@ class GroupCoordinator:
 
         Takes:  producer, (producer_id, producer_epoch) where the record is part of its transaction.
         """
+        if is_offset_key(key):
+            group_id, encoded = split_offset_key(key)
+            topic_partition = self._topic_partitions.get(encoded)
+            if topic_partition is None:
+                if len(self._topic_partitions) >= MOST_DECODED:
+                    self._topic_partitions.clear()
+                topic_partition = decode_topic_partition(encoded)
+                self._topic_partitions[encoded] = topic_partition
+            self._replay_offset(partition, offset, group_id, topic_partition, value, producer)
+            return
         decoded = decode_key(key)
-        if isinstance(decoded, OffsetKey):
-            self._replay_offset(partition, offset, decoded, value, producer)
-        elif isinstance(decoded, GroupKey):
+        if isinstance(decoded, GroupKey):
             self._replay_group(partition, decoded.group_id, value)
         else:
             self._replay_consumer_group(partition, key, value)
@@ -275,16 +287,16 @@ class GroupCoordinator:
         self,
         partition: int,
         offset: int,
-        key: OffsetKey,
+        group_id: str,
+        topic_partition: TopicPartition,
         value: bytes | None,
         producer: tuple[int, int] | None,
     ) -> None:
-        topic_partition = TopicPartition(key.topic, key.partition)
         if value is None:
-            if key.group_id in self._groups:
-                self._groups[key.group_id].offsets.replay_tombstone(topic_partition)
+            if group_id in self._groups:
+                self._groups[group_id].offsets.replay_tombstone(topic_partition)
             return
-        group = self._get_or_create_group(partition, key.group_id)
+        group = self._get_or_create_group(partition, group_id)
         committed = decode_offset(value, offset, self._wall)
         if producer is None:
             group.offsets.replay_commit(topic_partition, committed)
@@ -294,7 +306,7 @@ class GroupCoordinator:
             (partition, producer_id), OpenTransaction(producer_epoch)
         )
         open_transaction.producer_epoch = producer_epoch
-        open_transaction.group_ids[key.group_id] = None
+        open_transaction.group_ids[group_id] = None
         group.offsets.replay_pending(producer_id, topic_partition, committed)
 
     def _replay_group(self, partition: int, group_id: str, value: bytes | None) -> None:
@@ -388,7 +400,8 @@ class GroupCoordinator:
         Sessions of members begin now, and so does the retention of offsets.
         """
         results = ResultsByPartition()
-        for group in self._groups.values():
+        interval_ms = self._settings.offsets_retention_check_interval_ms
+        for number, group in enumerate(self._groups.values(), 1):
             if group.is_consumer:
                 self._consumers.on_loaded(group, now_ms)
             elif group.metadata_value is not None:
@@ -399,10 +412,9 @@ class GroupCoordinator:
                     group.classic.rebalance(result, now_ms)
                 else:
                     group.classic.maybe_rebalance_oversized(result, now_ms)
-            self._timers.schedule(
-                (RETENTION, group.group_id, ""),
-                group.next_retention_check_ms(self._settings, now_ms),
-            )
+            # what expires when is found out then; thousands of groups are not due at one time
+            due_ms = now_ms + interval_ms * number // len(self._groups)
+            self._timers.schedule((RETENTION, group.group_id, ""), due_ms)
         return results.as_one()
 
     def on_power_loss(self, now_ms: int) -> Result:
@@ -444,12 +456,15 @@ class GroupCoordinator:
                 records from one of new records.
         """
         resets = []
+        ends: dict[TopicPartition, int | None] = {}
         for group in self._groups.values():
-            for (topic, partition), committed in group.offsets.committed.items():
-                end_offset = log_end(topic, partition)
+            for key, committed in group.offsets.committed.items():
+                if key not in ends:
+                    ends[key] = log_end(*key)
+                end_offset = ends[key]
                 if end_offset is None or committed.offset <= end_offset:
                     continue
-                leader_epoch = committed.leader_epoch
+                (topic, partition), leader_epoch = key, committed.leader_epoch
                 if leader_epoch >= 0:
                     leader_epoch, epoch_end_offset = epoch_end(topic, partition, leader_epoch)
                     if epoch_end_offset >= 0:

@@ -39,6 +39,7 @@ from typing import NamedTuple
 
 from barnabas.coordinator.offsets import NO_TIMESTAMP, CommittedOffset
 from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
 
 OFFSET_KEY_VERSION = 1
@@ -55,6 +56,7 @@ _INT64 = struct.Struct(">q")
 _KEY_START = struct.Struct(">hh")  # version, size of the group's id
 _OFFSET_START = struct.Struct(">hqi")  # of a value of version 3: version, offset, leader_epoch
 _OFFSET_HEAD = struct.Struct(">hqih")  # the same with the size of the metadata
+_VERSIONS_OF_OFFSET_KEYS = frozenset((b"\0\0", b"\0\1"))
 
 
 class OffsetKey(NamedTuple):
@@ -168,15 +170,32 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
     version, size = _KEY_START.unpack_from(key)
     if not 0 <= version <= GROUP_KEY_VERSION:
         return None
-    end = _KEY_START.size + size
-    group_id = key[_KEY_START.size : end].decode()
     if version == GROUP_KEY_VERSION:
-        return GroupKey(group_id)
-    (size,) = _INT16.unpack_from(key, end)
-    topic_start = end + _INT16.size
-    end = topic_start + size
-    (partition,) = _INT32.unpack_from(key, end)
-    return OffsetKey(group_id, key[topic_start:end].decode(), partition)
+        return GroupKey(key[_KEY_START.size : _KEY_START.size + size].decode())
+    group_id, rest = split_offset_key(key)
+    return OffsetKey(group_id, *decode_topic_partition(rest))
+
+
+def is_offset_key(key: bytes) -> bool:
+    """Whether the key is of an offset's record."""
+    return key[:2] in _VERSIONS_OF_OFFSET_KEYS
+
+
+def split_offset_key(key: bytes) -> tuple[str, bytes]:
+    """The group of an offset's key, and the rest, which is the same for all groups.
+
+    A start reads the keys of all offsets: the rest is decoded once for each partition.
+    """
+    end = _KEY_START.size + (key[2] << 8 | key[3])
+    return key[_KEY_START.size : end].decode(), key[end:]
+
+
+def decode_topic_partition(rest: bytes) -> TopicPartition:
+    """Decode what `split_offset_key` leaves."""
+    (size,) = _INT16.unpack_from(rest)
+    end = _INT16.size + size
+    (partition,) = _INT32.unpack_from(rest, end)
+    return TopicPartition(rest[_INT16.size : end].decode(), partition)
 
 
 def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:

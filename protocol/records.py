@@ -332,10 +332,12 @@ def decode_records(
             offset_delta, position = decode_varint(body, position)
             key, position = _decode_blob(body, position)
             value, position = _decode_blob(body, position)
-            header_count, position = decode_varint(body, position)
             headers: tuple[Header, ...] = ()
-            if header_count:
+            if body[position]:
+                header_count, position = decode_varint(body, position)
                 headers, position = _decode_headers(body, position, header_count)
+            else:
+                position += 1
             if position != end:
                 raise KafkaError(Code.INVALID_RECORD, "a record is not as long as it says")
             timestamp = (
@@ -351,10 +353,15 @@ def decode_records(
 
 
 def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
-    size, position = decode_varint(body, position)
-    if size < 0:
-        return None, position
-    end = position + size
+    byte = body[position]
+    if byte < 0x80 and not byte & 1:  # of nearly all: a small size, without a call
+        position += 1
+        end = position + (byte >> 1)
+    else:
+        size, position = decode_varint(body, position)
+        if size < 0:
+            return None, position
+        end = position + size
     if end > len(body):
         raise IndexError
     return body[position:end], end
