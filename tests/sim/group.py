@@ -277,9 +277,8 @@ class Worker(TransactionalProducer):
         """
         if self.instance_id is not None:
             self.asks_for_place = True
-            self.world.place_asked_ms.setdefault(
-                (self.group, self.instance_id), self.world.loop.now_ms
-            )
+            asked_ms = self.world.place_asked_ms.setdefault((self.group, self.instance_id), {})
+            asked_ms.setdefault(self.name, self.world.loop.now_ms)
 
     def _replace_other_selves(self) -> None:
         """It has the place of its instance. Another process of it may be at work still: what that
@@ -289,7 +288,10 @@ class Worker(TransactionalProducer):
             return
         since_ms = self.world.loop.now_ms
         if self.asks_for_place:
-            since_ms = self.world.place_asked_ms.pop((self.group, self.instance_id), since_ms)
+            asked_ms = self.world.place_asked_ms[self.group, self.instance_id]
+            since_ms, own_ms = min(asked_ms.values()), asked_ms.pop(self.name)
+            for name in asked_ms:  # what they asked for may still come about, after this
+                asked_ms[name] = max(asked_ms[name], own_ms)
             self.asks_for_place = False
         selves = self.world.selves.setdefault((self.group, self.instance_id), [])
         for other in selves:
