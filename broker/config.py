@@ -344,7 +344,7 @@ _BROKER_ROWS = (
     _broker("sasl.enabled.mechanisms", Kind.LIST, PASSWORD_MECHANISMS, "How clients may show who they are, on a listener with SASL.", choices=SASL_MECHANISMS),
     _broker("sasl.oauthbearer.jwks.endpoint.url", Kind.STRING, None, "Where the keys are that sign tokens (a JWKS): https://..., or file:///PATH. With OAUTHBEARER alone, as are the next."),
     _broker("sasl.oauthbearer.jwks.endpoint.refresh.ms", Kind.LONG, HOUR_MS, "How often they are read anew.", lowest=1),
-    _broker("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", Kind.LONG, 100, "How soon they are read again where they could not be, or where a token's key was not among them.", lowest=1),
+    _broker("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", Kind.LONG, 100, "How soon they are read again where they could not be; nor sooner where a token's key was not among them.", lowest=1),
     _broker("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", Kind.LONG, 10_000, "The longest time between two tries.", lowest=1),
     _broker("sasl.oauthbearer.expected.audience", Kind.LIST, (), "Of which a token has to be for one."),
     _broker("sasl.oauthbearer.expected.issuer", Kind.STRING, None, "Who has to have issued a token."),

@@ -1,8 +1,9 @@
 """Keeps the keys that sign tokens as a file or a URL has them, in a thread of its own.
 
 They are read at the start, every `sasl.oauthbearer.jwks.endpoint.refresh.ms`, and, at most once in
-`...retry.backoff.ms`, when a token's key is not among them. What cannot be read leaves the former
-keys and is tried again, each time after twice as long, up to `...retry.backoff.max.ms`.
+`...retry.backoff.ms`, when a token's key is not among them and `UnknownKeys` finds that worth it.
+What cannot be read leaves the former keys and is tried again, each time after twice as long, up to
+`...retry.backoff.max.ms`.
 
 Source: KIP-768.
 """

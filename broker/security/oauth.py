@@ -33,6 +33,7 @@ from barnabas.broker.security.scram import AuthenticationError, shown
 REFUSAL = '{"status":"invalid_token"}'
 LONGEST_MESSAGE = 64 << 10
 UNSIGNED = "none"
+UNKNOWN_KEY_MS, MOST_UNKNOWN_IDS, LONGEST_UNKNOWN_ID = 60_000, 16, 1000
 ALGORITHMS = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     "EC": ("ES256", "ES384", "ES512"),
@@ -56,22 +57,52 @@ class VerificationKey(NamedTuple):
     algorithms: tuple[str, ...]
 
 
+class UnknownKeys:
+    """The ids of unknown keys for which the set was read again, not long ago.
+
+    As with Apache Kafka an id is worth a read once a minute, and one that is too long never. With
+    it, 16 ids are remembered, and the next one makes it forget the eldest; here it waits until that
+    is a minute old, so that strangers cause 16 reads a minute, whatever ids they make up. Each of
+    these reads finds an issuer's new keys, too.
+    """
+
+    def __init__(self) -> None:
+        self._asked_ms: dict[str, int] = {}
+
+    def are_worth_a_read(self, key_id: str, wall_ms: int) -> bool:
+        """Whether the set is to be read for that one; it is remembered then."""
+        self._asked_ms = {  # a clock that was set back makes nobody wait for longer
+            known: asked_ms
+            for known, asked_ms in self._asked_ms.items()
+            if 0 <= wall_ms - asked_ms < UNKNOWN_KEY_MS
+        }
+        if (
+            len(key_id) > LONGEST_UNKNOWN_ID
+            or key_id in self._asked_ms
+            or len(self._asked_ms) >= MOST_UNKNOWN_IDS
+        ):
+            return False
+        self._asked_ms[key_id] = wall_ms
+        return True
+
+
 class KeySet:
     """The keys that sign tokens, by their ids. The rim replaces them when they have changed.
 
-    on_unknown_key: called where a token's key is not among them.
+    on_unknown_key: called where a token's key is not among them, and that is worth a read.
     """
 
     def __init__(self) -> None:
         self.keys: Mapping[str, VerificationKey] = {}
         self.on_unknown_key: Callable[[], object] = lambda: None
+        self._unknown = UnknownKeys()
 
-    def key(self, key_id: str | None) -> VerificationKey | None:
+    def key(self, key_id: str | None, wall_ms: int) -> VerificationKey | None:
         """The key of a token; one without an id may be signed by the only key that there is."""
         if key_id is None and len(self.keys) == 1:
             return next(iter(self.keys.values()))
         key = None if key_id is None else self.keys.get(key_id)
-        if key is None:
+        if key is None and self._unknown.are_worth_a_read(key_id or "", wall_ms):
             self.on_unknown_key()
         return key
 
@@ -133,7 +164,7 @@ class TokenValidator:
     def bearer(self, token: str, wall_ms: int) -> Bearer:
         """Whom a token is of. Raises: AuthenticationError."""
         try:
-            claims = self._claims(token)
+            claims = self._claims(token, wall_ms)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
             raise AuthenticationError(
                 f"a token that is not believed: {shown(str(error))}"
@@ -154,7 +185,7 @@ class TokenValidator:
                 raise AuthenticationError(f"a token whose claim {settings.scope_claim} is no text")
         return Bearer(name.strip(), int(expiry_s * 1000))
 
-    def _claims(self, token: str) -> dict[str, Any]:
+    def _claims(self, token: str, wall_ms: int) -> dict[str, Any]:
         """The claims, once the signature, the issuer and the audience are right.
 
         Raises: jwt.PyJWTError, ValueError, TypeError, RecursionError (JSON that is nested deeply);
@@ -167,7 +198,7 @@ class TokenValidator:
         if algorithm == UNSIGNED and settings.believes_unsigned:
             options = {"verify_signature": False, "verify_aud": True, "verify_iss": True}
             return dict(jwt.decode(token, options=options | _TIMES_UNCHECKED, **expected))
-        key = self._keys.key(None if key_id is None else str(key_id))
+        key = self._keys.key(None if key_id is None else str(key_id), wall_ms)
         if key is None:
             raise AuthenticationError(f"a token of a key that is unknown: {shown(str(key_id))!r}")
         options = dict(_TIMES_UNCHECKED)

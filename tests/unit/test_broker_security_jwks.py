@@ -100,7 +100,7 @@ def test_a_url_is_tried_until_it_answers_and_again_for_an_unknown_key() -> None:
         first = keys.keys
         keys.has_changed.clear()
         server.content = json.dumps(Issuer().jwks()).encode()
-        assert keys.key("unknown") is None
+        assert keys.key("unknown", 0) is None
         assert keys.has_changed.wait(60)
         assert keys.keys is not first
         reader.close()

@@ -24,6 +24,7 @@ from barnabas.broker.security.oauth import (
     OAuthBearerServer,
     TokenSettings,
     TokenValidator,
+    UnknownKeys,
     parse_keys,
 )
 from barnabas.broker.security.scram import AuthenticationError
@@ -160,12 +161,35 @@ def test_unsigned_tokens_where_a_setting_says_so(issuer: Issuer) -> None:
 def test_a_token_of_an_unknown_key_has_the_keys_read_again(issuer: Issuer) -> None:
     keys, asked = keys_of(issuer), []
     keys.on_unknown_key = lambda: asked.append(1)
-    assert keys.key("rsa") is not None
+    assert keys.key("rsa", 0) is not None
     assert asked == []
-    assert keys.key("new") is keys.key(None) is None
+    assert keys.key("new", 0) is keys.key(None, 0) is None
     assert len(asked) == 2
     keys.keys = {"rsa": keys.keys["rsa"]}
-    assert keys.key(None) is keys.keys["rsa"], "there is no other that it may be"
+    assert keys.key(None, 0) is keys.keys["rsa"], "there is no other that it may be"
+
+
+def test_an_unknown_key_is_worth_a_read_once_a_minute() -> None:
+    """The figures are Apache Kafka's (RefreshingHttpsJwks): 60 s, 16 ids, 1000 characters."""
+    unknown = UnknownKeys()
+    times_ms = (0, 1, 59_999, 60_000, 60_001, 119_999, 120_000)
+    assert [unknown.are_worth_a_read("new", now_ms) for now_ms in times_ms] == [
+        True, False, False, True, False, False, True
+    ]  # fmt: skip
+    assert unknown.are_worth_a_read("new", 100), "the clock was set back"
+    assert unknown.are_worth_a_read("x" * 1000, 100)
+    assert not unknown.are_worth_a_read("x" * 1001, 100)
+
+
+def test_made_up_ids_cause_no_more_than_sixteen_reads_a_minute() -> None:
+    unknown = UnknownKeys()
+    reads = [
+        now_ms
+        for now_ms in range(0, 180_000, 10)
+        if unknown.are_worth_a_read(f"made-up-{now_ms}", now_ms)
+    ]
+    assert len(reads) == 3 * 16
+    assert reads[:17] == [*range(0, 160, 10), 60_000]
 
 
 @pytest.mark.parametrize(
@@ -289,6 +313,24 @@ def test_a_refusal_is_told_as_apache_kafka_tells_it(host: CoreHost) -> None:
     assert refusal.error_message == REFUSAL
     host.tick(READING_TIME_MS)
     assert "not believed" in host.closed[1]
+
+
+def test_tokens_of_made_up_keys_have_them_read_again_sixteen_times_a_minute(
+    host: CoreHost,
+) -> None:
+    asked: list[int] = []
+    (listener,) = host.broker.config.listeners
+    assert listener.oauth_keys is not None
+    listener.oauth_keys.on_unknown_key = lambda: asked.append(host.now_ms)
+    began_ms = host.now_ms
+    for number in range(40):
+        header = base64.urlsafe_b64encode(
+            json.dumps({"alg": "RS256", "kid": f"made-up-{number}"}).encode()
+        )
+        host.connect(number)
+        log_in(host, number, bearer_message(f"{header.rstrip(b'=').decode()}.e30.AAAA"))
+        host.tick(2_000)
+    assert asked == [began_ms + 2_000 * number for number in (*range(16), *range(30, 40))]
 
 
 # --- settings -----------------------------------------------------------------------------------
