@@ -16,8 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 def restore_window(entry: ProducerEntry, segments: SegmentList) -> None:
-    """Put into the entry the batches of its epoch before those that it has, as far as they go."""
-    entry.has_whole_window = True
+    """Put into the entry the batches of its epoch before those that it has, as far as they go.
+
+    Raises: OSError; what is missing is looked for again then.
+    """
     oldest = entry.batches[0].first_offset if entry.batches else segments.end_offset
     missing = REMEMBERED_BATCHES - len(entry.batches)
     earlier: list[BatchMeta] = []
@@ -46,3 +48,4 @@ def restore_window(entry: ProducerEntry, segments: SegmentList) -> None:
             error,
         )
     entry.batches = [*reversed(earlier), *entry.batches]
+    entry.has_whole_window = True

@@ -153,8 +153,14 @@ class PairWorld(World):
     # --- what the machines tell ------------------------------------------------------------------
 
     def on_claim(self, node: PairNode) -> None:
-        """A machine leads from now on, and opens its directory."""
+        """A machine leads from now on, and opens its directory.
+
+        One that stood still in between does so too late: the lease is the other's by then, and
+        nobody hears of this one.
+        """
         self.trace("leads", node.node_id, node.claimed_with.name, 0, b"")
+        if self._comes_too_late(node):
+            return
         is_other = self._last_leader not in (-1, node.node_id)
         self.take_overs += is_other
         self._last_leader = node.node_id
@@ -166,8 +172,14 @@ class PairWorld(World):
         if not self.is_draining and self.rng.random() < self.scenario.crash_at_start:
             node.disk.crash_in(self.rng.randint(*self.scenario.start_steps))
 
+    def _comes_too_late(self, node: PairNode) -> bool:
+        record = self.engine.record
+        return record is not None and record.leader != node.node_id
+
     def on_leader(self, node: PairNode) -> None:
         """Its broker is up."""
+        if self._comes_too_late(node):
+            return
         node.disk.crash_in(-1)
         broker = node.broker
         assert broker is not None

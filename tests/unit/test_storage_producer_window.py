@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from helpers.storage_kafka_log import kafka_log
 
+from barnabas.protocol.records import BatchHeader
 from barnabas.storage.log import Log
 from barnabas.storage.producer_state import ProducerEntry
 from barnabas.storage.producer_window import restore_window
@@ -42,6 +48,21 @@ def test_batches_of_an_earlier_epoch_are_of_another_window(tmp_path: Path) -> No
     entry.producer_epoch = 1
     restore_window(entry, log.segments)
     assert [batch.first_sequence for batch in entry.batches] == [20]
+
+
+def test_a_window_is_looked_for_again_where_the_disk_refused(tmp_path: Path) -> None:
+    """A full disk may refuse the index that is built anew on the way."""
+    log = kafka_log(tmp_path)
+    entry = as_of_a_snapshot(log, 7)
+
+    def refuse(offset: int) -> Iterator[BatchHeader]:
+        raise OSError(errno.ENOSPC, "no inode is left")
+
+    refusing: Any = SimpleNamespace(headers_before=refuse)
+    with pytest.raises(OSError, match="no inode"):
+        restore_window(entry, refusing)
+    restore_window(entry, log.segments)
+    assert len(entry.batches) == 5
 
 
 def test_what_cannot_be_read_leaves_the_window_short(tmp_path: Path) -> None:
