@@ -150,6 +150,10 @@ class PairWorld(World):
         """Of a leader, for a standby that connects."""
         return self.pair_rng.randbytes(NONCE_BYTES)
 
+    @property
+    def cleanings(self) -> int:
+        return sum(node.cleanings for node in self.nodes)
+
     # --- what the machines tell ------------------------------------------------------------------
 
     def on_claim(self, node: PairNode) -> None:

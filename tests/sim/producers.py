@@ -337,7 +337,7 @@ class IdempotentProducer(Producer):
         if world.was_deleted(refusal):
             return True
         if world.history.power_losses or (
-            world.restarts and world.node.cleanings and world.history.compacted
+            world.restarts and world.cleanings and world.history.compacted
         ):
             return True
         return has_lost_batches_at_a_restart(world, self.partitions)

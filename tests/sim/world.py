@@ -145,6 +145,11 @@ class World:
         return bool(self.history.power_losses)
 
     @property
+    def cleanings(self) -> int:
+        """How many logs were compacted so that a record may have gone."""
+        return self.node.cleanings
+
+    @property
     def fences(self) -> int:
         """How many starts may have fenced producers and dismissed members: after a power loss, or
         what was taken for one.
