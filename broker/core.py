@@ -36,6 +36,7 @@ from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.group_configs import group_overrides
 from barnabas.broker.group_topics import GroupTopics, short_text
 from barnabas.broker.log_progress import LogProgress
+from barnabas.broker.login_counts import TLS, LoginCounts
 from barnabas.broker.metadata import ClusterMetadata, QuotaEntity
 from barnabas.broker.outbox import (
     ANONYMOUS,
@@ -126,6 +127,7 @@ class Broker:
         self._next_ticket = 1
         self._routes: dict[int, Route] = {}
         self.errors: ErrorCounts | None = None  # where somebody wants them counted
+        self.logins = LoginCounts(config.listeners)
         self.busy_ns: Callable[[], int] = _no_time  # the time that the core works, fed by the rim
         self.quotas: ClientQuotas | None = None  # where there are any
         self.telemetry: Telemetry | None = None  # once a client has asked for subscriptions
@@ -608,13 +610,17 @@ class Broker:
         """A client has shown by a certificate who it is."""
         connection = self.connections[connection_id]
         connection.principal, connection.access = principal, None
-        if self.config.barnabas_audit_log and principal != ANONYMOUS:
+        if principal == ANONYMOUS:
+            return  # it has shown none, and need not
+        self.logins.count(connection.listener, TLS, has_succeeded=True)
+        if self.config.barnabas_audit_log:
             self.outbox.audit.append(login_record(connection, BY_CERTIFICATE, is_allowed=True))
 
     def on_not_identified(self, connection_id: int) -> None:
         """A client that may, or has to, show a certificate has not set up TLS."""
+        connection = self.connections[connection_id]
+        self.logins.count(connection.listener, TLS, has_succeeded=False)
         if self.config.barnabas_audit_log:
-            connection = self.connections[connection_id]
             self.outbox.audit.append(login_record(connection, BY_CERTIFICATE, is_allowed=False))
 
     # --- quotas ----------------------------------------------------------------------------------

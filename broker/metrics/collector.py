@@ -18,6 +18,7 @@ from prometheus_client.exposition import generate_latest
 
 from barnabas.broker.error_counts import ErrorCounts
 from barnabas.broker.http_server import in_slices
+from barnabas.broker.login_counts import LoginCounts
 from barnabas.broker.metrics import table
 from barnabas.broker.metrics.exposition import Exposition, label_text
 from barnabas.broker.metrics.histogram import Buckets
@@ -176,6 +177,7 @@ class Collector:
         out.add(table.FETCHES_WAITING, seen.waiting_fetches)
         out.add(table.CONNECTIONS, seen.connection_count)
         out.add(table.CONNECTIONS_OPENED, seen.connections_opened)
+        out.add_rows(table.LOGINS, _logins(self._broker.logins))
         out.add(table.THROTTLED, seen.throttled_count)
         pushed = self._broker.telemetry or Telemetry({})
         pushes = (("taken", pushed.push_count), ("refused", pushed.refused_count))
@@ -271,6 +273,13 @@ def _phases(rows: list[tuple[str, RequestTimes]]) -> Iterator[tuple[tuple[str, .
         for phase, histogram in (("wait", times.wait), ("disk", times.disk)):
             zeros = max(0, times.whole.total - histogram.total)
             yield (name, phase), histogram.buckets(zeros=zeros)
+
+
+def _logins(logins: LoginCounts) -> Iterator[tuple[str, int]]:
+    for row in logins.rows():
+        result = "succeeded" if row.has_succeeded else "failed"
+        labels = (row.listener, row.mechanism, result)
+        yield label_text(table.LOGINS.labels, labels), row.total
 
 
 def _code_name(code: int) -> str:

@@ -53,6 +53,7 @@ ERRORS = Metric("barnabas_errors_total", _C, "Errors in answers, each partition'
 FETCHES_WAITING = Metric("barnabas_waiting_fetches", _G, "Fetches that wait for data.")
 CONNECTIONS = Metric("barnabas_connections", _G, "Connections that are open.")
 CONNECTIONS_OPENED = Metric("barnabas_connections_opened_total", _C, "Connections that were accepted since the start.")
+LOGINS = Metric("barnabas_authentications_total", _C, "Logins of clients, renewals of sessions too, at listeners that ask who they are; result: succeeded or failed. Mechanism TLS: by a certificate; none: refused before one was chosen.", ("listener", "mechanism", "result"))
 THROTTLED = Metric("barnabas_throttled_requests_total", _C, "Requests whose clients were above a quota and had to wait.")
 PUSHES = Metric("barnabas_client_metrics_pushes_total", _C, "Metrics that clients have pushed (KIP-714), by whether they were taken. They are counted, and not read.", ("result",))
 PUSHED = Metric("barnabas_client_metrics_bytes_total", _C, "The bytes of those that were taken.")

@@ -18,6 +18,8 @@ from barnabas.broker.security.authentication import (
     AuthenticationSettings,
     Authenticator,
     SaslServer,
+    Stage,
+    Verdict,
 )
 from barnabas.broker.security.users import Users
 from barnabas.protocol.errors import Code, ProtocolViolation
@@ -121,27 +123,9 @@ class SaslGate:
         if verdict is SERVE:
             return True
         if verdict.is_admitted:
-            self._broker.outbox.admitted.append(connection.connection_id)
-            connection.principal, connection.access = f"User:{authentication.user}", None
-            logger.info(
-                "%s is user '%s', by %s",
-                connection.client_host.removeprefix("/"),
-                authentication.user,
-                authentication.mechanism,
-            )
-        if self._is_audited and (verdict.is_admitted or verdict.is_failure):
-            self._broker.outbox.audit.append(
-                login_record(connection, SASL_AUTHENTICATE, is_allowed=verdict.is_admitted)
-            )
-        pieces: Sequence[bytes | bytearray] = ()
-        if isinstance(verdict.answer, bytes):
-            pieces = (SIZE.pack(len(verdict.answer)) + verdict.answer,)
-        elif verdict.answer is not None:
-            header = read_request_header(frame)
-            context = RequestContext(
-                0, header.api_version, "", "", -1, header.api_key, header.correlation_id
-            )
-            pieces = self._broker.encode(context, verdict.answer)
+            self._admit(connection, authentication)
+        self._tell_of_login(connection, authentication, verdict)
+        pieces = self._encoded(verdict, frame)
         refusal = _Refusal(now_ms, connection, pieces, verdict.close)
         if verdict.is_failure:
             authentication.fail()
@@ -153,6 +137,42 @@ class SaslGate:
             self._answer(refusal)
             self._end(refusal)
         return False
+
+    def _admit(self, connection: ConnectionState, authentication: Authentication) -> None:
+        self._broker.outbox.admitted.append(connection.connection_id)
+        connection.principal, connection.access = f"User:{authentication.user}", None
+        logger.info(
+            "%s is user '%s', by %s",
+            connection.client_host.removeprefix("/"),
+            authentication.user,
+            authentication.mechanism,
+        )
+
+    def _tell_of_login(
+        self, connection: ConnectionState, authentication: Authentication, verdict: Verdict
+    ) -> None:
+        """Count it where it has come to an end, and have the audit log told."""
+        has_ended = verdict.is_admitted or verdict.is_failure
+        if has_ended or _ends_a_login(authentication, verdict):
+            self._broker.logins.count(
+                connection.listener, authentication.mechanism, has_succeeded=verdict.is_admitted
+            )
+        if self._is_audited and has_ended:
+            self._broker.outbox.audit.append(
+                login_record(connection, SASL_AUTHENTICATE, is_allowed=verdict.is_admitted)
+            )
+
+    def _encoded(self, verdict: Verdict, frame: memoryview) -> Sequence[bytes | bytearray]:
+        """The verdict's answer as a frame; nothing where there is none."""
+        if isinstance(verdict.answer, bytes):
+            return (SIZE.pack(len(verdict.answer)) + verdict.answer,)
+        if verdict.answer is None:
+            return ()
+        header = read_request_header(frame)
+        context = RequestContext(
+            0, header.api_version, "", "", -1, header.api_key, header.correlation_id
+        )
+        return self._broker.encode(context, verdict.answer)
 
     def _answer(self, refusal: _Refusal) -> None:
         if refusal.pieces:
@@ -190,6 +210,12 @@ class SaslGate:
             else:
                 host = connection.client_host.removeprefix("/")
                 logger.warning("%s has hung up: %s", host, refusal.reason)
+
+
+def _ends_a_login(authentication: Authentication, verdict: Verdict) -> bool:
+    """Whether the connection ends since what came has no place in the exchange."""
+    stage = authentication.stage
+    return bool(verdict.close) and stage not in (Stage.AUTHENTICATED, Stage.FAILED)
 
 
 def _refusal(header: RequestHeader, frame: memoryview, code: Code) -> Message:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import promql_parser
 import pytest
 from helpers.e2e_wire import Wire
-from helpers.scrapes import Scrape, ask, port_in, scrape_at
+from helpers.scrapes import Scrape, ask, port_of, scrape_at
 from sim import wire
 
 from barnabas.broker.metrics.table import METRICS, OF_REPLICATION, Detail, Kind
@@ -36,17 +35,6 @@ from barnabas.protocol.records import NewRecord, encode_batch
 pytestmark = pytest.mark.e2e
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
-
-
-def port_of(broker: LocalBroker) -> int:
-    """Where its metrics are."""
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        port = port_in("".join(broker.output))
-        if port is not None:
-            return port
-        time.sleep(0.01)
-    raise AssertionError("".join(broker.output))
 
 
 def scrape(broker: LocalBroker) -> Scrape:
@@ -89,7 +77,10 @@ def begin(client: Wire, name: str) -> tuple[int, int]:
 @pytest.fixture(scope="module")
 def used() -> Iterator[LocalBroker]:
     """A broker that has served a little of everything."""
-    settings = {"barnabas.metrics.port": 0}
+    settings = {
+        "barnabas.metrics.port": 0,
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+    }
     with LocalBroker(settings=settings, topics={"t": 2}) as broker, Wire(broker.port) as client:
         for _ in range(3):
             produce(client, encode_batch([NewRecord(None, b"v", 0)] * 2))

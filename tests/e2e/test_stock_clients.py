@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from helpers.scrapes import logins_at
 from helpers.tokens import AUDIENCE, Issuer
 
 from barnabas.local_broker import LocalBroker
@@ -61,7 +62,10 @@ def test_node(program: str, module: str) -> None:
     run(program, "node", NODE_PATH=str(modules))
 
 
-def test_kafkajs_with_tls_passwords_and_tokens(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("tls", "expected"), [(True, 10), (False, 9)])
+def test_kafkajs_with_passwords_and_tokens_right_and_wrong(
+    tmp_path: Path, tls: bool, expected: int
+) -> None:
     modules = CLIENTS / "node" / "node_modules"
     needs(shutil.which("node") is not None and (modules / "kafkajs").exists(), "kafkajs")
     issuer = Issuer()
@@ -70,16 +74,21 @@ def test_kafkajs_with_tls_passwords_and_tokens(tmp_path: Path) -> None:
         "sasl.oauthbearer.jwks.endpoint.url": issuer.write(tmp_path / "jwks"),
         "sasl.oauthbearer.expected.audience": AUDIENCE,
         "connection.failed.authentication.delay.ms": "1",
+        "barnabas.metrics.port": "0",
     }
     users = {"alice": "her-secret"}
-    with LocalBroker(users=users, tls=True, settings=settings, topics=["t"]) as broker:
+    with LocalBroker(users=users, tls=tls, settings=settings, topics=["t"]) as broker:
         done = subprocess.run(
             ["node", str(PROGRAMS / "kafkajs_secured.js"), broker.bootstrap_servers,
-             broker.ca_file, issuer.token(), Issuer().token()],
+             broker.ca_file if tls else "-", issuer.token(), Issuer().token()],
             env={**os.environ, "NODE_PATH": str(modules)},
             capture_output=True, text=True, check=False, timeout=180,
         )  # fmt: skip
-    assert done.stdout == "10 steps passed\n", done.stdout + done.stderr
+        logins = logins_at(broker)
+        assert {mechanism: failed for mechanism, (_, failed) in logins.items()} == {
+            "PLAIN": 1, "SCRAM-SHA-256": 1, "SCRAM-SHA-512": 1, "OAUTHBEARER": 1, "none": 0
+        }, logins  # fmt: skip
+    assert done.stdout == f"{expected} steps passed\n", done.stdout + done.stderr
 
 
 def test_java() -> None:

@@ -14,6 +14,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError as AiokafkaError
 from confluent_kafka import KafkaError, Producer
+from helpers.scrapes import logins_at
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError, SaslAuthenticationFailedError
 
@@ -27,10 +28,12 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @pytest.fixture(scope="module", params=["SASL_PLAINTEXT", "SASL_SSL"])
 def broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
-    settings = {"connection.failed.authentication.delay.ms": "1"}
+    settings = {"connection.failed.authentication.delay.ms": "1", "barnabas.metrics.port": "0"}
     users, tls = {USER: "hers"}, request.param == "SASL_SSL"
     with LocalBroker(users=users, tls=tls, settings=settings) as broker:
         yield broker
+        for mechanism, (succeeded, failed) in logins_at(broker).items():
+            assert (succeeded, failed > 0) == (0, mechanism in MECHANISMS), mechanism
         log = "".join(broker.output)
         assert "is user" not in log, "somebody got in"
         assert WRONG not in log

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import http.client
 import re
+import time
 from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from barnabas.local_broker import LocalBroker
 
 Labels = frozenset[tuple[str, str]]
 
@@ -30,6 +33,17 @@ def port_in(log: str) -> int | None:
     return None if match is None else int(match[1])
 
 
+def port_of(broker: LocalBroker) -> int:
+    """Where its metrics are."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        port = port_in("".join(broker.output))
+        if port is not None:
+            return port
+        time.sleep(0.01)
+    raise AssertionError("".join(broker.output))
+
+
 def ask(port: int, path: str = "/metrics", method: str = "GET", **headers: str) -> tuple[int, str]:
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     client.request(method, path, headers=headers)
@@ -51,3 +65,14 @@ def scrape_at(port: int) -> Scrape:
             assert key not in samples, f"{key} is there twice"
             samples[key] = sample.value
     return Scrape(samples, kinds)
+
+
+def logins_at(broker: LocalBroker) -> dict[str, tuple[int, int]]:
+    """How many logins succeeded and failed, by mechanism, at a broker with one listener."""
+    seen = scrape_at(port_of(broker))
+    counts: dict[str, dict[str, int]] = {}
+    for (name, labels), count in seen.samples.items():
+        if name == "barnabas_authentications_total":
+            row = dict(labels)
+            counts.setdefault(row["mechanism"], {})[row["result"]] = int(count)
+    return {one: (row["succeeded"], row["failed"]) for one, row in counts.items()}
