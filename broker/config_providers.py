@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -49,6 +49,19 @@ def resolve(properties: Mapping[str, str], environment: Mapping[str, str]) -> di
     }
 
 
+def files_of(properties: Mapping[str, str]) -> list[str]:
+    """The files that the settings take values from, each once. Raises: ConfigError."""
+    kinds = {name: kind for name, kind, _ in _named_providers(properties)}
+    files = []
+    for text in properties.values():
+        for provider, path, key in _REFERENCE.findall(text):
+            if kinds.get(provider) == "file":
+                files.append(path)
+            elif kinds.get(provider) == "directory":
+                files.append(str(Path(path, key)))
+    return list(dict.fromkeys(files))
+
+
 def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> str:
     provider, path, key = match.groups()
     if provider not in providers:
@@ -73,15 +86,7 @@ def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> st
 def _providers(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Find]:
     """What finds values, by the providers' names."""
     providers: dict[str, Find] = {}
-    for name in filter(None, (part.strip() for part in properties.get(PROVIDERS, "").split(","))):
-        prefix = f"{PROVIDERS}.{name}."
-        class_name = properties.get(f"{prefix}class", "").strip()
-        kind = _CLASSES.get(class_name) if class_name else name
-        if kind not in _CLASSES.values():
-            raise ConfigError(
-                f"{prefix}class={class_name}: the provider {name} must be one of "
-                f"{', '.join(_CLASSES)}"
-            )
+    for name, kind, prefix in _named_providers(properties):
         allowed = properties.get(f"{prefix}param.allowed.paths", "")
         paths = [
             Path(os.path.normpath(part.strip())) for part in allowed.split(",") if part.strip()
@@ -94,6 +99,20 @@ def _providers(properties: Mapping[str, str], environment: Mapping[str, str]) ->
         else:
             providers[name] = _in_directories(paths)
     return providers
+
+
+def _named_providers(properties: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Each provider's name, its kind, and what its settings begin with. Raises: ConfigError."""
+    for name in filter(None, (part.strip() for part in properties.get(PROVIDERS, "").split(","))):
+        prefix = f"{PROVIDERS}.{name}."
+        class_name = properties.get(f"{prefix}class", "").strip()
+        kind = _CLASSES.get(class_name) if class_name else name
+        if kind is None or kind not in _CLASSES.values():
+            raise ConfigError(
+                f"{prefix}class={class_name}: the provider {name} must be one of "
+                f"{', '.join(_CLASSES)}"
+            )
+        yield name, kind, prefix
 
 
 def _in_environment(environment: Mapping[str, str], prefix: str, pattern_text: str) -> Find:

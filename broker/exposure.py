@@ -27,8 +27,17 @@ def is_local(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith(("127.", UNIX_SCHEME))
 
 
-def warnings_of(config: BrokerConfig, arguments: Sequence[str]) -> Iterator[str]:
-    """Takes: arguments, the names of the settings that stand on the command line."""
+def is_secret(name: str) -> bool:
+    """Whether a setting's value is nobody's business."""
+    return any(word in name.removeprefix(PREFIX) for word in SECRET_WORDS)
+
+
+def warnings_of(
+    config: BrokerConfig, arguments: Sequence[str], secret_files: Sequence[str] = ()
+) -> Iterator[str]:
+    """Takes: arguments, the names of the settings that stand on the command line; secret_files,
+    those that values of settings were taken from.
+    """
     for listener in config.listeners:
         yield from _open_listener(config, listener)
         if listener.oauth is not None and listener.oauth.believes_unsigned:
@@ -38,9 +47,9 @@ def warnings_of(config: BrokerConfig, arguments: Sequence[str]) -> Iterator[str]
             )
     yield from _open_ports(config)
     yield from _settings_without_effect(config)
-    yield from _readable_secrets(config)
+    yield from _readable_secrets(config, secret_files)
     for name in arguments:
-        if any(word in name.removeprefix(PREFIX) for word in SECRET_WORDS):
+        if is_secret(name):
             yield (
                 f"--set {name}: whoever lists the processes of this machine reads its value: put "
                 "it into the file of --config, or say ${env:NAME} or ${file:/PATH:KEY} there"
@@ -103,9 +112,9 @@ def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
             )
 
 
-def _readable_secrets(config: BrokerConfig) -> Iterator[str]:
-    """Files with passwords or private keys that others on this machine may read."""
-    paths = [config.barnabas_users_file]
+def _readable_secrets(config: BrokerConfig, secret_files: Sequence[str]) -> Iterator[str]:
+    """Files with passwords or private keys that others on this machine may read, each once."""
+    paths = [config.barnabas_users_file, *secret_files]
     for listener in config.listeners:
         if listener.has_tls:
             paths.append(listener.tls_settings(config.explicit).get("ssl.keystore.location"))

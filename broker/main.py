@@ -336,18 +336,11 @@ def _print_settings(text: str) -> int:
 
 
 def _read_config(options: argparse.Namespace) -> Any:
-    from barnabas.broker.config import BrokerConfig, ConfigError, read_properties
+    from barnabas.broker.config import BrokerConfig, ConfigError
 
-    properties: dict[str, str] = {}
     try:
-        if options.config:
-            try:
-                with open(options.config, encoding="utf-8") as file:
-                    properties.update(read_properties(file.read()))
-            except OSError as error:
-                raise StartError(
-                    f"cannot read the configuration {options.config}: {error.strerror}"
-                ) from error
+        properties = _properties_of(options.config) if options.config else {}
+        secret_files = [options.config] if _has_secrets(properties) else []
         for setting in options.settings:
             key, equals, value = setting.partition("=")
             if not equals:
@@ -368,6 +361,7 @@ def _read_config(options: argparse.Namespace) -> Any:
             properties["barnabas.metrics.port"] = str(options.metrics_port)
         if options.console_port is not None:
             properties["barnabas.console.port"] = str(options.console_port)
+        secret_files += _secret_files(properties)
         properties = _with_provided_values(properties)
         if options.port is not None or options.host is not None:
             properties["listeners"] = _moved_listeners(properties, options.host, options.port)
@@ -381,9 +375,39 @@ def _read_config(options: argparse.Namespace) -> Any:
         raise StartError(str(error)) from error
     from barnabas.broker.exposure import warnings_of
 
-    for warning in (*config.warnings, *warnings_of(config, _arguments_with_values(options))):
+    arguments = _arguments_with_values(options)
+    for warning in (*config.warnings, *warnings_of(config, arguments, secret_files)):
         logger.warning("%s", warning)
     return config
+
+
+def _properties_of(path: str) -> dict[str, str]:
+    """What stands in the file of --config. Raises: StartError, ConfigError."""
+    from barnabas.broker.config import read_properties
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            return read_properties(file.read())
+    except OSError as error:
+        raise StartError(f"cannot read the configuration {path}: {error.strerror}") from error
+
+
+def _has_secrets(properties: Mapping[str, str]) -> bool:
+    """Whether a secret stands in the settings themselves."""
+    from barnabas.broker.exposure import is_secret
+
+    return any(is_secret(name) and "${" not in text for name, text in properties.items())
+
+
+def _secret_files(properties: Mapping[str, str]) -> list[str]:
+    """The files that secrets are taken from. Raises: ConfigError."""
+    if not any("${" in text for text in properties.values()):
+        return []
+    from barnabas.broker.config_providers import files_of
+    from barnabas.broker.exposure import is_secret
+
+    return files_of({name: text for name, text in properties.items() if is_secret(name)
+                     or name.startswith("config.")})  # fmt: skip
 
 
 def _arguments_with_values(options: argparse.Namespace) -> list[str]:

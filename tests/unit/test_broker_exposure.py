@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.exposure import warnings_of
+from barnabas.broker.main import _read_config, parser
 
 
 def warnings(arguments: tuple[str, ...] = (), **settings: str) -> str:
@@ -70,6 +72,54 @@ def test_secrets_that_others_may_read(tmp_path: Path) -> None:
     assert warnings(**settings) == ""
     users.chmod(0o640)
     assert f"chmod 600 {users}" in warnings(**settings)
+
+
+Start = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def started_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Start:
+    """What a start with those lines in its configuration warns of, as to secrets."""
+    config = tmp_path / "broker.properties"
+    config.touch(0o600)
+
+    def start(text: str) -> list[str]:
+        config.write_text(f"config.providers=file,directory\nlog.dirs={tmp_path}/data\n{text}\n")
+        caplog.clear()
+        _read_config(parser().parse_args(["start", "--config", str(config)]))
+        return [line for line in caplog.messages if "holds secrets" in line]
+
+    return start
+
+
+def test_a_file_that_a_secret_is_taken_from_is_told_of_once_where_others_may_read_it(
+    tmp_path: Path, started_with: Start
+) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.write_text("one=a-secret\ntwo=another\nport=0\n")
+    secrets.chmod(0o644)
+    of_file = f"${{file:{secrets}:one}}"
+    of_directory = f"${{directory:{tmp_path}:secrets}}"
+    (line,) = started_with(f"ssl.key.password={of_file}\nssl.keystore.password={of_directory}")
+    assert f"{secrets} holds secrets" in line
+    assert f"chmod 600 {secrets}" in line
+    assert "a-secret" not in line
+    no_secret = f"listeners=PLAINTEXT://127.0.0.1:${{file:{secrets}:port}}"
+    assert started_with(no_secret) == []
+    secrets.chmod(0o600)
+    assert started_with(f"ssl.key.password={of_file}") == []
+
+
+def test_a_configuration_with_a_secret_in_it_that_others_may_read(
+    tmp_path: Path, started_with: Start
+) -> None:
+    assert started_with("ssl.key.password=a-secret") == []
+    config = tmp_path / "broker.properties"
+    config.chmod(0o644)
+    (line,) = started_with("ssl.key.password=a-secret")
+    assert f"chmod 600 {config}" in line
+    assert "a-secret" not in line
+    assert started_with("node.id=1") == []
 
 
 @pytest.mark.parametrize(
