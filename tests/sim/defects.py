@@ -1255,7 +1255,7 @@ def reused_sequences_are_repetitions() -> Iterator[None]:
 @defect(
     "a batch that comes late over a connection that was given up joins the next transaction",
     "aborted-read",
-    tweak=focuses.with_late_batches,
+    tweak=focuses.with_late_batches_anywhere,
 )
 def late_batches_join_the_next_transaction() -> Iterator[None]:
     def check_connection(broker: Any, produce: Any) -> None:

@@ -719,6 +719,14 @@ def with_late_batches(scenario: Scenario) -> None:
     scenario.pausing = scenario.dying = scenario.zombies = 0.0
 
 
+def with_late_batches_anywhere(scenario: Scenario) -> None:
+    """For a planted defect alone: also to a partition that was added and not written to, where one
+    that comes before anything else of its producer is not told from the next transaction's.
+    """
+    with_late_batches(scenario)
+    scenario.adds_unwritten = True
+
+
 def with_version_2(scenario: Scenario) -> None:
     """Lost answers, and transactions of version 2 alone."""
     with_lost_answers(scenario)

@@ -468,6 +468,10 @@ class TransactionalProducer(Producer):
                     break
                 for _ in range(rng.randint(1, 4)):
                     self.put(rng.choice(chosen), rng.randint(1, 3), transaction)
+                if self.writes_to_all_added():
+                    unwritten = {*chosen} - {batch.partition for batch in self.waiting}
+                    for partition in sorted(unwritten):
+                        self.put(partition, 1, transaction)
                 if rng.random() < world.scenario.dying:
                     self.waiting.clear()
                     transaction.end(Ending.ABORTED, world.loop.now_ms)
@@ -525,6 +529,13 @@ class TransactionalProducer(Producer):
         if transaction.ending is Ending.OPEN:
             ending = Ending.ABORTED if transaction.commit_asked_ms is None else Ending.UNKNOWN
             transaction.end(ending, self.world.loop.now_ms)
+
+    def writes_to_all_added(self) -> bool:
+        """As clients do: where sequences are used again, nothing tells of a late batch to a
+        partition that was added and not written to.
+        """
+        scenario = self.world.scenario
+        return scenario.reuses_sequences and not self.is_version_2 and not scenario.adds_unwritten
 
     def add_partitions(self, partitions: list[Partition]) -> Asking:
         new = [partition for partition in partitions if partition not in self.added]

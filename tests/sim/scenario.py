@@ -95,7 +95,8 @@ class Scenario:
     the offsets of those are kept while they have no members. kafka_epochs: what writers do at first
     is done with an Apache Kafka whose epochs are higher by so much, and the broker takes over its
     directory; kafka_was_killed: not stopped. reuses_sequences: what a transactional producer gives
-    up when it aborts has no epoch of its own: its sequences are those of what comes next.
+    up when it aborts has no epoch of its own: its sequences are those of what comes next; it writes
+    to each partition that it adds then, unless adds_unwritten.
     version_2: the chance that a transaction is of version 2 (KIP-890). brokers: how many there are;
     moves: how often leaders move among them, or one goes and comes. consumer_protocol: the chance
     that a member of a group speaks the consumer protocol (KIP-848), each time that one begins.
@@ -164,6 +165,7 @@ class Scenario:
     kafka_epochs: int = 0
     kafka_was_killed: bool = False
     reuses_sequences: bool = False
+    adds_unwritten: bool = False
     version_2: float = 0.0
     brokers: int = 1
     moves: int = 0
