@@ -61,10 +61,12 @@ class Stage(Enum):
 
 class SaslServer(Protocol):
     """The server's side of one mechanism's exchange. lifetime_ms: how long what the client showed
-    is good; None: without an end.
+    is good; None: without an end. refusal: why the client was told in an answer that it is not
+    believed; its next message ends the exchange.
     """
 
     user: str
+    refusal: str
     is_complete: bool
     lifetime_ms: int | None
 
@@ -191,9 +193,12 @@ class Authenticator:
         if state.stage is Stage.TOKENS:
             if header.api_key == SASL_AUTHENTICATE and header.api is not None:
                 return self._on_token(state, frame, header, now_ms)
+            close = SASL_STATE_ERROR
+            if state.mechanism and state.server.refusal:  # kafkajs and aiokafka go on after it
+                close = f"authentication failed: {state.server.refusal}"
             if header.api is None:
-                return Verdict(close=SASL_STATE_ERROR)
-            return Verdict(self._refusal(header, frame, Code.ILLEGAL_SASL_STATE), SASL_STATE_ERROR)
+                return Verdict(close=close)
+            return Verdict(self._refusal(header, frame, Code.ILLEGAL_SASL_STATE), close)
         if header.api_key == SASL_HANDSHAKE and header.api is not None:
             return self._on_handshake(state, frame, header, now_ms)
         if state.stage is Stage.AUTHENTICATED:

@@ -152,12 +152,13 @@ class SaslGate:
         self, connection: ConnectionState, authentication: Authentication, verdict: Verdict
     ) -> None:
         """Count it where it has come to an end, and have the audit log told."""
-        has_ended = verdict.is_admitted or verdict.is_failure
-        if has_ended or _ends_a_login(authentication, verdict):
-            self._broker.logins.count(
-                connection.listener, authentication.mechanism, has_succeeded=verdict.is_admitted
-            )
-        if self._is_audited and has_ended:
+        has_failed = verdict.is_failure or _ends_a_login(authentication, verdict)
+        if not (verdict.is_admitted or has_failed):
+            return
+        self._broker.logins.count(
+            connection.listener, authentication.mechanism, has_succeeded=verdict.is_admitted
+        )
+        if self._is_audited:
             self._broker.outbox.audit.append(
                 login_record(connection, SASL_AUTHENTICATE, is_allowed=verdict.is_admitted)
             )

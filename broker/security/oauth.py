@@ -226,18 +226,18 @@ class OAuthBearerServer:
         self.user = ""
         self.is_complete = False
         self.lifetime_ms: int | None = None
-        self._refusal = ""
+        self.refusal = ""
 
     def evaluate(self, token: bytes) -> bytes:
         """The answer to the client's message. Raises: AuthenticationError."""
-        if self.is_complete or self._refusal:
+        if self.is_complete or self.refusal:
             raise AuthenticationError(
-                self._refusal or "a message after the last one of the exchange", REFUSAL
+                self.refusal or "a message after the last one of the exchange", REFUSAL
             )
         try:
             bearer = self._bearer(token)
         except AuthenticationError as error:
-            self._refusal = str(error)
+            self.refusal = str(error)
             return REFUSAL.encode()
         self.user, self.is_complete = bearer.name, True
         self.lifetime_ms = max(1, bearer.expiry_ms - self._wall_ms())

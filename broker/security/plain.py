@@ -13,6 +13,7 @@ class PlainServer:
     """The server's side of one exchange. passwords: by user."""
 
     lifetime_ms: int | None = None
+    refusal = ""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords

@@ -96,6 +96,7 @@ class ScramServer:
     """
 
     lifetime_ms: int | None = None
+    refusal = ""
 
     def __init__(
         self,

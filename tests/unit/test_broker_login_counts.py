@@ -90,6 +90,29 @@ def test_a_request_out_of_place_amid_the_exchange_is_a_failure(host: CoreHost) -
     assert failed == {("SASL_PLAINTEXT", "SCRAM-SHA-512"): 1}
 
 
+def test_the_audit_log_is_told_of_each_that_is_counted(tmp_path: Path) -> None:
+    host = CoreHost(
+        tmp_path,
+        {"alice": "secret"},
+        listeners="SASL_PLAINTEXT://:9092",
+        barnabas_audit_log=str(tmp_path / "audit"),
+    )
+    host.connect(1)
+    log_in(host, 1, WRONG)
+    host.connect(2)
+    host.call(2, SaslHandshakeRequest("PLAIN"), 1)
+    host.ask(2, MetadataRequest(topics=[]), 12)
+    host.connect(3)
+    log_in(host, 3, RIGHT)
+    told = [(row.operation, row.principal, row.is_allowed) for row in host.broker.outbox.audit]
+    assert told == [
+        ("AUTHENTICATE", "User:ANONYMOUS", False),
+        ("AUTHENTICATE", "User:ANONYMOUS", False),
+        ("AUTHENTICATE", "User:alice", True),
+    ]
+    host.close()
+
+
 def test_certificates_count_where_a_listener_asks_for_them(tmp_path: Path) -> None:
     host = CoreHost(tmp_path, listeners="SSL://:9093", ssl_client_auth="requested")
     for connection in (1, 2, 3):

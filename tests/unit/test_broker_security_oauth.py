@@ -315,6 +315,17 @@ def test_a_refusal_is_told_as_apache_kafka_tells_it(host: CoreHost) -> None:
     assert "not believed" in host.closed[1]
 
 
+def test_why_a_token_is_not_believed_is_told_of_a_client_that_takes_the_refusal_for_a_success(
+    host: CoreHost,
+) -> None:
+    """As kafkajs and aiokafka do."""
+    host.connect(1)
+    log_in(host, 1, bearer_message(Issuer().token()))
+    answer = host.call(1, MetadataRequest(topics=[]), 12)
+    assert answer is not None
+    assert "not believed" in host.closed[1]
+
+
 def test_tokens_of_made_up_keys_have_them_read_again_sixteen_times_a_minute(
     host: CoreHost,
 ) -> None:
