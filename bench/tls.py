@@ -1,15 +1,21 @@
-"""What does TLS cost the broker: produce and fetch of a gigabyte, beside a bare TLS server that
-throws the same bytes away, and one that sends them?
+"""What does TLS cost the broker: produce and fetch of the same bytes, beside bare TLS servers?
 
     python -m bench tls            --scale 0.1 for a tenth
-    python -m bench.tls SERVER     receive | send: a bare server, for the run above
+    python -m bench.tls SERVER     a bare server for it: receive | send | send-file | echo
+
+The echo is what produce and fetch are held to: it sends back each record of TLS as it came. The
+others are the least there can be of one direction: what comes is thrown away, and what goes is one
+buffer again and again, or a file's bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import socket
 import ssl
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,10 +25,15 @@ from typing import Any
 
 from barnabas import LocalBroker
 from barnabas.certificates import make_certificates
-from bench.common import Meter, Row, cpu_seconds, metered
+from bench.common import Row, threads_cpu_seconds
 
 RECORD_BYTES, CHUNK_BYTES = 10_000, 1 << 18
 CLIENTS_CHUNK_BYTES = 6_000  # as librdkafka's TLS records are
+MOST_UNDER_WAY = 2 << 20  # to an echo and back: less than the sockets hold
+FILE_NAME = "bytes"
+SENT, RECEIVED = ("receive", "echo"), ("send", "send-file", "echo")  # by the client
+ROUNDS = 5
+WORK = ("produce", "fetch")
 
 
 def _client_context(ca_file: str) -> ssl.SSLContext:
@@ -32,49 +43,75 @@ def _client_context(ca_file: str) -> ssl.SSLContext:
 # --- the bare servers ---------------------------------------------------------------------------
 
 
-def serve(direction: str, certificate: str, size: int) -> None:
-    """One connection, `size` bytes one way, then standard input's end."""
+def serve(kind: str, certificate: str, size: int, file: str) -> None:
+    """One connection, `size` bytes, then standard input's end."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print(listener.getsockname()[1], flush=True)
         raw, _ = listener.accept()
         with context.wrap_socket(raw, server_side=True) as peer:
-            buffer, left = bytearray(CHUNK_BYTES), size
-            while left > 0:
-                if direction == "receive":
-                    left -= peer.recv_into(buffer)
-                else:
-                    left -= peer.send(buffer[: min(left, CHUNK_BYTES)])
+            _carry(kind, peer, size, os.open(file, os.O_RDONLY))
             peer.send(b".")
             print("done", flush=True)
             sys.stdin.read()
 
 
-def bare(direction: str, directory: Path, size: int) -> float:
-    """The CPU seconds of a bare server for `size` bytes."""
-    arguments = ["-m", "bench.tls", direction, str(directory / "broker.pem"), str(size)]
+def _carry(kind: str, peer: ssl.SSLSocket, size: int, file: int) -> None:
+    view, done = memoryview(bytearray(CHUNK_BYTES)), 0
+    while done < size:
+        if kind == "send":
+            done += peer.send(view[: min(CHUNK_BYTES, size - done)])
+        elif kind == "send-file":
+            done += peer.send(view[: os.preadv(file, [view], done)])
+        else:
+            count = peer.recv_into(view)
+            if kind == "echo":
+                peer.sendall(view[:count])
+            done += count
+
+
+def bare(kind: str, directory: Path, size: int) -> float:
+    """The CPU seconds of a bare server for `size` bytes, each way where it is an echo."""
+    arguments = [kind, str(directory / "broker.pem"), str(size), str(directory / FILE_NAME)]
     with subprocess.Popen(
-        [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "bench.tls", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as server:
         assert server.stdout is not None and server.stdin is not None
         port = int(server.stdout.readline())
-        before = cpu_seconds(server.pid)
+        before = threads_cpu_seconds(server.pid)
         context = _client_context(str(directory / "ca.pem"))
         with (
             socket.create_connection(("127.0.0.1", port)) as raw,
             context.wrap_socket(raw, server_hostname="localhost") as peer,
         ):
-            buffer, left = bytearray(CHUNK_BYTES), size
-            while left > 0:
-                if direction == "receive":
-                    left -= peer.send(buffer[: min(left, CLIENTS_CHUNK_BYTES)])
-                else:
-                    left -= peer.recv_into(buffer)
+            _exchange(peer, size if kind in SENT else 0, size if kind in RECEIVED else 0)
             server.stdout.readline()
-            spent = cpu_seconds(server.pid) - before
+            spent = threads_cpu_seconds(server.pid) - before
             server.stdin.close()
     return spent
+
+
+def _exchange(peer: ssl.SSLSocket, to_send: int, to_receive: int) -> None:
+    """Send so much, in records as librdkafka's, and receive so much meanwhile."""
+    piece, buffer = bytes(CLIENTS_CHUNK_BYTES), bytearray(CHUNK_BYTES)
+    peer.setblocking(False)
+    while to_send > 0 or to_receive > 0:
+        has_moved = False
+        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            while to_send > 0 and (not to_receive or to_receive - to_send < MOST_UNDER_WAY):
+                to_send -= peer.send(piece[: min(to_send, len(piece))])
+                has_moved = True
+        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            while to_receive > 0:
+                to_receive -= peer.recv_into(buffer)
+                has_moved = True
+        if not has_moved:
+            select.select([peer] if to_receive else [], [] if to_receive else [peer], [])
+    peer.setblocking(True)
 
 
 # --- the broker ---------------------------------------------------------------------------------
@@ -116,49 +153,67 @@ def fetch(broker: LocalBroker, count: int) -> None:
     consumer.assign([TopicPartition("bench", 0, 0)])
     read = 0
     while read < count:
-        read += len(consumer.consume(1000, 10))
+        read += len(consumer.consume(min(1000, count - read), 10))
     consumer.close()
 
 
 @contextlib.contextmanager
-def measured(*, tls: bool, count: int) -> Iterator[tuple[Meter, Meter]]:
-    """What the broker spends on producing and on fetching so many records."""
-    with LocalBroker(tls=tls, topics=["bench"], settings={"fetch.max.bytes": 55 << 20}) as broker:
+def started(*, tls: bool) -> Iterator[LocalBroker]:
+    """A broker whose topic, connections and caches are there."""
+    settings = {"fetch.max.bytes": 55 << 20}
+    with LocalBroker(tls=tls, topics=["bench"], settings=settings) as broker:
         produce(broker, 100)
-        with metered(broker) as producing:
-            produce(broker, count)
         fetch(broker, 100)
-        with metered(broker) as fetching:
-            fetch(broker, count)
-        yield producing, fetching
+        yield broker
+
+
+def measured(broker: LocalBroker, count: int) -> tuple[float, float]:
+    """The CPU seconds of producing and of fetching so many records."""
+    seconds = []
+    for work in (produce, fetch):
+        before = threads_cpu_seconds(broker.pid)
+        work(broker, count)
+        seconds.append(threads_cpu_seconds(broker.pid) - before)
+    return seconds[0], seconds[1]
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """A gigabyte each way, with TLS, without, and of the bare servers."""
-    count = int(100_000 * scale)
+    """A gigabyte each way in turns: bare servers, a broker with TLS, and one without."""
+    count = int(100_000 * scale) // ROUNDS
     size = count * RECORD_BYTES
-    with tempfile.TemporaryDirectory() as name:
+    seconds: dict[str, list[float]] = {}
+    with contextlib.ExitStack() as stack:
+        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # as the brokers' directories
+        name = stack.enter_context(tempfile.TemporaryDirectory(dir=memory))
         make_certificates(name)
-        receives, sends = (bare(direction, Path(name), size) for direction in ("receive", "send"))
+        Path(name, FILE_NAME).write_bytes(bytes(size))
+        brokers = {tls: stack.enter_context(started(tls=tls)) for tls in (False, True)}
+        for _ in range(ROUNDS):
+            for kind in ("receive", "send", "send-file", "echo"):
+                seconds.setdefault(kind, []).append(bare(kind, Path(name), size))
+            for tls, broker in brokers.items():
+                for what, spent in zip(WORK, measured(broker, count), strict=True):
+                    seconds.setdefault(f"{what}{', TLS' * tls}", []).append(spent)
+    return _rows(seconds, size)
+
+
+def _rows(seconds: dict[str, list[float]], size: int) -> list[Row]:
+    medians = {what: statistics.median(each) for what, each in seconds.items()}
     rows = []
-    with measured(tls=False, count=count) as plain, measured(tls=True, count=count) as secured:
-        whole = sum(meter.cpu_s for meter in secured)
-        for what, without, meter, bare_s in zip(
-            ("produce", "fetch"), plain, secured, (receives, sends), strict=True
-        ):
-            rows.append(
-                Row(
-                    f"{what} {size / 1e6:,.0f} MB over TLS",
-                    f"{meter.cpu_s:.2f} s; bare TLS {bare_s:.2f} s, no TLS {without.cpu_s:.2f} s",
-                    f"{meter.wall_s:.1f} s",
-                    "-",
-                    "-",
-                )
-            )
-        ratio = f"{whole / (receives + sends):.2f} times"
-        rows.append(Row("both over TLS, beside a bare echo", ratio, "-", "-", "-"))
+    for what, bare_kinds in (("produce", ("receive",)), ("fetch", ("send", "send-file"))):
+        beside = ", ".join(f"bare {kind} {medians[kind]:.3f}" for kind in bare_kinds)
+        figures = f"{medians[f'{what}, TLS']:.3f} s; {beside}, no TLS {medians[what]:.3f}"
+        rows.append(Row(f"{what} {size / 1e6:,.0f} MB over TLS", figures, "-", "-", "-"))
+    ratios = [
+        (produced + fetched) / echoed
+        for produced, fetched, echoed in zip(
+            seconds["produce, TLS"], seconds["fetch, TLS"], seconds["echo"], strict=True
+        )
+    ]
+    figures = f"{statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})"
+    rows.append(Row("both over TLS, beside a bare echo", figures, "-", "-", "-"))
     return rows
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
