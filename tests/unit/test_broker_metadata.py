@@ -86,6 +86,15 @@ def test_a_new_journal_is_its_header(path: Path) -> None:
     assert path.read_bytes() == HEADER
 
 
+def test_the_journal_is_its_owners_alone_also_one_that_was_not(path: Path) -> None:
+    """It has what users' passwords can be tried against; earlier versions made it 0640."""
+    opened(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    opened(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_every_kind_of_change_is_there_after_a_restart(path: Path) -> None:
     filled(path)
     metadata = opened(path)
