@@ -92,6 +92,8 @@ class ConsumerProtocolWorker(Worker):
 
     def heartbeat(self) -> Asking:
         """Heartbeats until there is nothing to give up. Whether the member may go on."""
+        if not self.member_id and self.generation != JOINING:
+            return False  # it was put out, as the answer to a commit said: it joins anew
         while True:
             asked_ms, tells_all = self.world.loop.now_ms, not self.is_sure
             owned_before = list(self.owned)
