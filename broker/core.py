@@ -36,7 +36,6 @@ from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.group_configs import group_overrides
 from barnabas.broker.group_topics import GroupTopics, short_text
 from barnabas.broker.log_progress import LogProgress
-from barnabas.broker.login_counts import TLS, LoginCounts
 from barnabas.broker.metadata import ClusterMetadata, QuotaEntity
 from barnabas.broker.outbox import (
     ANONYMOUS,
@@ -80,6 +79,7 @@ from barnabas.storage.log_manager import LogManager, sync_one_by_one
 if TYPE_CHECKING:
     from barnabas.broker.error_counts import ErrorCounts
     from barnabas.broker.listeners import ListenerConfig
+    from barnabas.broker.login_counts import LoginCounts
     from barnabas.broker.quotas.client_quotas import ClientQuotas
     from barnabas.broker.security.authorizer import Access, Authorizer
     from barnabas.broker.security.gate import SaslGate
@@ -127,7 +127,6 @@ class Broker:
         self._next_ticket = 1
         self._routes: dict[int, Route] = {}
         self.errors: ErrorCounts | None = None  # where somebody wants them counted
-        self.logins = LoginCounts(config.listeners)
         self.busy_ns: Callable[[], int] = _no_time  # the time that the core works, fed by the rim
         self.quotas: ClientQuotas | None = None  # where there are any
         self.telemetry: Telemetry | None = None  # once a client has asked for subscriptions
@@ -606,20 +605,27 @@ class Broker:
         _FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)
         return (out,)
 
+    @functools.cached_property
+    def logins(self) -> LoginCounts:
+        """How many logins succeeded and failed."""
+        from barnabas.broker.login_counts import LoginCounts  # most brokers ask nobody who he is
+
+        return LoginCounts(self.config.listeners)
+
     def on_identified(self, connection_id: int, principal: str) -> None:
         """A client has shown by a certificate who it is."""
         connection = self.connections[connection_id]
         connection.principal, connection.access = principal, None
         if principal == ANONYMOUS:
             return  # it has shown none, and need not
-        self.logins.count(connection.listener, TLS, has_succeeded=True)
+        self.logins.count_certificate(connection.listener, has_succeeded=True)
         if self.config.barnabas_audit_log:
             self.outbox.audit.append(login_record(connection, BY_CERTIFICATE, is_allowed=True))
 
     def on_not_identified(self, connection_id: int) -> None:
         """A client that may, or has to, show a certificate has not set up TLS."""
         connection = self.connections[connection_id]
-        self.logins.count(connection.listener, TLS, has_succeeded=False)
+        self.logins.count_certificate(connection.listener, has_succeeded=False)
         if self.config.barnabas_audit_log:
             self.outbox.audit.append(login_record(connection, BY_CERTIFICATE, is_allowed=False))
 

@@ -40,6 +40,10 @@ class LoginCounts:
         if counts is not None:
             counts[has_succeeded] += 1
 
+    def count_certificate(self, listener: ListenerConfig, *, has_succeeded: bool) -> None:
+        """Count one login by a client's certificate."""
+        self.count(listener, TLS, has_succeeded=has_succeeded)
+
     def rows(self) -> Iterator[LoginCount]:
         """All rows, also those with nothing in them: a rate begins at zero."""
         for (listener, mechanism), counts in self._counts.items():

@@ -196,23 +196,30 @@ class TransactionRecovery:
         its coordinator has forgotten it; left alone it would hold back the last stable offset for
         ever. A kill of the process alone never leads here.
 
+        The marker is durable before anybody is heard: another power loss would open again what the
+        producer's next transaction may have added by then, and commit it with that. What is open
+        in an earlier epoch than the coordinator's transaction has is none of that transaction.
+
         An open transaction of two-phase commit is not forgotten: a partition of which the record
         alone was lost belongs to it still. Its producer, who was not told of the batch, sends it
         again.
         """
         broker = self._broker
-        of_coordinator: dict[tuple[str, int], set[int]] = {}
+        of_coordinator: dict[tuple[str, int], dict[int, int]] = {}
         two_phase: dict[tuple[int, int], str] = {}
         for metadata in broker.transactions.snapshot().values():
+            is_ongoing = metadata.state is TransactionState.ONGOING  # else its end has an epoch
+            least_epoch = metadata.producer_epoch if is_ongoing else 0
             for partition in metadata.partitions:
-                of_coordinator.setdefault(partition, set()).add(metadata.producer_id)
+                of_coordinator.setdefault(partition, {})[metadata.producer_id] = least_epoch
             if metadata.is_two_phase and metadata.state is TransactionState.ONGOING:
                 two_phase[metadata.producer] = metadata.transactional_id
         for (topic, index), log in sorted(broker.logs.logs.items()):
             for producer_id in log.producer_state.open_transactions():
-                if producer_id in of_coordinator.get((topic, index), ()):
-                    continue
                 producer = (producer_id, log.producer_state.producer_epoch_of(producer_id))
+                least = of_coordinator.get((topic, index), {}).get(producer_id)
+                if least is not None and producer[1] >= least:
+                    continue
                 if producer in two_phase and self._adopt(two_phase[producer], log, now_ms):
                     continue
                 logger.warning(
@@ -223,12 +230,10 @@ class TransactionRecovery:
                     extra={"producer_id": producer_id},
                 )
                 marker = Marker(
-                    producer_id,
-                    log.producer_state.producer_epoch_of(producer_id),
-                    log.producer_state.coordinator_epoch_of(producer_id),
-                    commit=False,
+                    *producer, log.producer_state.coordinator_epoch_of(producer_id), commit=False
                 )
                 self._ends.append_marker(topic, index, marker, now_ms)
+                log.flush()
 
     def _adopt(self, transactional_id: str, log: Log, now_ms: int) -> bool:
         """Add the partition to the open transaction of the epoch that wrote there.

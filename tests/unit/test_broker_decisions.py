@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
-from sim.disk import Crash
+from sim.disk import Crash, Inode
 
 from barnabas.storage.log_directory import LogDirectoryError
 
@@ -263,6 +263,50 @@ def test_a_new_session_that_followed_keeps_its_epoch() -> None:
     b.lose_power()
     _, pid, epoch = b.state("txn")
     assert (pid > p.pid, epoch) == (True, 0), "epochs of aborts may be forgotten: another id"
+
+
+def hanging() -> tuple[DiskBroker, Inode]:
+    """After a power loss that kept a batch, and not the record that its partition was added; and
+    the partition's file.
+    """
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    assert p.end(True) == 0
+    b.disk.sync_all()
+    p.send("t", 0, b"b")
+    log = b.broker.topics.partition("t", 0)
+    assert log is not None
+    log.flush()
+    b.lose_power()
+    assert [commit for _, _, commit in b.markers("t")] == [True, False]
+    return b, next(inode for path, inode in b.disk.files() if path.endswith(f"t-0/{0:020d}.log"))
+
+
+def test_the_end_of_what_hung_is_durable_before_anybody_is_heard() -> None:
+    """Else another power loss would open it again, for the producer's next transaction."""
+    _, inode = hanging()
+    assert inode.synced == len(inode.data)
+
+
+def test_what_is_open_of_an_earlier_epoch_is_no_part_of_the_transaction() -> None:
+    b = DiskBroker()
+    b.topic("t")
+    Producer(b, "txn").send("t", 0, b"a")
+    p = Producer(b, "txn")  # which aborts what is open
+    assert p.add("t", 0) == 0
+    log = b.broker.topics.partition("t", 0)
+    assert log is not None
+    *_, (position, marker) = log.segments.active.headers()
+    assert marker.is_control
+    file = next(inode for path, inode in b.disk.files() if path == log.segments.active.path(".log"))
+    file.cut(position)  # as a power loss might leave it
+    b.kill()
+    assert b.state("txn") == ("Ongoing", p.pid, p.epoch)
+    p.connection = b.connect()
+    assert p.end(True) == 0
+    assert b.read("t", committed=True) == []
 
 
 @pytest.mark.parametrize("setting", ["no journal", "no room"])
