@@ -580,12 +580,15 @@ class World:
         patience_ms = PEACE_WITH_QUOTAS_MS if self.has_quotas else PEACE_MS
         end_ms = self.loop.now_ms + patience_ms
         latest_ms = self.loop.now_ms + 4 * patience_ms
-        before = [dict(reader.positions) for reader in self._readers]
+        furthest: dict[tuple[str, Partition], int] = {}
         while self.loop.now_ms < end_ms and not self.is_settled():
             self.loop.run_until(self.loop.now_ms + 40)
-            positions = [dict(reader.positions) for reader in self._readers]
-            if positions != before:
-                before, end_ms = positions, min(self.loop.now_ms + patience_ms, latest_ms)
+            for reader in self._readers:
+                for partition, position in reader.positions.items():
+                    key = reader.name, partition
+                    if position > furthest.get(key, -1):
+                        furthest[key] = position
+                        end_ms = min(self.loop.now_ms + patience_ms, latest_ms)
 
     def _come_from_kafka(self) -> None:
         """What was written so far was written to an Apache Kafka: the broker begins on a directory
