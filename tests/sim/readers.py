@@ -428,7 +428,10 @@ class Reader(Client):
         found = answer.topics[0].partitions[0]
         if found.error_code in OTHER_EPOCH or found.error_code == Code.KAFKA_STORAGE_ERROR:
             return
-        if found.error_code or found.end_offset < 0:
+        is_of_earlier_life = partition[0] in self.world.history.lives and read_epoch > leader_epoch
+        if found.error_code == 0 and found.end_offset < 0 and is_of_earlier_life:
+            del self.read_epochs[partition]  # a group's offset that outlived the topic had it
+        elif found.error_code or found.end_offset < 0:
             what = Refused(
                 f"OffsetForLeaderEpoch {read_epoch} of {partition}: {found.end_offset}",
                 found.error_code,
