@@ -1065,13 +1065,16 @@ class Server:
                 self._timer.cancel()
                 self._timer = None
             return
-        if self._timer is not None:
-            if self._timer_at_ms <= deadline:
-                return  # it comes early enough, and sets itself anew
-            self._timer.cancel()
+        if self._timer is not None and self._timer_at_ms <= deadline:
+            return  # it comes early enough, and sets itself anew
         now_ms = self._steady_ns() // NS_PER_MS
-        self._timer_at_ms = max(deadline, now_ms)  # what is to be done at once is not late
-        self._timer = self.loop.call_later(max(0.0, (deadline - now_ms) / 1000), self._on_timer)
+        at_ms = max(deadline, now_ms)  # what is to be done at once is not late
+        if self._timer is not None:
+            if self._timer_at_ms <= at_ms:
+                return  # it is due: each request would put it off to a later round of the loop
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        self._timer = self.loop.call_later((at_ms - now_ms) / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

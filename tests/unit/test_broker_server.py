@@ -761,6 +761,21 @@ def test_after_a_stop_what_lies_in_the_sockets_is_heard_before_deadlines_are_jud
             assert heard.index(b"tick") < 2, "in time it waits for nobody"
 
 
+def test_requests_do_not_put_off_a_deadline_that_has_passed(rim: Rim) -> None:
+    client = rim.client()
+    rim.broker.deadline_ms = time.monotonic_ns() // 1_000_000 - 5
+    rim.server.carry_out()
+
+    def answer_and_send_another(connection: int, frame: bytes) -> None:
+        client.send(framed(b"."))
+        rim.broker.echo(connection, frame)
+
+    rim.broker.answer = answer_and_send_another
+    client.send(framed(b"."))
+    rim.run(20)
+    assert b"tick" in [what for _, what in rim.broker.frames][:3]
+
+
 # --- memory and descriptors ---------------------------------------------------------------------
 
 
