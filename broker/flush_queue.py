@@ -192,8 +192,7 @@ class FlushQueue:
             journal.note_flushed()  # no frame is written while a flush is under way
             if journal.has_older:
                 self._delete_journals()
-        for missing, in_place, _ in self._waiting:
-            missing[:] = _missing(missing, in_place)
+        self._drop_durable()
         followers, self._followers = self._followers, []
         for then in followers:
             then(now_ms)
@@ -203,6 +202,17 @@ class FlushQueue:
             self._on_advanced(log, now_ms)
         self._under_way = None
         self._begin(now_ms)
+
+    def _drop_durable(self) -> None:
+        for missing, in_place, _ in self._waiting:
+            missing[:] = _missing(missing, in_place)
+
+    def _release_durable(self, now_ms: int) -> bool:
+        """Let those go on whose logs are on the disk. Gives whether there was anybody."""
+        self._drop_durable()
+        is_anybody = any(not missing for missing, _, _ in self._waiting)
+        self._release(now_ms)
+        return is_anybody
 
     def _release(self, now_ms: int) -> None:
         ready = [then for missing, _, then in self._waiting if not missing]
@@ -241,8 +251,12 @@ class FlushQueue:
         files: list[Syncable] = []
         while self._next or self._waiting_for_frame or self._is_later_due(now_ms):
             is_heard = self._take_next(tokens, files, may_journal, now_ms)
-            if tokens or files or not is_heard:
-                break  # else whoever heard of the frame may ask for a flush, or wait again
+            if tokens or files:
+                break
+            # who waited for a log that was flushed meanwhile without the queue, goes on by itself
+            is_released = self._release_durable(now_ms)
+            if not is_heard and not is_released:
+                break  # else whoever went on may ask for a flush, or wait again
         if self._to_checkpoint:
             most = CHECKPOINTED_BESIDE if tokens or files else CHECKPOINTED_ALONE
             self._take_to_checkpoint(most, tokens, files)

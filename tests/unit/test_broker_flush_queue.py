@@ -108,6 +108,23 @@ def test_a_waiter_of_several_logs_waits_for_all(queue: Queue, log: FakeLog) -> N
     assert queue.done == [("both", 2)]
 
 
+def test_who_waits_for_a_log_that_is_flushed_without_the_queue_goes_on(
+    queue: Queue, log: FakeLog
+) -> None:
+    """As the Complete records are, before a topic goes: perhaps while another flush ends."""
+    other = FakeLog()
+    other.append()
+
+    def flush_the_log(_now_ms: int) -> None:
+        log.finish_flush(log.begin_flush())
+
+    queue.queue.wait(cast(Any, [other]), flush_the_log, 1)
+    queue.wait("a", log)
+    assert queue.end_flush(5) == 1
+    assert queue.done == [("a", 5)]
+    assert queue.outbox.flushes == [] and queue.queue.is_idle
+
+
 def test_an_error_of_one_does_not_stop_the_flushes_of_others(queue: Queue, log: FakeLog) -> None:
     def fail(_frame: object, _now_ms: int) -> None:
         raise ValueError("a request that cannot be handled")
