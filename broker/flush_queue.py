@@ -192,7 +192,6 @@ class FlushQueue:
             journal.note_flushed()  # no frame is written while a flush is under way
             if journal.has_older:
                 self._delete_journals()
-        self._drop_durable()
         followers, self._followers = self._followers, []
         for then in followers:
             then(now_ms)
@@ -203,22 +202,19 @@ class FlushQueue:
         self._under_way = None
         self._begin(now_ms)
 
-    def _drop_durable(self) -> None:
-        for missing, in_place, _ in self._waiting:
-            missing[:] = _missing(missing, in_place)
-
-    def _release_durable(self, now_ms: int) -> bool:
+    def _release(self, now_ms: int) -> bool:
         """Let those go on whose logs are on the disk. Gives whether there was anybody."""
-        self._drop_durable()
-        is_anybody = any(not missing for missing, _, _ in self._waiting)
-        self._release(now_ms)
-        return is_anybody
-
-    def _release(self, now_ms: int) -> None:
-        ready = [then for missing, _, then in self._waiting if not missing]
-        self._waiting = [entry for entry in self._waiting if entry[0]]
+        ready, waiting = [], []
+        for missing, in_place, then in self._waiting:
+            missing[:] = _missing(missing, in_place)
+            if missing:
+                waiting.append((missing, in_place, then))
+            else:
+                ready.append(then)
+        self._waiting = waiting
         for then in ready:
             then(now_ms)
+        return bool(ready)
 
     # --- a flush ---------------------------------------------------------------------------------
 
@@ -254,7 +250,7 @@ class FlushQueue:
             if tokens or files:
                 break
             # who waited for a log that was flushed meanwhile without the queue, goes on by itself
-            is_released = self._release_durable(now_ms)
+            is_released = self._release(now_ms)
             if not is_heard and not is_released:
                 break  # else whoever went on may ask for a flush, or wait again
         if self._to_checkpoint:
