@@ -137,6 +137,11 @@ DRAWN_LESSONS = (
         "a fetch session is silent about an empty log: who has read nothing there need not hear of "
         "each leader",
     ),
+    (
+        29001155,
+        "what a static member is told of its share may be on its way while another process of it "
+        "takes its place",
+    ),
 )
 
 

@@ -120,6 +120,7 @@ class World:
         self.departures: dict[tuple[str, str], int] = {}
         self.selves: dict[tuple[str, str], list[Worker]] = {}
         self.place_asked_ms: dict[tuple[str, str], dict[str, int]] = {}
+        self.place_taken: dict[tuple[str, str], tuple[Worker, int]] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.is_draining = self.is_over = self._is_powerless = False
         self._mistaken_losses = 0
