@@ -260,6 +260,8 @@ class PairWorld(World):
                 return
             if self.scenario.aims_at_ends:
                 yield from self._await_end()
+                if self.is_draining:
+                    return
             yield from self._fault(rng.choice(pair.faults))
 
     def _fault(self, fault: str) -> Asking:
