@@ -59,15 +59,17 @@ def name_of(code: int) -> str:
 class Client:
     """One client with one connection.
 
-    lost: how many requests it never had an answer to. forgives: when the broker may hang
-    up on it. ends_after: with one more power loss than so many, the client is gone.
+    lost: how many requests it never had an answer to. asked_after: how many starts had fenced when
+    it asked last; an answer that is long on its way may come from the leader of before. forgives:
+    when the broker may hang up on it. ends_after: with one more power loss than so many, the client
+    is gone.
     """
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.rng = world, name, world.rng
         self.link: Link | None = None
         self.forgives = Forgiving.NEVER
-        self.lost = 0
+        self.lost = self.asked_after = 0
         self.ends_after: int | None = None
 
     def connected(self) -> Asking:
@@ -91,6 +93,7 @@ class Client:
         """One request; the answer, or LOST, after which the connection is gone."""
         link = yield from self.connected()
         self.world.operations += 1
+        self.asked_after = self.world.fences
         answer = yield link.call(call, timeout_ms)
         if answer is LOST:
             self.lost += 1

@@ -234,7 +234,7 @@ class Worker(TransactionalProducer):
         """
         if self._may_have_lost_place(asked_ms):
             return
-        self.heard_ms, self.heard_after = asked_ms, self.world.fences_before(asked_ms)
+        self.heard_ms, self.heard_after = asked_ms, self.asked_after
         self._replace_other_selves()
         for holding in self.holdings.values():
             holding.until_ms = max(holding.until_ms, self._kept_until(asked_ms))
@@ -263,7 +263,7 @@ class Worker(TransactionalProducer):
                 partition,
                 world.loop.now_ms,
                 self._kept_until(asked_ms),
-                world.fences_before(asked_ms),
+                self.asked_after,
             )
             self.holdings[partition] = holding
             self.held.append(holding)
@@ -332,7 +332,7 @@ class Worker(TransactionalProducer):
                 partition,
                 asked_ms,
                 world.loop.now_ms,
-                world.fences_before(asked_ms),
+                self.asked_after,
             )
             for partition in partitions
         )

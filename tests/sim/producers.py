@@ -92,13 +92,13 @@ class Producer(Client):
         lost_before = self.lost
         inits = self.world.inits.setdefault(self.transactional_id or "", Inits())
         inits.asked += 1
-        number, asked_ms = (inits.asked, inits.answered), self.world.loop.now_ms
+        number = inits.asked, inits.answered
         answer = yield from self.insist(call, error_code)
         is_alone = (inits.asked, inits.answered) == number
         inits.answered += 1
         inits.lingers = inits.lingers or self.lost > lost_before
         self.init_number = inits.answered if is_alone else -1
-        self.init_after = self.world.fences_before(asked_ms)
+        self.init_after = self.asked_after
         if answer.error_code in FENCED:
             raise Fenced
         if answer.error_code:

@@ -123,7 +123,7 @@ class World:
         self.place_taken: dict[tuple[str, str], tuple[Worker, int]] = {}
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.is_draining = self.is_over = self._is_powerless = False
-        self._mistaken_losses: list[int] = []
+        self._mistaken_losses = 0
         self._digest = hashlib.blake2b(digest_size=12)
         self._tracing = tracing
         self._next_link = 1
@@ -155,14 +155,7 @@ class World:
         """How many starts may have fenced producers and dismissed members: after a power loss, or
         what was taken for one.
         """
-        return len(self.history.power_losses) + len(self._mistaken_losses)
-
-    def fences_before(self, asked_ms: int) -> int:
-        """How many of these were before a request: an answer that is long on its way may come from
-        the leader of before.
-        """
-        losses = (*self.history.power_losses, *self._mistaken_losses)
-        return sum(at_ms < asked_ms for at_ms in losses)
+        return len(self.history.power_losses) + self._mistaken_losses
 
     def wall_ms(self) -> int:
         """The time of day on the broker's machine. Everybody else's clocks are right."""
@@ -297,9 +290,7 @@ class World:
             self.node.note_failure()
             if self.node.has_noted_failure():
                 self._is_powerless = True
-                self._mistaken_losses.append(
-                    self.loop.now_ms
-                )  # what is started next fences, whatever is gone
+                self._mistaken_losses += 1  # what is started next fences, whatever is gone
 
     def observe(self) -> None:
         """After each event: no log's offsets have gone back, but by a power loss; its start then
@@ -364,9 +355,7 @@ class World:
                     "crashed", "the broker does not start, although nothing disturbs it"
                 )
             if self.node.damages:
-                self._mistaken_losses.append(
-                    self.loop.now_ms
-                )  # such a start does not tell what it took the damage for
+                self._mistaken_losses += 1  # such a start does not tell what it took the damage for
             if self.rng.random() < self.scenario.power_share:
                 self.lose_power()
             self.start_later()
@@ -382,7 +371,7 @@ class World:
         logs = self.node.broker.logs
         if logs.lost_power and not self._is_powerless:
             if logs.offline or self.node.damages:
-                self._mistaken_losses.append(self.loop.now_ms)
+                self._mistaken_losses += 1
             else:
                 self.history.incident("refused", "a kill is taken for a power loss")
         self._is_powerless = False
@@ -628,7 +617,7 @@ class World:
             is_clean=not scenario.kafka_was_killed,
         )
         if scenario.kafka_was_killed:  # a start cannot tell it from a loss of power
-            self._mistaken_losses.append(self.loop.now_ms)
+            self._mistaken_losses += 1
             self._is_powerless = True
         assert node.start()
         self.observe()
