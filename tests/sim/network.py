@@ -129,9 +129,14 @@ class Link:
             fate = 0
         world.trace("-~" if fate else "-x", self.link_id, call.name, correlation_id, frame)
         if fate:
-            self._drains = True
+            self._drain_until(end_ms)
             world.loop.at(end_ms, self._arrive, frame)
         self.lose(end_ms)
+
+    def _drain_until(self, end_ms: int) -> None:
+        """What was sent over the broken connection arrives until then."""
+        self._drains = True
+        self.world.drains_until_ms = max(self.world.drains_until_ms, end_ms)
 
     def _arrive(self, frame: bytes) -> None:
         if self.is_open or self._drains:
@@ -150,8 +155,9 @@ class Link:
             if world.rng.random() < 0.5 and all(
                 call.name in LINGERING for _, call in self._waiting.values()
             ):
-                self._drains = True
-                self.lose(max(world.loop.now_ms, self._last_out_ms))
+                end_ms = max(world.loop.now_ms, self._last_out_ms)
+                self._drain_until(end_ms)
+                self.lose(end_ms)
             else:
                 self.lose(world.loop.now_ms)
 

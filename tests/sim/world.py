@@ -124,6 +124,7 @@ class World:
         self.topic_ids: dict[str, uuid.UUID] = {}
         self.is_draining = self.is_over = self._is_powerless = False
         self._mistaken_losses = 0
+        self.drains_until_ms = -1
         self._digest = hashlib.blake2b(digest_size=12)
         self._tracing = tracing
         self._next_link = 1
@@ -812,13 +813,13 @@ class World:
     def _make_peace(self) -> None:
         self.trace("peace", 0, "", 0, b"")
         self.is_draining = True
-        if self.node.broker is not None:
-            for node in self.node.broker.cluster.nodes:
-                if not self.node.broker.cluster.is_one:
-                    self.node.change(self.node.broker.failover.give_back, node)
         self.weather = Weather()
         self.node.disk.crash_never()
         self.node.disk.refuse(None)
+        broker = self.node.broker
+        if broker is not None and not broker.cluster.is_one:
+            for node in broker.cluster.nodes:
+                self.node.change(broker.failover.give_back, node)
         self._restore()
         if not self.node.is_up:
             self.start_later()
@@ -926,6 +927,8 @@ class World:
         self.observe()
 
     def _look_at_the_end(self) -> None:
+        """Read everything, once nothing is on its way any more over connections that broke."""
+        self.loop.run_until(max(self.loop.now_ms, self.drains_until_ms + 1))
         for reader in self._readers:
             for partition in reader.partitions:
                 reader.close_span(partition)
