@@ -70,7 +70,8 @@ class LogManagerConfig:
     producer_snapshot_interval_ms: how long a log may differ from its last checkpoint (producers,
     indexes, manifest). most_unread_bytes: how much all logs together may hold that no checkpoint
     has, as `Log.unread_bytes` counts it: a start after a kill reads about that much.
-    lowest_leader_epoch: of the claim of one of two nodes; a start begins no lower one.
+    lowest_leader_epoch: of the claim of one of two nodes, above all that were claimed; a start
+    begins no lower one. 0: there are no claims.
     may_lack_acknowledged: whether the directory is a copy that may lack what its leader answered.
     """
 

@@ -67,7 +67,8 @@ def sync_one_by_one(files: list[Syncable]) -> None:
         file.fsync()
 
 
-UNHEARD_LEADER_EPOCHS = 100  # more than a leader begins before its standby hears of it
+# more than a leader without a lease begins before its standby hears of it
+UNHEARD_LEADER_EPOCHS = 100
 
 
 class LogManager:
@@ -278,8 +279,8 @@ class LogManager:
         latest = max((log.epochs.latest for log in self.logs.values()), default=-1)
         highest = HighestEpoch(self.disk, self.data_dir).read()
         self.leader_epoch = max(latest, highest, self._lowest_leader_epoch - 1)
-        if self.config.may_lack_acknowledged:
-            self.leader_epoch += UNHEARD_LEADER_EPOCHS
+        if self.config.may_lack_acknowledged and not self._lowest_leader_epoch:
+            self.leader_epoch += UNHEARD_LEADER_EPOCHS  # a claim is above all that were claimed
         self.begin_leader_epoch(self.logs.values())
 
     def begin_leader_epoch(self, logs: Iterable[Log]) -> None:

@@ -170,8 +170,8 @@ class Leadership:
     after each answer, each change of a wish, and at `next_request_ms`.
 
     holding: the rim sets it when it changes, before the directory becomes worth less, after it is
-    worth more. node_id: of this node. has_opened: the rim sets it, once the leader's directory is
-    open and no standby's any more.
+    worth more. node_id: of this node. has_opened: whether the leader's directory is open and no
+    standby's any more (`set_opened`).
     """
 
     def __init__(self, node: Node, settings: LeaseSettings, holding: Holding, now_ms: int) -> None:
@@ -179,7 +179,7 @@ class Leadership:
         self._node, self._settings, self._holding = node, settings, holding
         self._is_as_found = True  # nothing was done in the directory since the start
         self.timeout_ms = settings.ttl_ms // TIMEOUT_PARTS
-        self.role, self.has_opened = Role.WATCHING, False
+        self.role, self.has_opened, self._opened_epoch = Role.WATCHING, False, 0
         self.record: LeaseRecord | None = None
         self.node_id = node.node_id
         self._wanted_in_sync: frozenset[int] = frozenset()
@@ -264,6 +264,14 @@ class Leadership:
             )
         return ""
 
+    def set_opened(self, leader_epoch: int) -> None:
+        """The leader's directory is open, no standby's any more, and its partitions are led in that
+        epoch: that of the claim, or a higher one where the directory had one of before the lease.
+        The record tells of it, so that the next claim is above it.
+        """
+        self.has_opened, self._opened_epoch = True, leader_epoch
+        self.holding = Holding.WHOLE
+
     def want_in_sync(self, node_ids: Iterable[int]) -> None:
         """Whom the leader wants in the set from now on, beside itself; until then, and after a node
         has left the set, it is whoever is in it.
@@ -320,6 +328,7 @@ class Leadership:
             cluster_id=self.cluster_id or record.cluster_id,
             in_sync=in_sync,
             opened_by=me if self.has_opened else record.opened_by,
+            leader_epoch=max(record.leader_epoch, self._opened_epoch),
             nodes=self.nodes,
         )
         # a write of unknown outcome is overtaken, else what it asks for may still come to be
@@ -337,7 +346,7 @@ class Leadership:
         for node_id in in_sync:
             is_me = node_id == self._node.node_id
             if self.has_opened if is_me else node_id not in record.in_sync:
-                held[node_id] = record.leader_epoch
+                held[node_id] = max(record.leader_epoch, self._opened_epoch)
         return held
 
     def _claim(self, now_ms: int) -> LeaseRecord | None:

@@ -85,7 +85,7 @@ class LeasedServer(ReplicatedServer):
         self._is_in_trouble = self._may_be_succeeded = False
         self._call_when_deposed: Callable[[], object] = lambda: None
         cluster_id = broker.logs.cluster_id or ""
-        keeper.set_opened(cluster_id)
+        keeper.set_opened(cluster_id, broker.logs.leader_epoch)
         super().__init__(broker, sock, loop, endpoint_socket)
         self.leading.cluster_id = cluster_id
         self.leading.on_start()

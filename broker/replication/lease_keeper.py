@@ -146,11 +146,13 @@ class LeaseKeeper:
             self._leadership.holding = holding
             self._changed.notify_all()
 
-    def set_opened(self, cluster_id: str) -> None:
-        """The leader's directory is open, no standby's any more, and of that cluster."""
+    def set_opened(self, cluster_id: str, leader_epoch: int) -> None:
+        """The leader's directory is open, no standby's any more, of that cluster, and led in that
+        epoch.
+        """
         with self._changed:
             self._leadership.cluster_id = cluster_id
-            self._leadership.has_opened, self._leadership.holding = True, Holding.WHOLE
+            self._leadership.set_opened(leader_epoch)
             self._changed.notify_all()
 
     def release(self, timeout_s: float) -> None:

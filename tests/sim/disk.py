@@ -317,6 +317,12 @@ class SimDisk:
         self.mounts += is_told
         self._forget()
 
+    def replace(self, root: Directory, *, is_told: bool = True) -> None:
+        """Another file system takes its place, all of it durable, while no process uses it."""
+        self.mounts += is_told
+        self.root = root
+        self._sync_below(root)
+
     def sync_all(self) -> None:
         """All that was written is on the disk, as after sync(2)."""
         self.step()

@@ -7,6 +7,7 @@ copy that changes while it catches up.
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,7 +50,8 @@ class PairNode(Node):
     """leading: of the broker, while it leads; stream: the connection to the other machine.
 
     rate: how its clock goes. claimed_with: what the directory was worth when it claimed.
-    was_standby: whether it was a standby's then. is_off: nobody starts the daemon.
+    was_standby: whether it was a standby's then. is_off: nobody starts the daemon. saved_epoch: the
+    leader epoch of the directory that was saved.
     """
 
     world: PairWorld
@@ -69,6 +71,7 @@ class PairNode(Node):
         self._heard_ms = 0
         self._is_sending = False
         self._lease_timer_ms, self._session = -1, ""
+        self._saved, self.saved_epoch = self.disk.root, 0
 
     @property
     def is_running(self) -> bool:
@@ -78,6 +81,16 @@ class PairNode(Node):
     def other(self) -> PairNode:
         """The other machine."""
         return next(node for node in self.world.nodes if node is not self)
+
+    def back_up(self) -> None:
+        """Save the directory as it is."""
+        self._saved = copy.deepcopy(self.disk.root)
+        self.saved_epoch = max(0, HighestEpoch(self.disk, DATA_DIR).read())
+
+    def restore_backup(self, *, is_told: bool) -> None:
+        """The directory is what was saved; is_told: whether the system tells it from the other."""
+        self.disk.replace(copy.deepcopy(self._saved), is_told=is_told)
+        self._session = ""  # the note of the last one is of an earlier process
 
     def is_serving(self) -> bool:
         """Whether its broker is up, and may answer."""
@@ -221,10 +234,9 @@ class PairNode(Node):
             return
         if self.start():
             assert self.broker is not None
-            self.leadership.holding = Holding.WHOLE
             assert self.leading is not None
             self.leadership.cluster_id = self.leading.cluster_id = self.broker.logs.cluster_id
-            self.leadership.has_opened = True
+            self.leadership.set_opened(self.broker.logs.leader_epoch)
             self.leading.on_start()
             self._set_off()
             self.world.on_leader(self)

@@ -13,6 +13,7 @@ from barnabas.broker.replication.catch_up import CatchUp
 from barnabas.broker.replication.following import Following, StandbyNote
 from barnabas.broker.replication.leadership import Leadership
 from barnabas.broker.replication.leading import Leading, StandbyLink
+from barnabas.broker.replication.lease_record import LeaseRecord
 from barnabas.broker.replication.operations import Kind, Operation, Replica
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.storage.last_run import RunNote
@@ -20,7 +21,7 @@ from barnabas.storage.leader_epochs import HighestEpoch
 from barnabas.storage.log_manager import LogManager
 from sim.defects import changed
 from sim.disk import SimDisk
-from sim.pair_world import Pair
+from sim.pair_world import RESTORES, Pair
 
 
 class PairDefect(NamedTuple):
@@ -78,6 +79,13 @@ def with_power(pair: Pair) -> None:
     """Both machines lose power, now and then."""
     with_sync(pair)
     pair.faults = ("power leader", "power standby", "kill leader", "power both")
+
+
+def with_restores(pair: Pair) -> None:
+    """Directories come back as they were in an earlier leader's time."""
+    with_sync(pair)
+    pair.gap_ms = (200, 2000)
+    pair.faults = (*RESTORES, "kill leader", "kill standby", "power standby", "stop leader")
 
 
 def with_async(pair: Pair) -> None:
@@ -416,4 +424,21 @@ def positions_before_it_has_caught_up() -> Iterator[None]:
         changed(StandbyLink, "take_output", caught_up_nowhere),
         changed(Leading, "_on_applied", on_applied_early),
     ):
+        yield
+
+
+@defect(
+    "a directory of an earlier leader's time leads",
+    "lost",
+    "told",
+    "moved",
+    "epoch",
+    tweak=with_restores,
+    seed=17,
+)
+def an_older_copy_leads() -> Iterator[None]:
+    def is_older(self: Leadership, record: LeaseRecord) -> bool:
+        return False
+
+    with changed(Leadership, "_is_older", is_older):
         yield

@@ -50,6 +50,8 @@ FAULTS = (
     "crash standby",
     "storm",
 )
+SEED_OF_RESTORES = 5  # of each eight
+RESTORES = "restore leader", "restore standby", "restore leader"
 
 
 @dataclass
@@ -69,6 +71,11 @@ class Pair:
     faults: tuple[str, ...] = FAULTS
     fault_count: int = 4
     gap_ms: tuple[int, int] = (200, 2500)
+
+    @property
+    def has_restores(self) -> bool:
+        """Whether directories come back as they were once."""
+        return any(fault.startswith("restore") for fault in self.faults)
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Pair:
@@ -108,12 +115,14 @@ class PairWorld(World):
         self.pair = Pair.drawn(self.pair_rng)
         if pair_tweak is not None:
             pair_tweak(self.pair)
+        elif seed % 8 == SEED_OF_RESTORES:
+            self.pair.faults += RESTORES
         self._generations = 0
         self.are_apart = self.is_at_peace = False
         self.nodes: list[PairNode] = []
         self._cut_from_clients: set[int] = set()
         self._leader_epochs: dict[Any, int] = {}
-        self.take_overs = 0
+        self.take_overs = self.restores = 0
         self._last_leader = -1
 
         focus = drawn_focus(seed) if tweak is None else tweak
@@ -258,6 +267,9 @@ class PairWorld(World):
             yield rng.randint(*pair.gap_ms)
             if self.is_draining:
                 return
+            if pair.has_restores and rng.random() < 0.5:
+                for node in self.nodes:
+                    node.back_up()
             if self.scenario.aims_at_ends:
                 yield from self._await_end()
                 if self.is_draining:
@@ -313,12 +325,33 @@ class PairWorld(World):
             if not self.is_draining:
                 self._down(leader)
             self.are_apart = False
+        elif what == "restore":
+            yield from self._restore_backup(node)
         elif what == "storm":
             calm = self.weather
             self.weather = Weather(delay_ms=40, cut=0.15, stall=0.1, linger_ms=calm.linger_ms)
             yield for_ms
             if not self.is_draining:
                 self.weather = calm
+
+    def _restore_backup(self, node: PairNode) -> Asking:
+        """The machine is lost, and its directory is what was saved of it earlier: a directory of an
+        earlier leader's time, whose node must not lead with it. The other has all, and keeps it.
+        """
+        record, epoch = self.engine.record, node.saved_epoch
+        has_other_all = record is not None and record.in_sync == {0, 1} and node.other.is_running
+        if record is None or not has_other_all:
+            return
+        if not 0 < epoch < record.held_epochs.get(node.node_id, 0):
+            return
+        self._down(node)
+        if self.pair_rng.random() < 0.5:
+            self._down(node.other)  # which comes back, sooner or later than this one
+        node.restore_backup(is_told=self.pair_rng.random() < 0.5)
+        self.restores += 1
+        end_ms = self.loop.now_ms + TAKE_OVERS_MS
+        while not (self.is_draining or self._is_whole()) and self.loop.now_ms < end_ms:
+            yield 40
 
     def _down(self, node: PairNode, *, power: bool = False) -> None:
         if power:

@@ -23,6 +23,11 @@ LESSONS = (
         "the set: nobody led again",
     ),
     (641, "a standby that had not heard of its leader's epoch led in the same one (async)"),
+    (
+        30008746,
+        "a take-over went to leader epochs far above its claim (async), and the record did not "
+        "tell of them: the next claim began one that had been",
+    ),
     (137, "of two leaders that lost power one after the other none ever led again"),
 )
 

@@ -248,7 +248,7 @@ def test_of_two_leaders_that_lost_their_power_the_last_leads() -> None:
 def test_a_standby_that_claimed_and_lost_power_before_it_opened_has_less_than_who_led() -> None:
     engine = Register()
     leader = leader_of_pair(engine)
-    leader.has_opened = True
+    leader.set_opened(1)
     run(leader, engine, 1)
     standby = node(2)
     run(standby, engine, 1)
@@ -413,6 +413,22 @@ def test_one_leads_at_a_time_and_knows_who_may_be_in_the_set() -> None:
     assert min(leads) > 500
 
 
+def test_the_record_tells_of_the_epoch_in_which_the_directory_is_led() -> None:
+    """A directory of before the lease may have had higher ones: the next claim is above them."""
+    engine = Register()
+    first = leader_of_pair(engine)
+    first.set_opened(52)
+    run(first, engine, 1)
+    record = decode_lease_record(engine.value)
+    assert record.leader_epoch == 52
+    assert record.held_epochs[1] == 52
+    second = node(2)
+    run(second, engine, 1)
+    run(second, engine, 1 + TTL_MS)
+    assert second.role is Role.LEADING
+    assert second.leader_epoch == 53
+
+
 def record_after_a_take_over(engine: Register) -> LeaseRecord:
     """Node 2 has taken over, opened its directory, and has node 1 in sync again; both are gone."""
     leader_of_pair(engine)
@@ -420,7 +436,7 @@ def record_after_a_take_over(engine: Register) -> LeaseRecord:
     run(second, engine, 0)
     run(second, engine, TTL_MS)
     second.want_in_sync(())
-    second.has_opened = True
+    second.set_opened(1)
     run(second, engine, TTL_MS)
     second.want_in_sync(BOTH)
     run(second, engine, TTL_MS)

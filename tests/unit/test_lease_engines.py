@@ -187,7 +187,7 @@ def test_a_keeper_leads_takes_a_standby_in_and_gives_up(engine: LeaseEngine) -> 
     keeper.set_holding(Holding.WHOLE)
     keeper.start()
     ends_s = time.monotonic() + 20
-    keeper.set_opened("c")
+    keeper.set_opened("c", 1)
     keeper.add_node(2, NodeAddresses("b:1", {}))
     keeper.want_in_sync([2])
     while keeper.in_sync != {1, 2} and time.monotonic() < ends_s:

@@ -410,9 +410,9 @@ def test_a_start_begins_the_epoch_after_the_highest_of_all_logs(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("lowest", "is_copy", "begun"),
-    [(0, False, 0), (1, False, 1), (5, False, 5), (5, True, 5 + UNHEARD_LEADER_EPOCHS)],
+    [(0, False, 0), (1, False, 1), (5, False, 5), (5, True, 5), (0, True, UNHEARD_LEADER_EPOCHS)],
 )
-def test_the_first_epoch_is_that_of_the_claim_and_in_a_copy_beyond_what_was_unheard(
+def test_the_first_epoch_is_that_of_the_claim_or_in_a_copy_beyond_what_was_unheard(
     tmp_path: Path, lowest: int, is_copy: bool, begun: int
 ) -> None:
     manager = open_manager(tmp_path, lowest_leader_epoch=lowest, may_lack_acknowledged=is_copy)
