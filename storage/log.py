@@ -482,7 +482,8 @@ class Log:
     # --- producers -------------------------------------------------------------------------------
 
     def add_refused(self, batch: memoryview | bytearray) -> None:
-        """Remember what a client sent and a full disk refused, if it is a producer's whole batch.
+        """Remember what a client sent and was not taken, if it is a producer's whole batch: the
+        disk was full, or the broker does not lead.
 
         After: `check_overtaking` refuses later batches of its producer until it comes again.
         """

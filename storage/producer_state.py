@@ -179,7 +179,7 @@ class ProducerStateManager:
     open_txns: producer id -> first offset of its open transaction, in the order of the first
     offsets (a transaction begins at the end of the log, so the order of insertion is that of the
     offsets). end_offset: all batches below it have been taken in. refused: (producer id, epoch) ->
-    the first sequence of a batch that was not written for want of room and may come again. _rows:
+    the first sequence of a batch that was not written and may come again (`add_refused`). _rows:
     of a snapshot, where there are many producers.
     """
 
@@ -342,7 +342,7 @@ class ProducerStateManager:
         if base_sequence > first_refused:
             raise KafkaError(
                 Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                "an earlier batch of this producer found no room and has not come again yet",
+                "an earlier batch of this producer was refused and has not come again yet",
             )
         del self.refused[producer_id, producer_epoch]
 
@@ -382,7 +382,8 @@ class ProducerStateManager:
     # --- change ----------------------------------------------------------------------------------
 
     def add_refused(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Remember an idempotent producer's batch that was not written for want of room.
+        """Remember an idempotent producer's batch that was not written: for want of room, or since
+        it was sent to another broker than the leader.
 
         Its later batches, which are under way, must not overtake it: a log takes the first batch of
         a producer that it does not know with any sequence, so that one would leave a hole in its

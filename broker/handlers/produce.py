@@ -470,6 +470,10 @@ def _append(
         if name == NO_NAME and context.api_version >= PRODUCE_TOPIC_IDS:
             return ProducedPartition(index, Code.UNKNOWN_TOPIC_ID)
         code = produce.topics.missing_code(name, index)
+        if records is not None and not broker.cluster.is_one:
+            anothers = broker.topics.partition(name, index)
+            if anothers is not None:  # what comes next to its leader must not overtake this one
+                anothers.add_refused(records)
         return ProducedPartition(index, code, current_leader=broker.hint(name, index, code))
     if records is None:
         return ProducedPartition(index, produce.unreadable.get((name, index), Code.INVALID_RECORD))

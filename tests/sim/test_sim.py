@@ -138,6 +138,11 @@ DRAWN_LESSONS = (
         "each leader",
     ),
     (
+        41008354,
+        "a batch that was sent to who leads no more was overtaken by the next one, and out of "
+        "order for good",
+    ),
+    (
         29001155,
         "what a static member is told of its share may be on its way while another process of it "
         "takes its place",

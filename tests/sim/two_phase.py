@@ -18,7 +18,12 @@ from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from sim import wire
 from sim.clients import FENCED, Asking, Fenced, Refused, error_code
-from sim.producers import Inits, TransactionalProducer
+from sim.producers import (
+    SEQUENCE_ERRORS,
+    Inits,
+    TransactionalProducer,
+    has_lost_batches_at_a_restart,
+)
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -116,10 +121,11 @@ class TwoPhaseProducer(TransactionalProducer):
 
     def run(self) -> Asking:
         """Gives whether it ended by itself (True), or died, or was fenced."""
+        world = self.world
         try:
             yield from self.recover()
             for number in range(self.rounds):
-                if self.world.is_draining:
+                if world.is_draining:
                     break
                 if number and not self.is_version_2:
                     yield from self.recover()  # an epoch of its own for each transaction
@@ -129,7 +135,10 @@ class TwoPhaseProducer(TransactionalProducer):
             self.hang_up()
             return False
         except Refused as refusal:
-            self.world.refused(refusal, is_explained=False)
+            was_forgotten = refusal.code in SEQUENCE_ERRORS and has_lost_batches_at_a_restart(
+                world, self.partitions
+            )
+            world.refused(refusal, is_explained=was_forgotten)
             self.hang_up()
             return False
         self.hang_up()

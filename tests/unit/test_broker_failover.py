@@ -257,6 +257,19 @@ def test_only_the_leader_takes_records(cluster: Cluster) -> None:
     assert cluster.broker.topics.partitions_of("t")[0].log_end_offset == 1  # type: ignore[union-attr]
 
 
+def test_a_batch_that_its_leader_did_not_get_is_not_overtaken(cluster: Cluster) -> None:
+    """A log takes the first batch of a producer that it does not know with any sequence: what was
+    sent to a broker that leads no more would be out of order for good.
+    """
+
+    def send(node_id: int, sequence: int) -> int:
+        return error_of(cluster.call(node_id, produce("t", identity=(5, 0), sequence=sequence), 8))
+
+    assert send(2, 0) == Code.NOT_LEADER_OR_FOLLOWER
+    assert send(1, 1) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [send(1, sequence) for sequence in (0, 1)] == [0, 0]
+
+
 def test_a_refusal_says_who_leads(cluster: Cluster) -> None:
     cluster.broker.failover.move_leader("t", 0, 2, cluster.now_ms)
     epoch = cluster.broker.topics.leader_epoch("t", 0)

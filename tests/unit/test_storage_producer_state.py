@@ -327,7 +327,7 @@ def test_a_batch_must_not_overtake_one_that_found_no_room() -> None:
     state.add_refused(PID, 0, 4)
     state.check_overtaking(PID, 1, 9)
     state.check_overtaking(PID + 1, 0, 9)
-    with pytest.raises(KafkaError, match="found no room") as refused:
+    with pytest.raises(KafkaError, match="was refused") as refused:
         state.check_overtaking(PID, 0, 4)
     assert refused.value.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     state.check_overtaking(PID, 0, 3)
