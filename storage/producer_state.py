@@ -387,8 +387,14 @@ class ProducerStateManager:
 
         Its later batches, which are under way, must not overtake it: a log takes the first batch of
         a producer that it does not know with any sequence, so that one would leave a hole in its
-        order, and the refused one, sent again, be out of order for good.
+        order, and the refused one, sent again, be out of order for good. One that was written may
+        come late, over a connection that broke: nobody sends that again.
         """
+        entry = self.producers.get(producer_id)
+        if entry is not None and entry.producer_epoch == producer_epoch and entry.batches:
+            last = entry.batches[-1].last_sequence
+            if (last - base_sequence) & MAX_SEQUENCE < _HALF_THE_SEQUENCES:
+                return
         key = producer_id, producer_epoch
         if producer_id >= 0 and (key in self.refused or len(self.refused) < MOST_REFUSED):
             self.refused[key] = min(base_sequence, self.refused.get(key, base_sequence))

@@ -143,6 +143,11 @@ DRAWN_LESSONS = (
         "order for good",
     ),
     (
+        42000422,
+        "a batch that was written came once more over a connection that broke, to who leads no "
+        "more, and held its producer's next ones up for good",
+    ),
+    (
         29001155,
         "what a static member is told of its share may be on its way while another process of it "
         "takes its place",

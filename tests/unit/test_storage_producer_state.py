@@ -337,6 +337,18 @@ def test_a_batch_must_not_overtake_one_that_found_no_room() -> None:
     state.check_overtaking(PID, 0, 9)
 
 
+def test_a_batch_that_was_written_and_is_refused_as_it_comes_late_holds_nothing_up() -> None:
+    """It came over a connection that broke, and is not sent again."""
+    state = ProducerStateManager()
+    batch(state, count=3)
+    state.add_refused(PID, 0, 0)
+    state.add_refused(PID, 0, 2)
+    assert state.refused == {}
+    state.add_refused(PID, 1, 0)
+    state.add_refused(PID, 0, 3)
+    assert state.refused == {(PID, 1): 0, (PID, 0): 3}
+
+
 def test_what_is_noted_of_refused_batches_has_a_bound() -> None:
     state = ProducerStateManager()
     state.add_refused(-1, -1, 0)
