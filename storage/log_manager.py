@@ -55,7 +55,7 @@ from barnabas.storage.partition_directories import PartitionDirectories, Topics,
 from barnabas.storage.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producer_state import ProducerStateManager
 from barnabas.storage.recovery import load_log
-from barnabas.storage.segment import LOG_SUFFIX, CorruptLog, IndexCache, Segment
+from barnabas.storage.segment import CorruptLog, IndexCache, Segment
 from barnabas.storage.segment_list import SegmentList
 
 logger = logging.getLogger(__name__)
@@ -253,10 +253,13 @@ class LogManager:
                 )
 
     def _flush_offline(self, directory: str) -> None:
-        """Flush a log that is off line: a transaction with data there may yet be committed."""
+        """Flush a log that is off line: a transaction with data there may yet be committed, and
+        after a clean stop all is taken to be on the disk, the topic's id, too.
+        """
         for name in self.disk.list(directory):
-            if name.endswith(LOG_SUFFIX):
-                self.disk.open(f"{directory}/{name}").fsync()
+            path = f"{directory}/{name}"
+            if not self.disk.is_dir(path):
+                self.disk.open(path).fsync()
         self.disk.fsync_dir(directory)
 
     def _set_copy(self, why: str) -> None:

@@ -148,6 +148,11 @@ DRAWN_LESSONS = (
         "more, and held its producer's next ones up for good",
     ),
     (
+        42004645,
+        "the id of a topic whose log was off line was not durable after a clean stop: a power loss "
+        "took it, the flush journal's end of the log was another's, and a transaction was lost",
+    ),
+    (
         29001155,
         "what a static member is told of its share may be on its way while another process of it "
         "takes its place",

@@ -275,7 +275,9 @@ def test_journals_go_at_a_start_after_a_clean_stop_unless_they_hold_decisions(
 
 
 def test_a_log_that_is_off_line_is_flushed_and_keeps_its_offsets(tmp_path: Path) -> None:
-    """A transaction with data there may yet be committed; the log may be put right."""
+    """A transaction with data there may yet be committed; the log may be put right. After a clean
+    stop a start takes all of it to be on the disk.
+    """
     manager, log = new_log(tmp_path)
     for _ in range(3):
         log.append(batch(), now_ms=NOW_MS)
@@ -289,13 +291,13 @@ def test_a_log_that_is_off_line_is_flushed_and_keeps_its_offsets(tmp_path: Path)
     kill(manager)
     spoil(log)
     spoil(other)
-    index = log_path(log).with_suffix(".index").name
     disk = RecordingDisk()
     again = open_manager(tmp_path, disk=disk)
     assert set(again.offline) == {("t", 0), ("u", 0)}
     steps = disk.take_steps()
-    flushed = steps.index(("fsync", log_path(log).name))
-    assert ("fsync_dir", "t-0") in steps[flushed:] and ("fsync", index) not in steps
+    flushed = [steps.index(("fsync", path.name)) for path in log_path(log).parent.iterdir()]
+    assert len(flushed) >= 4
+    assert ("fsync_dir", "t-0") in steps[max(flushed) :]
     assert points_in(tmp_path)["t", 0] == 3
     assert points_in(tmp_path, LOG_START_NAME) == {("t", 0): 1}
 
