@@ -1,21 +1,26 @@
 """How fast compaction goes, and what it costs those who fetch meanwhile.
 
     python bench/compaction.py [MEGABYTES]
+    python bench/compaction.py --beside MEGABYTES
 
 Two figures: MB of log cleaned in a second, by size of record and codec, of keys that each come five
 times; and the latency of fetches from a broker while its cleaner is at work in the other process,
-compared with that of the same broker at rest.
+compared with that of the same broker at rest, with the rounds of its loop that lasted 5 ms or
+longer. --beside: the second alone, of a log of that size.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import socket
 import struct
 import sys
 import tempfile
 import time
+import urllib.request
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,7 +98,11 @@ def fetch_latency(megabytes: int) -> None:
     """Fetches of 64 KB from another topic, one after the other: at rest, and from when the cleaner
     begins until it is done.
     """
-    settings = {"log.cleaner.backoff.ms": "100"}
+    settings = {
+        "log.cleaner.backoff.ms": "100",
+        "barnabas.metrics.port": "0",
+        "log.cleaner.dedupe.buffer.size": str(2 << 30),
+    }
     with LocalBroker(in_memory=False, settings=settings) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         compacted = {
@@ -125,6 +134,7 @@ def fetch_latency(megabytes: int) -> None:
         producer.flush()
         with socket.create_connection(("127.0.0.1", broker.port)) as sock:
             _show("at rest", _latencies(sock, lambda: False, 2.0))
+            before = _stalls(broker)
             resource = ConfigResource(
                 ConfigResource.Type.TOPIC,
                 "cleaned",
@@ -134,11 +144,14 @@ def fetch_latency(megabytes: int) -> None:
                 future.result()
             began = time.perf_counter()
             found = _latencies(
-                sock, lambda: any("compacted up to" in line for line in broker.output), 60.0
+                sock, lambda: any("compacted up to" in line for line in broker.output), 600.0
             )
             _show(
                 f"while {megabytes} MB were cleaned in {time.perf_counter() - began:.2f} s", found
             )
+            stalls = _stalls(broker) - before
+            told = ", ".join(f"<= {le} s: {count}" for le, count in sorted(stalls.items()))
+            print(f"rounds of its loop of 5 ms and longer meanwhile: {told or 'none'}")
 
 
 def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) -> list[float]:
@@ -156,6 +169,19 @@ def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) 
     return sorted(found)
 
 
+def _stalls(broker: LocalBroker) -> Counter[float]:
+    """How many rounds of the loop lasted so long, by the histogram's upper bounds in s."""
+    match = re.search(r"metrics on (http://\S+)", "".join(broker.output))
+    assert match is not None
+    text = urllib.request.urlopen(match[1]).read().decode()
+    rows = re.findall(r'^barnabas_loop_stall_seconds_bucket{le="([^"]+)"} (\S+)', text, re.M)
+    counts, below = Counter[float](), 0.0
+    for bound, count in rows:
+        counts[float(bound)] = int(float(count) - below)
+        below = float(count)
+    return counts
+
+
 def _show(when: str, found: list[float]) -> None:
     middle, late = found[len(found) // 2] * 1e3, found[len(found) * 99 // 100] * 1e3
     print(
@@ -165,6 +191,9 @@ def _show(when: str, found: list[float]) -> None:
 
 
 if __name__ == "__main__":
-    size = int(sys.argv[1]) if len(sys.argv) > 1 else 60
-    measure(size)
-    fetch_latency(size * 3)
+    if sys.argv[1:2] == ["--beside"]:
+        fetch_latency(int(sys.argv[2]))
+    else:
+        size = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+        measure(size)
+        fetch_latency(size * 3)

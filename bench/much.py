@@ -3,22 +3,31 @@
 Without sockets, as in scale.py. `offsets`: a start after a kill with a million committed offsets in
 20,000 groups. `behind`: a reader that is ten million records behind the log's end, against one that
 reads the same amount at the end; both get whole megabytes, of which no byte is in Python's memory.
+`partitions`: a start after a kill with 20,000 partitions that all were written to, or as many as
+the limit of open files allows. `bytes`: a partition of 100 GB in 1,000 segments, of which the disk
+has the first and last bytes of each batch alone, against one of 1 GB.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
+import logging
+import os
 import resource
+import struct
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -26,12 +35,17 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.log import Log
 from bench.many_partitions import NOW_MS, Ids
 from bench.scale import CASES, OFFSETS_A_GROUP, TOPIC, Core
 
 GROUPS = 20_000
 RECORDS, BATCH, STEP = 10_000_000, 1000, 10
 ROUNDS, FETCHES = 5, 200
+PARTITIONS, OTHER_FILES = 20_000, 100
+SEGMENTS, BATCHES_A_SEGMENT = 1000, 100
+SPARSE_BATCH, ENDS = 1_000_000, 128  # bytes of its record; of it that are written
+SPARSE = {"log.segment.bytes": str(1 << 30), "message.max.bytes": str(2 << 20)}
 
 
 def offsets(directory: str, scale: float) -> None:
@@ -91,7 +105,131 @@ def behind(directory: str, scale: float) -> None:
     )
 
 
-EACH: dict[str, Callable[[str, float], None]] = {"offsets": offsets, "behind": behind}
+def partitions(directory: str, scale: float) -> None:
+    """Another process writes to each, and is gone."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    count = min(int(PARTITIONS * scale), limit - OTHER_FILES)
+    batch = encode_batch([NewRecord(None, b"x" * 100, NOW_MS)])
+
+    def write() -> None:
+        broker = _opened(directory)
+        broker.topics.create_topic(TOPIC, count, {}, now_ms=NOW_MS)
+        for log in broker.topics.partitions_of(TOPIC):
+            assert log is not None
+            log.append(bytearray(batch), now_ms=NOW_MS)
+
+    assert _in_a_process_of_its_own(write), "the process that writes failed"
+    gc.disable()  # as the daemon does at its start
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    broker = _opened(directory)
+    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
+    gc.enable()
+    assert len(broker.logs.logs) == count
+    print(
+        f"start after a kill, {count:,} partitions that were written to: {cpu_s:.1f} s of CPU, "
+        f"{wall_s:.1f} s",
+        flush=True,
+    )
+
+
+def sparse_bytes(directory: str, scale: float) -> None:
+    """The same work at the end, in the midst and at the start of a small and a large log."""
+    logging.disable(logging.WARNING)  # of each index file that is missing
+    cores = [
+        _sparse(f"{directory}/{segments}", segments)
+        for segments in (SEGMENTS // 100, int(SEGMENTS * scale))
+    ]
+    logging.disable(logging.NOTSET)
+    best: list[dict[str, float]] = [{} for _ in cores]
+    for _ in range(ROUNDS):
+        for (_, core), its in zip(cores, best, strict=True):
+            (log,) = core.broker.topics.partitions_of(TOPIC)
+            assert log is not None
+            for what, took_us in _worked(core, log).items():
+                its[what] = min(its.get(what, 1e9), took_us)
+    for (segments, _), its in zip(cores, best, strict=True):
+        print(
+            f"a log of {segments * BATCHES_A_SEGMENT * SPARSE_BATCH / 1e9:.0f} GB in "
+            f"{segments:,} segments: "
+            + ", ".join(f"{what} {us:.0f} us" for what, us in its.items()),
+            flush=True,
+        )
+
+
+def _worked(core: Core, log: Log) -> dict[str, float]:
+    """What a request of each kind took, in us."""
+    end = log.log_end_offset
+    took_us = {"Produce": sum(core.produce() for _ in range(FETCHES)) / FETCHES / 1000}
+    for where, first in (("end", end - 1), ("midst", end // 2), ("start", 0)):
+        took_ns = 0
+        for number in range(FETCHES):
+            core.offset = first + number + 1  # it asks for the record before that
+            took_ns += core.fetch()
+            core.answer()
+        took_us[f"Fetch at the {where}"] = took_ns / FETCHES / 1000
+    began_ns = time.thread_time_ns()
+    log._roll(NOW_MS)
+    took_us["a roll"] = (time.thread_time_ns() - began_ns) / 1000
+    core.offset = log.log_end_offset
+    return took_us
+
+
+def _sparse(directory: str, segments: int) -> tuple[int, Core]:
+    """A log whose batches are zeros, which take no room on the disk."""
+
+    def begin() -> None:
+        Core(directory, SPARSE).produce()
+
+    assert _in_a_process_of_its_own(begin), "the process that begins it failed"
+    batch = bytearray(encode_batch([NewRecord(None, bytes(SPARSE_BATCH), NOW_MS)]))
+    for segment in range(segments):
+        base = 1 + segment * BATCHES_A_SEGMENT
+        path = f"{directory}/{TOPIC}-0/{base:020}.log"
+        with open(path, "wb") as file:
+            for number in range(BATCHES_A_SEGMENT):
+                struct.pack_into(">q", batch, 0, base + number)
+                file.seek(number * len(batch))
+                file.write(batch[:ENDS])
+                file.seek((number + 1) * len(batch) - ENDS)
+                file.write(batch[-ENDS:])
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    core = Core(directory, SPARSE, is_new=False)
+    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
+    print(
+        f"{segments:,} segments without index files or a checkpoint: read whole at the start in "
+        f"{wall_s:.1f} s, {cpu_s:.1f} s of CPU",
+        flush=True,
+    )
+    core.offset = 1 + segments * BATCHES_A_SEGMENT
+    return segments, core
+
+
+def _opened(directory: str) -> Broker:
+    settings = {"log.dirs": directory, "barnabas.transaction.durability": "os"}
+    return open_broker(BrokerConfig.from_properties(settings), Ids(), now_ms=NOW_MS)
+
+
+EACH: dict[str, Callable[[str, float], None]] = {
+    "offsets": offsets,
+    "behind": behind,
+    "partitions": partitions,
+    "bytes": sparse_bytes,
+}
+
+
+def _in_a_process_of_its_own(work: Callable[[], None]) -> bool:
+    """Whether it ended well. What it opens or holds is gone with it, as with a kill."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] == 0
+    try:
+        work()
+        sys.stdout.flush()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def main() -> None:
@@ -104,7 +242,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     for case in options.cases:
         with tempfile.TemporaryDirectory(prefix="barnabas-bench-") as directory:
-            EACH[case](directory, options.scale)
+            work = functools.partial(EACH[case], directory, options.scale)
+            if not _in_a_process_of_its_own(work):
+                sys.exit(f"{case}: failed, see above")
 
 
 if __name__ == "__main__":

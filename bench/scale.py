@@ -64,7 +64,9 @@ SIZES = (10, 100, 1000, 10_000)
 class Core:
     """A broker without sockets, with one topic to work on. longest_ns: of its calls since then."""
 
-    def __init__(self, directory: str, more: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: str, more: dict[str, str] | None = None, *, is_new: bool = True
+    ) -> None:
         settings = {
             **(more or {}),
             "log.dirs": directory,
@@ -74,7 +76,8 @@ class Core:
         }
         self.broker = open_broker(BrokerConfig.from_properties(settings), Ids(), now_ms=NOW_MS)
         self.connect(WORKER)
-        self.broker.topics.create_topic(TOPIC, 1, {}, now_ms=NOW_MS)
+        if is_new:
+            self.broker.topics.create_topic(TOPIC, 1, {}, now_ms=NOW_MS)
         self.longest_ns = 0
         self.sequence = self.offset = 0
         self.producer_id = self.begin(NAME)
