@@ -102,10 +102,8 @@ class ClassicMembers:
             change.replace_member(former_id, member_id)
         value = _member_value(join, subscription)
         self._consumers.set_member(change, member_id, value)
-        overrides = self._context.overrides(group.group_id)
-        settings = self._context.settings
         change.assign_if_due(
-            settings, overrides.get(ASSIGNMENT_INTERVAL, settings.assignment_interval_ms), now_ms
+            self._context.settings, self._assignment_interval_ms(group.group_id), now_ms
         )
         current = change.reconcile(member_id, self._conversion.by_id(subscription.owned))
         result.records += change.records
@@ -214,7 +212,10 @@ class ClassicMembers:
         return sync_response(Code.NONE, request.protocol_type, request.protocol_name, assignment)
 
     def on_heartbeat(self, group: Group, request: HeartbeatRequest, now_ms: int) -> Code:
-        """NONE, or REBALANCE_IN_PROGRESS where the member is to join again."""
+        """NONE, or REBALANCE_IN_PROGRESS where the member is to join again: what it is to have has
+        changed, or would if somebody came who may change it. A heartbeat of a classic member does
+        not, and there may be no others.
+        """
         consumer = group.require_consumer()
         try:
             member_id, value = self._require_member(
@@ -228,6 +229,7 @@ class ClassicMembers:
         self._restart_session(group.group_id, member_id, value, now_ms)
         if (
             current.member_epoch < consumer.target_epoch
+            or self._is_assignment_due(group.group_id, consumer, now_ms)
             or current.state is MemberState.UNREVOKED_PARTITIONS
             or (
                 current.state is MemberState.UNRELEASED_PARTITIONS
@@ -288,6 +290,15 @@ class ClassicMembers:
         self._timers.schedule(
             (timers_of.SESSION, group_id, member_id), now_ms + value.classic.session_timeout_ms
         )
+
+    def _is_assignment_due(self, group_id: str, consumer: ConsumerGroup, now_ms: int) -> bool:
+        return consumer.epoch > consumer.target_epoch and consumer.may_be_assigned(
+            self._assignment_interval_ms(group_id), now_ms
+        )
+
+    def _assignment_interval_ms(self, group_id: str) -> int:
+        overrides = self._context.overrides(group_id)
+        return overrides.get(ASSIGNMENT_INTERVAL, self._context.settings.assignment_interval_ms)
 
     def _begin_wait_for_join(
         self, group_id: str, member_id: str, value: MemberValue, now_ms: int

@@ -185,6 +185,10 @@ class ConsumerGroup:
         """Whether nobody else than the member has the partition."""
         return self.owners.get(topic_id, {}).get(partition, member_id) == member_id
 
+    def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
+        """Whether the last target assignment is old enough for another. Source: KIP-1263."""
+        return self.assigned_ms is None or now_ms - self.assigned_ms >= interval_ms
+
     def waits_for_others(self, member_id: str) -> bool:
         """Whether something of what the member is to have, and has not, is with others yet."""
         assigned = self.current(member_id).assigned

@@ -136,9 +136,7 @@ class GroupChange:
         Source: KIP-1263 for the interval.
         """
         group = self._group
-        if self.epoch == self.target_epoch:
-            return
-        if group.assigned_ms is not None and now_ms - group.assigned_ms < interval_ms:
+        if self.epoch == self.target_epoch or not group.may_be_assigned(interval_ms, now_ms):
             return
         group.assigned_ms = now_ms
         members, counts = self._members_to_assign()

@@ -153,6 +153,11 @@ DRAWN_LESSONS = (
         "took it, the flush journal's end of the log was another's, and a transaction was lost",
     ),
     (
+        43001456,
+        "where all members of a consumer group speak the classic protocol, nobody got the "
+        "partitions of one that had left",
+    ),
+    (
         29001155,
         "what a static member is told of its share may be on its way while another process of it "
         "takes its place",

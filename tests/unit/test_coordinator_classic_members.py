@@ -328,6 +328,30 @@ def test_without_the_policy_or_room_it_stays_a_consumer_group(policy: str) -> No
     assert kind_and_state(host)[0] == CONSUMER
 
 
+def test_classic_members_alone_get_what_the_last_consumer_had() -> None:
+    """Nobody is there whose heartbeat would assign it: theirs say that they are to join again, once
+    the interval between two assignments is over.
+    """
+    host = GroupHost(
+        topics={"t": 4},
+        consumer_settings=ConsumerGroupSettings(
+            assignment_interval_ms=1000, migration_policy="upgrade"
+        ),
+    )
+    old = classic_group(host, 0, 1, 2, 3)
+    host.consumer_heartbeat("m")  # which assigns
+    old.join()
+    assert len(parts(old)) == 2
+    host.consumer_heartbeat("m", LEAVE)
+    host.pass_time(999)
+    assert old.heartbeat() == Code.NONE
+    host.pass_time(1)
+    assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
+    old.join()
+    assert parts(old) == [0, 1, 2, 3]
+    assert old.heartbeat() == Code.NONE
+
+
 def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
     """Also while its former self is there: only of two that speak the consumer protocol has the
     former to leave first, as with Apache Kafka 4.3.
