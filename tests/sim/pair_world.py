@@ -28,7 +28,7 @@ from sim.world import START_MS, Report, Tweak, World
 if TYPE_CHECKING:
     from sim.scenario import Scenario
 
-FIRST_LEADER_MS = 8000
+FIRST_LEADER_MS = 60_000  # starts crash, one after the other
 TAKE_OVERS_MS = 5000
 LONGEST_BEFORE_EXPIRY_MS = 1000
 MOST_EVENTS = 150_000
