@@ -68,14 +68,16 @@ def is_refusal(answer: Any) -> bool:
 
 
 class Bundle:
-    """A client's connections to all brokers."""
+    """A client's connections to all brokers. resent: how many requests went to another one after
+    the first had refused them.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._links: dict[int, Link] = {}
         self._view: dict[Place, int] = {}
         self._forgives = Forgiving.NEVER
-        self._is_closed = False
+        self._is_closed, self.resent = False, 0
 
     @property
     def is_open(self) -> bool:
@@ -133,6 +135,7 @@ class Bundle:
             if is_refusal(answer):
                 self._forget(wanted)
                 if not isinstance(answer, wire.Produced):
+                    self.resent += 1
                     delay_ms = world.routing.randint(5, 60)
                     world.loop.later(delay_ms, self._try, call, timeout_ms, future, tries - 1)
                     return

@@ -59,17 +59,18 @@ def name_of(code: int) -> str:
 class Client:
     """One client with one connection.
 
-    lost: how many requests it never had an answer to. asked_after: how many starts had fenced when
-    it asked last; an answer that is long on its way may come from the leader of before. forgives:
-    when the broker may hang up on it. ends_after: with one more power loss than so many, the client
-    is gone.
+    lost: how many requests it never had an answer to. unsure: of how many attempts it cannot tell
+    whether they came about: those, and what a coordinator did not answer that went amid it.
+    asked_after: how many starts had fenced when it asked last; an answer that is long on its way
+    may come from the leader of before. forgives: when the broker may hang up on it. ends_after:
+    with one more power loss than so many, the client is gone.
     """
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.rng = world, name, world.rng
         self.link: Link | None = None
         self.forgives = Forgiving.NEVER
-        self.lost = self.asked_after = 0
+        self.lost = self.unsure = self.asked_after = 0
         self.ends_after: int | None = None
 
     def connected(self) -> Asking:
@@ -94,7 +95,9 @@ class Client:
         link = yield from self.connected()
         self.world.operations += 1
         self.asked_after = self.world.fences
+        resent = link.resent
         answer = yield link.call(call, timeout_ms)
+        self.unsure += (answer is LOST) + link.resent - resent
         if answer is LOST:
             self.lost += 1
             self.link = None

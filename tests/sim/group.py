@@ -82,6 +82,7 @@ class Worker(TransactionalProducer):
         self.instance_id, self.leaving = instance_id, leaving
         self.member_id, self.generation = "", -1
         self.leads_for = -1
+        self.knows_too_few: int | None = None
         self.topics = ["in"]
         self.session_timeout_ms = world.scenario.session_timeout_ms
         self.heard_ms, self.heard_after = -1, 0
@@ -160,6 +161,7 @@ class Worker(TransactionalProducer):
         self._was_heard(asked_ms)
         numbers = (read_assignment(bytes(answer.assignment)) or {}).get(self.topics[0], [])
         mine = [self.inputs[number] for number in numbers if number < len(self.inputs)]
+        self.knows_too_few = len(self.inputs) if len(mine) < len(numbers) else None
         self.hold(mine, asked_ms)
         return (yield from self.fetch_offsets(mine))
 
@@ -469,6 +471,8 @@ class Worker(TransactionalProducer):
                 return
             if 0 <= self.leads_for != len(self.inputs):
                 return  # there are more partitions than were shared out
+            if self.knows_too_few is not None and len(self.inputs) > self.knows_too_few:
+                return  # it was given one that it did not know of yet
             if self.wants_to_leave(0.15):
                 return
             if not self.positions:

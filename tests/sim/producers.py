@@ -593,10 +593,10 @@ class TransactionalProducer(Producer):
         )
         if commit:
             transaction.commit_asked_ms = world.loop.now_ms
-        lost_before = self.lost
+        unsure_before = self.unsure
         answer = yield from self.insist(call, error_code, 4000)
         code = answer.error_code
-        may_be_done = commit and self.lost > lost_before
+        may_be_done = commit and self.unsure > unsure_before
         if code == 0:
             transaction.end(Ending.COMMITTED if commit else Ending.ABORTED, world.loop.now_ms)
             if self.is_version_2:
