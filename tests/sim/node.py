@@ -255,13 +255,21 @@ class Node:
         files = {
             path: inode
             for path, inode in self.disk.files()
-            if path.endswith(".log") and "/__" not in path and inode.data
+            if path.endswith(".log") and "/__" not in path
         }
-        names = sorted({path.rpartition("/")[0] for path in files if "-delete" not in path})
+        names = sorted(
+            {
+                path.rpartition("/")[0]
+                for path, inode in files.items()
+                if inode.data and "-delete" not in path
+            }
+        )
         if not names:
             return
         name = rng.choice(names)
         inode = files[max(path for path in files if path.startswith(name + "/"))]
+        if not inode.data:
+            return  # a start reads no file before the last one
         self.disk.unlink(f"{name}/{MANIFEST_NAME}")
         second = batch_size_of(bytes(inode.data[:LENGTH_END]))
         if self.world.scenario.damages_batches and second + HEADER_SIZE < len(inode.data):
