@@ -213,8 +213,7 @@ class ClassicMembers:
 
     def on_heartbeat(self, group: Group, request: HeartbeatRequest, now_ms: int) -> Code:
         """NONE, or REBALANCE_IN_PROGRESS where the member is to join again: what it is to have has
-        changed, or would if somebody came who may change it. A heartbeat of a classic member does
-        not, and there may be no others.
+        changed, or is to change and all members are classic, whose heartbeats do not change it.
         """
         consumer = group.require_consumer()
         try:
@@ -229,7 +228,7 @@ class ClassicMembers:
         self._restart_session(group.group_id, member_id, value, now_ms)
         if (
             current.member_epoch < consumer.target_epoch
-            or self._is_assignment_due(group.group_id, consumer, now_ms)
+            or self._is_join_awaited(group.group_id, consumer, now_ms)
             or current.state is MemberState.UNREVOKED_PARTITIONS
             or (
                 current.state is MemberState.UNRELEASED_PARTITIONS
@@ -291,9 +290,14 @@ class ClassicMembers:
             (timers_of.SESSION, group_id, member_id), now_ms + value.classic.session_timeout_ms
         )
 
-    def _is_assignment_due(self, group_id: str, consumer: ConsumerGroup, now_ms: int) -> bool:
-        return consumer.epoch > consumer.target_epoch and consumer.may_be_assigned(
-            self._assignment_interval_ms(group_id), now_ms
+    def _is_join_awaited(self, group_id: str, consumer: ConsumerGroup, now_ms: int) -> bool:
+        """Whether there is something to be assigned, and nobody does it but a classic member that
+        joins. Apache Kafka 4.3 waits for a heartbeat of a consumer, also where there is none.
+        """
+        return (
+            consumer.epoch > consumer.target_epoch
+            and consumer.may_be_assigned(self._assignment_interval_ms(group_id), now_ms)
+            and all(member.classic is not None for member in consumer.members.values())
         )
 
     def _assignment_interval_ms(self, group_id: str) -> int:
