@@ -292,7 +292,7 @@ class ClassicMembers:
 
     def _is_join_awaited(self, group_id: str, consumer: ConsumerGroup, now_ms: int) -> bool:
         """Whether there is something to be assigned, and nobody does it but a classic member that
-        joins. Apache Kafka 4.3 waits for a heartbeat of a consumer, also where there is none.
+        joins. Beside a consumer Apache Kafka 4.3 answers NONE, and waits for its heartbeat.
         """
         return (
             consumer.epoch > consumer.target_epoch

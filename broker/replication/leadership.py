@@ -323,10 +323,9 @@ class Leadership:
         assert record is not None, "a leader without a record"
         if self._wants_release:
             return self._written(record._replace(leader=None))
-        in_sync = self._wanted_in_sync.union((me,))
         wanted = record._replace(
             cluster_id=self.cluster_id or record.cluster_id,
-            in_sync=in_sync,
+            in_sync=self._wanted_in_sync.union((me,)),
             opened_by=me if self.has_opened else record.opened_by,
             leader_epoch=max(record.leader_epoch, self._opened_epoch),
             nodes=self.nodes,
@@ -334,19 +333,19 @@ class Leadership:
         # a write of unknown outcome is overtaken, else what it asks for may still come to be
         if wanted == record and not self._pending and now_ms < self._renew_ms:
             return None
-        return self._written(wanted._replace(held_epochs=self._held_epochs(record, in_sync)))
+        return self._written(wanted._replace(held_epochs=self._held_epochs(record, wanted)))
 
-    def _held_epochs(self, record: LeaseRecord, in_sync: frozenset[int]) -> dict[int, int]:
+    def _held_epochs(self, record: LeaseRecord, wanted: LeaseRecord) -> dict[int, int]:
         """The leader epoch that each node of the in-sync set is known to hold.
 
         Who comes into the set has all that the leader has, as the leader itself does.
         """
         held = {node_id: epoch for node_id, epoch in record.held_epochs.items()
-                if node_id in in_sync}  # fmt: skip
-        for node_id in in_sync:
+                if node_id in wanted.in_sync}  # fmt: skip
+        for node_id in wanted.in_sync:
             is_me = node_id == self._node.node_id
             if self.has_opened if is_me else node_id not in record.in_sync:
-                held[node_id] = max(record.leader_epoch, self._opened_epoch)
+                held[node_id] = wanted.leader_epoch
         return held
 
     def _claim(self, now_ms: int) -> LeaseRecord | None:

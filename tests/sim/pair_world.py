@@ -122,7 +122,7 @@ class PairWorld(World):
         self.nodes: list[PairNode] = []
         self._cut_from_clients: set[int] = set()
         self._leader_epochs: dict[Any, int] = {}
-        self.take_overs = self.restores = 0
+        self.take_overs = 0
         self._last_leader = -1
 
         focus = drawn_focus(seed) if tweak is None else tweak
@@ -348,7 +348,6 @@ class PairWorld(World):
         if self.pair_rng.random() < 0.5:
             self._down(node.other)  # which comes back, sooner or later than this one
         node.restore_backup(is_told=self.pair_rng.random() < 0.5)
-        self.restores += 1
         end_ms = self.loop.now_ms + TAKE_OVERS_MS
         while not (self.is_draining or self._is_whole()) and self.loop.now_ms < end_ms:
             yield 40
