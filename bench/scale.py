@@ -55,7 +55,7 @@ from bench.many_partitions import NOW_MS, Ids
 TOPIC, NAME = "bench", "bench"
 WORKER, FIRST_OTHER = 1, 2  # connections
 RECORD = NewRecord(None, b"x" * 100, NOW_MS)
-RECORDS, TRANSACTIONS, ROUNDS = 200, 40, 7
+RECORDS, TRANSACTIONS, ROUNDS = 50, 10, 61
 IDLE_MS = 3_600_000
 OFFSETS_A_GROUP = 50
 SIZES = (10, 100, 1000, 10_000)

@@ -1,7 +1,8 @@
 """The engines that keep the lease's record: etcd, and Kubernetes; one request, one answer.
 
 Each is asked over HTTP with the standard library, from a thread that may wait (`lease_keeper`).
-What is not answered in time is Unknown, and the next request goes to the next endpoint.
+An endpoint that takes no connection is passed over. What is not answered in time is Unknown, and
+the next request goes to the next endpoint.
 
 etcd's JSON gateway (API v3):    POST /v3/kv/range           the key, linearizably
                                  POST /v3/kv/txn             put, if mod_revision is that
@@ -87,10 +88,9 @@ class _Http:
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any]:
         """The status, and the JSON of the answer. Raises: EngineError."""
-        endpoint = self._settings.endpoints[self._at % len(self._settings.endpoints)]
         try:
             if self._connection is None:
-                self._connection = self._connect(endpoint)
+                self._connection = self._connect_to_any()
             data = None if body is None else json.dumps(body).encode()
             sent = {"Content-Type": "application/json", **(headers or {})}
             self._connection.request(method, path, data, sent)
@@ -98,11 +98,28 @@ class _Http:
             status, text = response.status, response.read()
             return status, json.loads(text) if text else {}
         except (OSError, ValueError, http.client.HTTPException) as error:
+            endpoint = self._endpoint
             self.close()
             self._at += 1
             raise EngineError(f"{endpoint}: {error or type(error).__name__}") from error
 
-    def _connect(self, endpoint: str) -> http.client.HTTPConnection:
+    @property
+    def _endpoint(self) -> str:
+        return self._settings.endpoints[self._at % len(self._settings.endpoints)]
+
+    def _connect_to_any(self) -> http.client.HTTPConnection:
+        """The first that takes a connection; those that refuse cost no time. Raises: OSError."""
+        for _ in self._settings.endpoints[1:]:
+            connection = self._connection_to(self._endpoint)
+            try:
+                connection.connect()
+                return connection
+            except ConnectionError:
+                connection.close()
+                self._at += 1
+        return self._connection_to(self._endpoint)
+
+    def _connection_to(self, endpoint: str) -> http.client.HTTPConnection:
         parts = urlsplit(endpoint)
         host, timeout_s = parts.hostname or "", self._settings.timeout_ms / 1000
         if parts.scheme == "https":

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from barnabas.broker.replication.leadership import Found, Read
 from barnabas.broker.replication.lease_engine import EngineSettings, EtcdEngine
 from barnabas.broker.replication.lease_record import LeaseRecord, decode_lease_record
 from barnabas.broker.replication.operations import is_local, is_unfinished
+from torture import commit_probe
 from torture.clients import BROKER_SETTINGS, CLIENT_DEEDS, ROUND_S, Report, Round, _rows, now_ms
 
 TAKE_OVER_MS = 5000
@@ -160,16 +162,30 @@ def _files(data_dir: Path) -> dict[str, str]:
     return found
 
 
+@dataclass(slots=True)
+class TakeOver:
+    """From the loss of a leader to a commit that the other one acknowledged: to whoever keeps
+    asking, and to the first of the clients, with its own waits (-1: to none).
+    """
+
+    deed: str
+    lost_ms: int
+    took_ms: int
+    client_ms: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.deed} {self.took_ms} (clients {self.client_ms})"
+
+
 class PairRound(Round):
-    """Clients, chaos to both nodes, healing, judgement. take_overs_ms: from each loss of a leader
-    whose standby was in sync to the first commit that was acknowledged afterwards.
+    """Clients, chaos to both nodes, healing, judgement. take_overs: each loss of a leader whose
+    standby was in sync and took over.
     """
 
     def __init__(self, pair: Pair, number: int, seed: int, directory: str) -> None:
         super().__init__(pair, number, seed, directory)  # type: ignore[arg-type]
         self.pair = pair
-        self.take_overs_ms: list[tuple[str, int]] = []
-        self._lost_ms: list[tuple[str, int]] = []
+        self.take_overs: list[TakeOver] = []
         self._later: list[tuple[float, Callable[[], Any]]] = []
 
     # --- chaos ---
@@ -202,14 +218,28 @@ class PairRound(Round):
             return
         if self._later:
             return  # one harm of the nodes at a time, and what follows from it
-        was_whole = self._await_whole() if self.random.random() < 0.8 else self.pair.is_whole
+        if self.random.random() < 0.8:
+            self._await_whole()
         leader_id = self.pair.leader_id()
         lost_ms = now_ms()
         seconds = self._harm(deed, leader_id)
-        # one that is cut off from etcd goes on until its lease ends
-        if was_whole and deed in ("leader killed", "leader stopped") and seconds >= 6:
-            self._lost_ms.append((deed, lost_ms))
         self.report.deeds[deed] += 1
+        # one that is cut off from etcd goes on until its lease ends
+        if deed in ("leader killed", "leader stopped") and seconds >= 6:
+            self._await_take_over(deed, leader_id, lost_ms)
+
+    def _await_take_over(self, deed: str, leader_id: int, lost_ms: int) -> None:
+        """Nothing else is done to the nodes until there is a commit, if the standby may lead."""
+        record = self.pair.record
+        if record is None or record.leader != leader_id or len(record.in_sync) < 2:
+            return
+        ports = [self.pair.nodes[3 - leader_id].port]
+        if deed == "leader killed":
+            ports.append(self.pair.nodes[leader_id].port)
+        if commit_probe.first_commit_ms(ports, within_s=WHOLE_S, wait=self.wait) is None:
+            self.incidents.append(("stuck", f"no commit after {deed}: {self.pair.record}"))
+        elif self.pair.leader_id() != leader_id:
+            self.take_overs.append(TakeOver(deed, lost_ms, now_ms() - lost_ms))
 
     def _await_whole(self) -> bool:
         ends_s = time.monotonic() + WHOLE_S
@@ -260,10 +290,10 @@ class PairRound(Round):
             for row in _rows(path)
             if row["is"] == "committed"
         )
-        for deed, lost_ms in self._lost_ms:
-            later = [at_ms for at_ms in committed_ms if at_ms >= lost_ms + SOONEST_MS]
+        for one in self.take_overs:
+            later = [at_ms for at_ms in committed_ms if at_ms >= one.lost_ms + SOONEST_MS]
             if later:
-                self.take_overs_ms.append((deed, later[0] - lost_ms))
+                one.client_ms = later[0] - one.lost_ms
 
     def _compare_copies(self) -> None:
         """The clients are gone, and both have the same."""
@@ -283,6 +313,7 @@ def torture(seconds: float, *, seed: int, directory: Path) -> Iterator[tuple[Rep
     with ExitStack() as stack:
         pair = Pair(directory, stack)
         pair.restart()
+        commit_probe.prepare(pair.port)
         while (left := end - time.monotonic()) > 0:
             number += 1
             one = PairRound(pair, number, seed + number - 1, str(diaries))
@@ -292,6 +323,10 @@ def torture(seconds: float, *, seed: int, directory: Path) -> Iterator[tuple[Rep
                 pair.forget_output()
                 for path in diaries.glob(f"{report.topic}_*"):
                     path.unlink()
+
+
+def _median(values: list[int]) -> int:
+    return sorted(values)[len(values) // 2]
 
 
 def main() -> int:
@@ -308,19 +343,24 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="barnabas-pair-torture-"))
     failed = False
     all_ms: list[int] = []
+    client_ms: list[int] = []
     for report, one in torture(options.minutes * 60, seed=seed, directory=directory):
         print(report, flush=True)
         print("   errors that clients met:", dict(report.errors.most_common()), flush=True)
-        print("   take-overs, ms to a commit:", one.take_overs_ms, flush=True)
+        print("   take-overs, ms to a commit:", *one.take_overs, sep="\n      ", flush=True)
         for finding in report.findings[:20]:
             failed = True
             print("   ", *finding, flush=True)
-        all_ms += [took_ms for _, took_ms in one.take_overs_ms]
+        all_ms += [each.took_ms for each in one.take_overs]
+        client_ms += [each.client_ms for each in one.take_overs]
     if all_ms:
         late = sum(took_ms > TAKE_OVER_MS for took_ms in all_ms)
-        median = sorted(all_ms)[len(all_ms) // 2]
-        print(f"{len(all_ms)} take-overs: a commit after {median} ms in the median, "
-              f"{max(all_ms)} ms at most; {late} took more than {TAKE_OVER_MS} ms")  # fmt: skip
+        print(
+            f"{len(all_ms)} take-overs: a commit after {_median(all_ms)} ms in the median, "
+            f"{max(all_ms)} ms at most; {late} took more than {TAKE_OVER_MS} ms\n"
+            f"the first of the clients had one after {_median(client_ms)} ms, "
+            f"{max(client_ms)} ms at most"
+        )
     if failed:
         print(f"all is kept in {directory}", flush=True)
     else:
