@@ -316,7 +316,9 @@ def plot(results: list[Result], path: Path) -> None:
     mpl.use("svg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 3, figsize=(12, 4), layout="constrained", sharex=True)
+    figure, axes = pyplot.subplots(
+        1, 3, figsize=(12, 4), layout="constrained", sharex=True, sharey=True
+    )
     for part, axis in enumerate(axes):
         for case in dict.fromkeys(result.case for result in results):
             own = [result for result in results if result.case == case]
@@ -324,6 +326,7 @@ def plot(results: list[Result], path: Path) -> None:
             axis.loglog(sizes, [result.best[part] for result in own], marker="o", label=case)
         axis.set_title(("Produce", "Fetch", "transaction")[part] + ", us of CPU")
         axis.set_xlabel("how many are held")
+        axis.set_ylim(10, 1000)  # so that growth shows, and not what two rounds differ by
     axes[0].legend(fontsize=8)
     figure.savefig(path)
     pyplot.close(figure)
