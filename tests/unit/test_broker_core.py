@@ -4,6 +4,7 @@ order in which a commit becomes durable.
 
 from __future__ import annotations
 
+import errno
 import shutil
 import struct
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
@@ -105,6 +107,66 @@ def test_what_waits_for_answers_to_be_sent_is_done_before_the_logs_are_closed(
     host.broker.outbox.deferred.append(done.append)
     host.close()
     assert done == [host.now_ms]
+
+
+def test_what_waits_for_answers_to_be_sent_is_done_before_what_comes_next(host: CoreHost) -> None:
+    """Whatever it is: a tick, or the end of a flush."""
+    host.create("t", flush_messages="1")
+    host.ask(1, produce("t", b"x"), 9)
+    done: list[int] = []
+    host.broker.outbox.deferred.append(done.append)
+    host.broker.on_tick(host.now_ms + 1)
+    host.broker.outbox.deferred.append(done.append)
+    job = host.flushes.pop()
+    for file in job.files:
+        file.fsync()
+    host.broker.on_flushed(job, host.now_ms + 2)
+    assert done == [host.now_ms + 1, host.now_ms + 2]
+    host.carry_out()
+
+
+@pytest.mark.parametrize(("number", "is_noted"), [(errno.EIO, True), (errno.EMFILE, False)])
+def test_a_stop_that_fails_is_told_of_and_what_may_be_lost_is_noted(
+    tmp_path: Path, number: int, is_noted: bool
+) -> None:
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    host.create("t")
+    host.call(1, produce("t", b"x"), 9)
+    noted: list[bool] = []
+    host.broker.logs.note_failure = lambda: noted.append(True)  # type: ignore[method-assign]
+
+    def fail(files: list[Any]) -> None:
+        raise OSError(number, "of the disk")
+
+    with pytest.raises(OSError, match="of the disk"):
+        host.broker.close_logs(host.now_ms, fail)
+    assert noted == [True] * is_noted
+
+
+def test_a_stop_finishes_what_goes_in_slices(tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    host.create("t", 200)
+    for log in host.broker.topics.partitions_of("t"):
+        log.append_records([(b"k", b"x")], host.now_ms)
+    host.ask(1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
+    assert host.answers[1] == [], "it is under way"
+    host.close()
+    names = [path.name for path in (tmp_path / "data").iterdir() if path.name.startswith("t-")]
+    assert [name for name in names if not name.endswith("-delete")] == []
+
+
+def test_what_was_answered_early_wakes_nobody_later(host: CoreHost) -> None:
+    host.create("t")
+    host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=10), 12)
+    due_ms = host.now_ms + 10
+    assert host.broker.next_deadline_ms() == due_ms
+    host.call(2, produce("t", b"x"), 9)
+    assert len(host.answers[1]) == 1
+    host.tick(1)
+    deadline_ms = host.broker.next_deadline_ms()
+    assert deadline_ms is None or deadline_ms > due_ms
 
 
 # --- fetches that wait --------------------------------------------------------------------------

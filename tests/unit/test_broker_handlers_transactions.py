@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: what is refused before the coordinators, by the codes of Apache Kafka 3.9"""
+"""TxnOffsetCommit, WriteTxnMarkers and DescribeProducers, by the codes of Apache Kafka 3.9"""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from helpers.core_host import CoreHost
 from helpers.disk_broker import DiskBroker, Producer
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -53,3 +55,112 @@ def test_a_later_epoch_goes_on_with_offsets_below_level_2(level: int, code: int)
     assert p.add_offsets("g") == Code.NONE and p.commit_offset("g", "t", 5) == Code.NONE
     p.epoch += 1
     assert p.commit_offset("g", "t", 6) == code
+
+
+# --- TxnOffsetCommit 5, which adds the group to the transaction (KIP-890) ------------------------
+
+
+def deciding() -> tuple[DiskBroker, Producer]:
+    """A commit whose decision is not on the disk yet."""
+    b = DiskBroker()
+    b.topic("t", 2)
+    p = Producer(b, "txn")
+    p.send_offset("g", "t", 3)
+    p.send("t", 1, b"x")
+    b.hold_flushes()
+    p.start_end(True)
+    assert b.flush_one() and p.ended() is None, "the data are on the disk"
+    return b, p
+
+
+def test_offsets_that_come_while_a_decision_is_under_way_are_of_the_next_transaction() -> None:
+    b, p = deciding()
+    connection = b.connect()
+    b.send(connection, p.offset_request("g", "t", 9), 5)
+    assert b.answer(connection) is None, "held back"
+    b.now_ms += 700
+    decided_ms = b.now_ms
+    b.release_flushes()
+    b.flush()
+    answer = b.answer(connection)
+    assert answer.topics[0].partitions[0].error_code == Code.NONE
+    assert b.group_offset("g", "t", stable=False) == (Code.NONE, 3), "the first was committed"
+    described = b.call(DescribeTransactionsRequest(transactional_ids=["txn"]), 0)
+    (row,) = described.transaction_states
+    assert (row.transaction_state, row.transaction_start_time_ms) == ("Ongoing", decided_ms)
+    assert p.end(True) == Code.NONE
+    assert b.group_offset("g", "t") == (Code.NONE, 9)
+
+
+def test_offsets_that_are_held_back_have_one_answer() -> None:
+    b, p = deciding()
+    connection = b.connect()
+    b.send(connection, p.offset_request("g", "t", 9), 5)
+    b.release_flushes()
+    b.flush()
+    assert b.answer(connection).topics[0].partitions[0].error_code == Code.NONE
+    b.send(connection, p.offset_request("", "t", 9), 5)
+    assert b.answer(connection).topics[0].partitions[0].error_code == Code.INVALID_GROUP_ID
+
+
+def test_offsets_that_are_held_back_and_then_refused_are_answered() -> None:
+    b, p = deciding()
+    connection = b.connect()
+    request = p.offset_request("g", "t", 9)
+    request.producer_epoch = 7
+    b.send(connection, request, 5)
+    b.release_flushes()
+    b.flush()
+    code = b.answer(connection).topics[0].partitions[0].error_code
+    assert code == Code.INVALID_PRODUCER_EPOCH
+
+
+# --- WriteTxnMarkers -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_in_a_log_of_offsets_ends_what_the_group_has_pending(commit: bool) -> None:
+    b = DiskBroker(offsets_topic_num_partitions="1")
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send_offset("g", "t", 3)
+    assert b.group_offset("g", "t") == (Code.UNSTABLE_OFFSET_COMMIT, -1)
+    assert b.write_marker(p.pid, p.epoch, "__consumer_offsets", commit=commit) == Code.NONE
+    assert b.group_offset("g", "t") == (Code.NONE, 3 if commit else -1)
+
+
+def test_a_marker_in_another_log_says_nothing_of_offsets() -> None:
+    b = DiskBroker(offsets_topic_num_partitions="1")
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send_offset("g", "t", 3)
+    p.send("t", 0, b"x")
+    assert b.write_marker(p.pid, p.epoch, "t", commit=True) == Code.NONE
+    assert b.group_offset("g", "t") == (Code.UNSTABLE_OFFSET_COMMIT, -1)
+
+
+@pytest.mark.parametrize(("pid", "epoch"), [(-1, 0), (7, -1), (-1, -1)])
+def test_a_marker_of_nobody_is_refused(pid: int, epoch: int) -> None:
+    b = DiskBroker()
+    b.topic("t")
+    assert b.write_marker(pid, epoch, "t", commit=True) == Code.UNKNOWN_SERVER_ERROR
+    assert b.markers("t") == []
+
+
+# --- DescribeProducers ---------------------------------------------------------------------------
+
+
+def test_a_partitions_producers_are_told() -> None:
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"x", b"y")
+    topics = [TopicRequest(name=name, partition_indexes=[0]) for name in ("t", "u")]
+    known, unknown = b.call(DescribeProducersRequest(topics=topics), 0).topics
+    (row,) = known.partitions
+    assert row.error_code == Code.NONE
+    (producer,) = row.active_producers
+    assert (producer.producer_id, producer.producer_epoch) == (p.pid, p.epoch)
+    assert (producer.last_sequence, producer.current_txn_start_offset) == (1, 0)
+    (row,) = unknown.partitions
+    assert (row.error_code, row.active_producers) == (Code.UNKNOWN_TOPIC_OR_PARTITION, [])

@@ -8,18 +8,23 @@ stays committed.
 
 from __future__ import annotations
 
+import uuid
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from helpers.core_host import produce
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash
 
+from barnabas.broker import start
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME
+from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, NO_TOPIC_ID
 from barnabas.storage.log_config import LogConfig
 
 FENCED = (
@@ -256,3 +261,42 @@ def test_a_directory_that_is_gone_with_its_records_is_told_of(
     )
     if not is_deleted:
         assert (b.end_offset("t", 0), b.end_offset("t", 1)) == (1, 0)
+
+
+# --- what a deletion that was cut short has left -------------------------------------------------
+
+DELETED, NEXT = uuid.UUID(int=1), uuid.UUID(int=2)
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "is_there_again", "goes"),
+    [
+        (DELETED, False, True),
+        (DELETED, True, True),
+        (NEXT, False, False),
+        (NEXT, True, False),
+        (NO_TOPIC_ID, False, True),
+        (NO_TOPIC_ID, True, False),
+        (None, False, True),
+        (None, True, False),
+    ],
+)
+def test_what_a_deletion_left_goes_and_nothing_of_the_next_topic_or_of_others(
+    topic_id: uuid.UUID | None, is_there_again: bool, goes: bool
+) -> None:
+    """A directory without a topic id, or off line (None), may be of the next topic of that name."""
+    removed: list[tuple[str, int]] = []
+    log = None if topic_id is None else SimpleNamespace(topic_id=topic_id)
+    others = {("u", 0): SimpleNamespace(topic_id=NO_TOPIC_ID)}
+    logs = SimpleNamespace(
+        logs=others | ({} if log is None else {("t", 0): log}),
+        offline={("v", 0): "damaged"} | ({("t", 0): "damaged"} if log is None else {}),
+        remove=lambda name, index, now_ms: removed.append((name, index)),
+    )
+    metadata = SimpleNamespace(
+        deletions={DELETED: "t"},
+        topic=lambda name: name if is_there_again or name != "t" else None,
+    )
+    topics: Any = SimpleNamespace(logs=logs, metadata=metadata)
+    start._delete_what_is_left(topics, DELETED, "t", 0)
+    assert removed == [("t", 0)] * goes

@@ -5,11 +5,13 @@ is whole.
 from __future__ import annotations
 
 import itertools
+import uuid
 
 import pytest
 from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
+from barnabas.broker.slices import run_through
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 
@@ -178,3 +180,25 @@ def test_a_decision_is_not_carried_out_on_the_next_topic_of_the_name(
     b.lose_power()
     assert b.read("t") == [b"of the second"], "it was flushed"
     assert b.read("t", committed=True) == []
+
+
+def test_offsets_of_a_topic_that_is_there_again_stay() -> None:
+    """A kill came when the next topic of the name was there, and the deletion's end not noted."""
+    b = prepared()
+    delete(b)
+    b.topic("t", PARTITIONS)
+    p = Producer(b, "next")
+    p.send_offset("g", "t", 7)
+    assert p.end(True) == 0
+    b.broker.metadata.deletions[uuid.UUID(int=1)] = "t"
+    run_through(b.broker.deletion.end_deletions({uuid.UUID(int=1): "t"}, b.now_ms), b.now_ms)
+    assert b.group_offset("g", "t") == (0, 7)
+
+
+def test_what_a_deletion_has_removed_is_durable_before_it_is_through() -> None:
+    b = prepared()
+    delete(b)
+    b.flush()
+    b.lose_power()
+    names = [name for name in b.disk.list("/data") if name.startswith("t-")]
+    assert [name for name in names if not name.endswith("-delete")] == []
