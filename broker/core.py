@@ -380,8 +380,7 @@ class Broker:
         deadline = self.transactions.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
             self.runtime.run_transactions(self.transactions.on_tick(now_ms), now_ms)
-        deadline = self.logs.next_deadline_ms()
-        if deadline is not None and deadline <= now_ms:
+        if self.logs.next_deadline_ms() <= now_ms:
             self.logs.on_tick(now_ms)
         self.compaction.on_tick(now_ms)
         self.flushes.on_tick(now_ms)

@@ -169,6 +169,20 @@ def test_what_was_answered_early_wakes_nobody_later(host: CoreHost) -> None:
     assert deadline_ms is None or deadline_ms > due_ms
 
 
+def test_time_begins_a_compaction(host: CoreHost) -> None:
+    (log,) = host.create(
+        "t", cleanup_policy="compact", segment_ms="1", min_cleanable_dirty_ratio="0"
+    )
+    for _ in range(3):
+        log.append_records([(b"k", b"x")], host.now_ms)
+        host.tick(2)
+    for _ in range(3):
+        host.tick(60_000)
+        while host.flushes:
+            host.flush()
+    assert [job.directory for job in host.broker.outbox.cleanings] == [log.directory]
+
+
 # --- fetches that wait --------------------------------------------------------------------------
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.core_host import CoreHost
@@ -145,6 +147,29 @@ def test_a_marker_of_nobody_is_refused(pid: int, epoch: int) -> None:
     b.topic("t")
     assert b.write_marker(pid, epoch, "t", commit=True) == Code.UNKNOWN_SERVER_ERROR
     assert b.markers("t") == []
+
+
+@pytest.mark.parametrize("has_files", [True, False])
+def test_a_full_disk_refuses_a_marker_where_nothing_of_it_was_written(
+    has_files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the log has files, what was written of it is not known: the broker ends."""
+    b = DiskBroker()
+    b.topic("t")
+    if has_files:
+        b.make_files("t")
+    log = b.broker.topics.partition("t", 0)
+    assert log is not None
+
+    def is_full(**_: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(type(log), "append_marker", lambda self, **known: is_full(**known))
+    if has_files:
+        with pytest.raises(OSError, match="no space"):
+            b.write_marker(7, 0, "t", commit=True)
+    else:
+        assert b.write_marker(7, 0, "t", commit=True) == Code.KAFKA_STORAGE_ERROR
 
 
 # --- DescribeProducers ---------------------------------------------------------------------------

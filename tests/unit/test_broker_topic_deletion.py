@@ -202,3 +202,17 @@ def test_what_a_deletion_has_removed_is_durable_before_it_is_through() -> None:
     b.lose_power()
     names = [name for name in b.disk.list("/data") if name.startswith("t-")]
     assert [name for name in names if not name.endswith("-delete")] == []
+
+
+@pytest.mark.parametrize("steps", range(1, 5))
+def test_what_a_start_removes_is_durable_before_the_deletion_is_through(steps: int) -> None:
+    b = prepared()
+    b.disk.crash_in(steps)
+    with pytest.raises(Crash):
+        delete(b)
+    b.kill()
+    assert b.broker.metadata.deletions == {}
+    b.lose_power()
+    names = [name for name in b.disk.list("/data") if name.startswith("t-")]
+    assert [name for name in names if not name.endswith("-delete")] == []
+    assert b.broker.metadata.topic("t") is None
