@@ -120,6 +120,152 @@ def test_each_byte_of_alike_records_counts(shape: str, step_ms: int) -> None:
                 assert _walked(bytes(changed), count) == expected, (change, at, numbers)
 
 
+# --- by Kafka's table of a record, read once more -------------------------------------------------
+
+
+class Refused(Exception):
+    """The bytes are no such records."""
+
+
+class Reader:
+    """Reads fields one after another, as Kafka's message format has them."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body, self.at = body, 0
+
+    def byte(self) -> int:
+        if self.at >= len(self.body):
+            raise Refused
+        self.at += 1
+        return self.body[self.at - 1]
+
+    def number(self, most_bytes: int) -> int:
+        """A zigzag varint."""
+        value = 0
+        for index in range(most_bytes):
+            byte = self.byte()
+            value |= (byte & 0x7F) << 7 * index
+            if byte < 0x80:
+                return value // 2 if value % 2 == 0 else -(value + 1) // 2
+        raise Refused
+
+    def blob(self, least: int) -> None:
+        size = self.number(5)
+        if size < least:
+            raise Refused
+        self.at += max(size, 0)
+
+    def record(self, delta: int) -> int:
+        """Gives its timestamp delta."""
+        size = self.number(5)
+        end = self.at + size
+        if size < 6 or end > len(self.body) or self.byte() != 0:
+            raise Refused
+        time = self.number(10)
+        if not -(2**63) <= time < 2**63 or self.number(5) != delta:
+            raise Refused
+        self.blob(-1)
+        self.blob(-1)
+        headers = self.number(5)
+        if not 0 <= headers <= size:
+            raise Refused
+        for _ in range(headers):
+            self.blob(0)
+            self.blob(-1)
+        if self.at != end:
+            raise Refused
+        return time
+
+
+def by_the_table(body: bytes, count: int) -> int | None:
+    """The highest timestamp delta; None where the bytes are not so many records."""
+    reader = Reader(body)
+    try:
+        highest = max(reader.record(delta) for delta in range(count))
+    except Refused:
+        return None
+    return highest if reader.at == len(body) else None
+
+
+FIELDS: dict[str, tuple[bytes | None, bytes | None, int, tuple[Any, ...]]] = {
+    "nothing": (None, None, 0, ()),
+    "empty": (b"", b"", 0, ()),
+    "short": (b"key", b"value", 0, ()),
+    "a value of two bytes' size": (b"key", b"v" * 70, 0, ()),
+    "a key of two bytes' size": (b"k" * 70, b"v", 0, ()),
+    "sizes of three bytes": (b"k" * 8200, b"v" * 8200, 0, ()),
+    "later": (b"key", b"value", 5, ()),
+    "much later": (None, b"value", 90, ()),
+    "by days": (None, b"value", 10**9, ()),
+    "earlier": (b"key", None, -90, ()),
+    "the earliest": (None, b"v", -(2**63), ()),
+    "the latest": (None, b"v", 2**63 - 1, ()),
+    "headers": (b"key", b"value", 0, (("h", b"1"), ("", None))),
+    "long headers": (None, b"value", 3, (("h" * 70, b"1" * 70), ("name", b""))),
+    "nothing but headers": (None, None, 0, (("", None),) * 3),
+}
+
+
+def other_bytes(byte: int) -> set[int]:
+    """Such that a field is a little smaller or larger, wider, negative, or the largest."""
+    near = {
+        byte ^ 1,
+        byte ^ 0x40,
+        byte ^ 0x80,
+        (byte + 1) % 256,
+        (byte + 2) % 256,
+        (byte - 2) % 256,
+    }
+    return (near | {0, 1, 2, 0x7E, 0x7F, 0x80, 0x81, 0xFE, 0xFF}) - {byte}
+
+
+@pytest.mark.parametrize("count", [1, 3, 11])
+@pytest.mark.parametrize("fields", FIELDS)
+def test_any_byte_of_a_record_may_be_another_one(fields: str, count: int) -> None:
+    key, value, time, headers = FIELDS[fields]
+    records = [encode_record(NewRecord(key, value, time, headers), at, 0) for at in range(count)]
+    body = b"".join(records)
+    assert _walked(body, count) == time
+    begins = sum(map(len, records[:-1]))  # of the last one
+    looked_at = {0, 1, 2, *range(begins, min(begins + 16, len(body)))}
+    behind_key = begins + len(key or b"")
+    looked_at |= set(range(behind_key, min(behind_key + 16, len(body))))
+    looked_at |= set(range(max(begins, len(body) - 16), len(body)))
+    for at in sorted(looked_at):
+        for byte in other_bytes(body[at]):
+            changed = body[:at] + bytes((byte,)) + body[at + 1 :]
+            expected = by_the_table(changed, count)
+            assert _walked(changed, count) == expected, (at, body[at], byte)
+            assert _walked(memoryview(changed), count) == expected, (at, body[at], byte)
+
+
+@pytest.mark.parametrize("fields", FIELDS)
+def test_a_byte_less_or_more_is_no_record(fields: str) -> None:
+    key, value, time, headers = FIELDS[fields]
+    body = encode_record(NewRecord(key, value, time, headers), 0, 0)
+    for size in range(max(0, len(body) - 20), len(body)):
+        assert _walked(body[:size], 1) is None
+        assert _walked(memoryview(body)[:size], 1) is None
+    assert _walked(body + b"\0", 1) is None
+    assert _walked(body, 2) is None
+    assert _walked(body * 2, 1) is None
+
+
+@pytest.mark.parametrize("delta", [0, 63, 64, 8191, 8192, 2**20 - 1, 2**20, 2**27])
+def test_any_width_of_an_offset_delta(delta: int) -> None:
+    """Where columns have a width of their own, in a batch as large as none is sent."""
+    records = [NewRecord(None, b"v" * (at % 3), at % 2) for at in range(300)]
+    body = encoded(records, delta)
+    position, highest, shape = record_walk._first_of_shape(body, 0, delta, -5)
+    assert (highest, shape is not None) == (0, delta < 2**20)
+    assert record_walk._walk(body, 0, delta, delta + 300, -5) == (len(body), 1)
+    count = min(300, record_walk._next_width(delta + 1) - delta - 1)
+    columns = record_walk._offset_columns(delta + 1, count)
+    assert {len(column) for column in columns} == {count}
+    deltas = [Reader(bytes(column[at] for column in columns)).number(5) for at in range(count)]
+    assert deltas == list(range(delta + 1, delta + 1 + count))
+
+
 # --- which way records go -----------------------------------------------------------------------
 # The ways accept the same, so that nothing but these tests sees one of them decline what it is for.
 
