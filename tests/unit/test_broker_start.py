@@ -8,6 +8,7 @@ stays committed.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from types import SimpleNamespace
 from typing import Any
@@ -300,3 +301,18 @@ def test_what_a_deletion_left_goes_and_nothing_of_the_next_topic_or_of_others(
     topics: Any = SimpleNamespace(logs=logs, metadata=metadata)
     start._delete_what_is_left(topics, DELETED, "t", 0)
     assert removed == [("t", 0)] * goes
+
+
+def test_a_start_tells_nothing_of_the_history_and_what_comes_then_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"x")
+    assert p.end(True) == 0
+    with caplog.at_level(logging.DEBUG, logger="barnabas.transactions"):
+        b.stop()
+        assert "txn" not in caplog.text
+        Producer(b, "txn")
+        assert "txn" in caplog.text

@@ -256,7 +256,7 @@ def test_any_width_of_an_offset_delta(delta: int) -> None:
     """Where columns have a width of their own, in a batch as large as none is sent."""
     records = [NewRecord(None, b"v" * (at % 3), at % 2) for at in range(300)]
     body = encoded(records, delta)
-    position, highest, shape = record_walk._first_of_shape(body, 0, delta, -5)
+    _, highest, shape = record_walk._first_of_shape(body, 0, delta, -5)
     assert (highest, shape is not None) == (0, delta < 2**20)
     assert record_walk._walk(body, 0, delta, delta + 300, -5) == (len(body), 1)
     count = min(300, record_walk._next_width(delta + 1) - delta - 1)
