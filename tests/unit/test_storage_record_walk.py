@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -249,6 +251,104 @@ def test_a_byte_less_or_more_is_no_record(fields: str) -> None:
     assert _walked(body + b"\0", 1) is None
     assert _walked(body, 2) is None
     assert _walked(body * 2, 1) is None
+
+
+def varint(value: int, width: int = 0) -> bytes:
+    """Of that many bytes at least, where the last ones say nothing."""
+    code = value * 2 if value >= 0 else -value * 2 - 1
+    septets = [code & 0x7F]
+    while code := code >> 7:
+        septets.append(code & 0x7F)
+    septets += [0] * (width - len(septets))
+    return bytes([*(septet | 0x80 for septet in septets[:-1]), septets[-1]])
+
+
+def record_of(
+    delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    time: int,
+    headers: int,
+    widths: Mapping[str, int] = MappingProxyType({}),
+) -> bytes:
+    """A record whose numbers have these widths."""
+
+    def number(field: str, what: int) -> bytes:
+        return varint(what, widths.get(field, 0))
+
+    def blob(field: str, what: bytes | None) -> bytes:
+        return number(field, -1 if what is None else len(what)) + (what or b"")
+
+    rest = b"\0" + number("time", time) + number("offset", delta)
+    rest += blob("key", key) + blob("value", value) + number("headers", headers)
+    rest += (blob("name", b"h") + blob("content", b"c")) * headers
+    return number("length", len(rest)) + rest
+
+
+@pytest.mark.parametrize("count", [1, 3, 11, 90])
+@pytest.mark.parametrize(
+    "field", ["length", "time", "offset", "key", "value", "headers", "name", "content"]
+)
+@pytest.mark.parametrize(
+    "size",
+    [lambda at: 3, lambda at: 70, lambda at: 8200, lambda at: at % 7, lambda at: 60 + at % 9],
+)
+def test_numbers_may_be_wider_than_they_need_up_to_a_bound(
+    field: str, count: int, size: Any
+) -> None:
+    """Five bytes for what Java reads as an int, ten for a timestamp; in one record, or in all."""
+    headers = int(field in ("name", "content"))
+    for key in (None, b"k" * 3):
+        plain = [record_of(at, key, b"v" * size(at), 5 + at, headers) for at in range(count)]
+        for width in range(2, 12):
+            wide = [
+                record_of(at, key, b"v" * size(at), 5 + at, headers, {field: width})
+                for at in range(count)
+            ]
+            for records in (
+                wide,
+                [*plain[:-1], wide[-1]],
+                [*plain[: count // 2], *wide[count // 2 :]],
+            ):
+                body = b"".join(records)
+                expected = by_the_table(body, count)
+                assert (expected is None) == (width > (10 if field == "time" else 5))
+                assert _walked(body, count) == expected, width
+                assert _walked(memoryview(body), count) == expected, width
+
+
+@pytest.mark.parametrize("time", [-(2**63) - 1, -(2**63), 2**63 - 1, 2**63, 2**69])
+@pytest.mark.parametrize("count", [1, 11])
+def test_a_time_has_64_bits(time: int, count: int) -> None:
+    body = b"".join(record_of(at, None, b"v", time, 0) for at in range(count))
+    assert _walked(body, count) == (time if -(2**63) <= time < 2**63 else None)
+
+
+@pytest.mark.parametrize("size", [-1, 0, 5, 8])
+def test_a_record_of_a_wrong_length_is_told_of_as_such(size: int) -> None:
+    """And not as one with the wrong offset delta, which clients are told the number of."""
+    record = varint(size) + b"\0\0\7\1\1\0"
+    with pytest.raises(KafkaError, match=f"record 0 is said to have {size} bytes") as refusal:
+        highest_time_delta(record, 0, 1)
+    assert not isinstance(refusal.value, record_walk.RecordRefused)
+
+
+@pytest.mark.parametrize("size", [0, 50, 60, 61, 62, 63, 8100, 8180, 8190, 9000, 1_100_000])
+def test_the_first_at_a_time_is_found_among_records_of_any_length(size: int) -> None:
+    times = [0, 63, -64, 64, 5, 8191, 8192, -9000, 2**40]
+    body = encoded([NewRecord(None, b"v" * size, time) for time in times])
+    for wanted in (*times, 10, 100, 2**41):
+        for least in (0, 3, 8, 9):
+            found = [(time, at) for at, time in enumerate(times) if time >= wanted and at >= least]
+            expected = found[0] if found else None
+            assert first_at_time(body, len(times), wanted, least) == expected
+
+
+@pytest.mark.parametrize("length", [-1, 0, 1])
+def test_a_length_that_ends_before_the_time_is_no_record(length: int) -> None:
+    body = varint(length) + b"\0\0" + bytes(20)
+    with pytest.raises(KafkaError, match="not as long as it says"):
+        first_at_time(body, 2, 5, 0)
 
 
 @pytest.mark.parametrize("delta", [0, 63, 64, 8191, 8192, 2**20 - 1, 2**20, 2**27])
