@@ -76,8 +76,7 @@ class Event(KeyEnum):
 
     COMMIT = "its producer asks for its commit"
     ABORT = "it is decided to abort it: its producer asks, a session fences it, or it times out"
-    RESUME_COMMIT = "a start reads from the log that it commits, and is not complete"
-    RESUME_ABORT = "a start reads from the log that it aborts, and is not complete"
+    RESUME = "a start reads from the log that it is decided, and is not complete"
     DATA = "its data are on the disk, or go there with the frame of the journal that is being made"
     FLUSHED = "what it waits for is on the disk"
     SENT = "the answer is sent, and nobody else was heard"
@@ -115,9 +114,7 @@ class Row(NamedTuple):
 
 _S, _E, _D, _A = Step, Event, CommitDurability, Action
 _FLUSH_DATA = Row(_S.FLUSH_DATA, (_A.FLUSH_DATA,))
-_RESUME = Row(_S.FLUSH_MARKERS, (_A.WRITE_MARKERS, _A.FLUSH_MARKERS))
 _END_NOW = Row(_S.COMPLETE, (_A.WRITE_PREPARE, _A.WRITE_MARKERS, _A.WRITE_COMPLETE, _A.ANSWER))
-_RESUME_NOW = Row(_S.COMPLETE, (_A.WRITE_MARKERS, _A.WRITE_COMPLETE))
 
 # A commit that is to survive a power loss begins in the column JOURNAL; with DATA the flush queue
 # says whether there is a frame, else it goes on in FLUSH. An abort is in the column OS, whatever a
@@ -146,17 +143,13 @@ LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
     (_S.FLUSH_MARKERS, _E.FLUSHED): {
         _D.FLUSH: Row(_S.COMPLETE, (_A.WRITE_COMPLETE,)),
     },
-    (_S.OPEN, _E.RESUME_COMMIT): {
-        _D.FLUSH: _RESUME,
-        _D.OS: _RESUME_NOW,
-    },
     (_S.OPEN, _E.ABORT): {
         _D.FLUSH: Row(_S.FLUSH_DECISION, (_A.WRITE_PREPARE, _A.FLUSH_PREPARE)),
         _D.OS: _END_NOW,
     },
-    (_S.OPEN, _E.RESUME_ABORT): {
-        _D.FLUSH: _RESUME,
-        _D.OS: _RESUME_NOW,
+    (_S.OPEN, _E.RESUME): {
+        _D.FLUSH: Row(_S.FLUSH_MARKERS, (_A.WRITE_MARKERS, _A.FLUSH_MARKERS)),
+        _D.OS: Row(_S.COMPLETE, (_A.WRITE_MARKERS, _A.WRITE_COMPLETE)),
     },
 }
 
@@ -300,7 +293,7 @@ class TransactionEnds:
         """At a start: carry a decision out whose Prepare record is in the log."""
         ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
         self._endings[decision.transactional_id] = ending
-        self._on(ending, Event.RESUME_COMMIT if decision.commit else Event.RESUME_ABORT, now_ms)
+        self._on(ending, Event.RESUME, now_ms)
 
     def _durability_of(self, decision: Decision) -> CommitDurability:
         if self.flushes_commits and (decision.commit or decision.prepare.is_two_phase):

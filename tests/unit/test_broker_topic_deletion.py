@@ -216,3 +216,13 @@ def test_what_a_start_removes_is_durable_before_the_deletion_is_through(steps: i
     names = [name for name in b.disk.list("/data") if name.startswith("t-")]
     assert [name for name in names if not name.endswith("-delete")] == []
     assert b.broker.metadata.topic("t") is None
+
+
+def test_the_next_topic_of_a_name_ends_its_deletion_and_no_other() -> None:
+    b = prepared()
+    first, second = uuid.UUID(int=1), uuid.UUID(int=2)
+    b.broker.metadata.deletions.update({first: "u", second: "v"})
+    b.topic("w")
+    assert set(b.broker.metadata.deletions) == {first, second}
+    b.topic("u")
+    assert set(b.broker.metadata.deletions) == {second}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ import barnabas
 from barnabas.broker.transaction_end import LAW, Action, CommitDurability, Ending, Event, Step
 from barnabas.broker.transaction_end import TransactionEnds as Ends
 from barnabas.coordinator.transaction_state import TransactionState
+from barnabas.storage.log import Log
 
 PACKAGES = ("broker", "coordinator", "protocol", "storage")
 WAITS = {
@@ -25,7 +28,7 @@ WAITS = {
     Action.AFTER_ANSWER: Event.SENT,
     Action.FLUSH_MARKERS: Event.FLUSHED,
 }
-BEGINS = (Event.COMMIT, Event.ABORT, Event.RESUME_COMMIT, Event.RESUME_ABORT)
+BEGINS = (Event.COMMIT, Event.ABORT, Event.RESUME)
 
 
 def walks(durability: CommitDurability) -> Iterator[tuple[Event, list[Action]]]:
@@ -48,7 +51,7 @@ def test_each_way_ends_with_markers_before_the_complete_record(
     for begins, actions in walks(durability):
         assert actions.count(Action.WRITE_MARKERS) == actions.count(Action.WRITE_COMPLETE) == 1
         assert actions.index(Action.WRITE_MARKERS) < actions.index(Action.WRITE_COMPLETE)
-        is_resumed = begins in (Event.RESUME_COMMIT, Event.RESUME_ABORT)
+        is_resumed = begins is Event.RESUME
         assert actions.count(Action.WRITE_PREPARE) == (0 if is_resumed else 1)
         assert actions.count(Action.ANSWER) == (0 if is_resumed else 1)
 
@@ -156,8 +159,84 @@ def test_partitions_that_are_added_before_the_decision_are_committed_with_it() -
     assert b.answer(old) is None and b.state("txn")[0] == "Ongoing", (
         "the producer has given its connection up"
     )
+    assert old in b.closed, "and is not to wait for an answer"
     assert p.end(True) == 0
     assert b.read("u", committed=True) == [b"x", b"y"]
+
+
+def test_in_version_5_an_end_that_was_held_back_is_heard_whatever_connection_it_came_by() -> None:
+    """Its epoch tells a late one: KIP-890."""
+    b, p = ready()
+    b.topic("u")
+    b.hold_flushes()
+    assert b.produce("u", (b"x",))[0] == 0
+    log = b.broker.topics.partition("u", 0)
+    assert log is not None
+    b.broker.flushes.wait([log], lambda _: None, b.now_ms)
+    old = p.connection
+    b.send(old, p.end_request(True), 5)
+    p.connection = b.connect()
+    assert p.add("u", 0) == 0 and p.produce("u", 0, b"y") == 0
+    b.release_flushes()
+    assert b.answer(old).error_code == 0 and old not in b.closed
+    assert b.read("u", committed=True) == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_an_end_over_a_connection_that_was_given_up(version: int) -> None:
+    b, p = ready()
+    old, p.connection = p.connection, b.connect()
+    assert p.add("t", 0) == 0
+    if version < 5:
+        assert b.is_hung_up_on(old, p.end_request(True), version)
+        assert b.state("txn")[0] == "Ongoing"
+    else:
+        assert b.call(p.end_request(True), version, old).error_code == 0
+        assert b.state("txn")[0] == "CompleteCommit"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_where_one_partition_is_full_the_others_have_their_markers(
+    commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was written to it, so that it needs none."""
+    b = DiskBroker()
+    for name in ("t", "u", "v"):
+        b.topic(name)
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    p.send("v", 0, b"b")
+    assert p.add("u", 0) == 0
+    full = b.broker.topics.partition("u", 0)
+    assert full is not None and not full.has_files
+
+    def refuse(log: Log) -> None:
+        raise OSError(errno.ENOSPC, f"no room for {log}")
+
+    monkeypatch.setattr(Log, "make_files", refuse)
+    assert p.end(commit) == 0
+    assert [len(b.markers(name)) for name in ("t", "u", "v")] == [1, 0, 1]
+    assert b.state("txn")[0] == ("CompleteCommit" if commit else "CompleteAbort")
+
+
+def test_who_reads_the_coordinators_log_hears_of_each_step() -> None:
+    b, p = ready()
+    reader = b.connect()
+    log = b.broker.topics.logs_of("__transaction_state")
+    index, end = next((one.partition, one.log_end_offset) for one in log if one.log_end_offset)
+    b.send_fetch(reader, "__transaction_state", end, partition=index, max_wait_ms=10_000)
+    assert b.answer(reader) is None
+    assert p.end(True) == 0
+    assert b.answer(reader) is not None
+
+
+def test_each_step_is_told_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:
+    b, p = ready()
+    with caplog.at_level(logging.DEBUG, logger="barnabas.transactions"):
+        assert p.end(True) == 0
+    text = caplog.text
+    assert "leads from" in text and Step.COMPLETE.name in text
+    assert f"the marker COMMIT of producer {p.pid}" in text
 
 
 def test_data_that_come_before_the_decision_are_flushed_before_it() -> None:
