@@ -231,7 +231,7 @@ def test_who_reads_the_coordinators_log_hears_of_each_step() -> None:
 
 
 def test_each_step_is_told_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:
-    b, p = ready()
+    _, p = ready()
     with caplog.at_level(logging.DEBUG, logger="barnabas.transactions"):
         assert p.end(True) == 0
     text = caplog.text
