@@ -26,16 +26,16 @@ from barnabas.storage.segment import Place, Segment
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Kafka's log, with a batch of epoch 3 and one of two records of 7 after it; no manifest."""
+    """Kafka's log, with a batch of two records of epoch 3 and one of 7 after it; no manifest."""
     log = kafka_log(tmp_path)
-    for epoch, values in ((3, [b"v"]), (7, [b"v", b"v"])):
+    for epoch, values in ((3, [b"v", b"v"]), (7, [b"v"])):
         log.begin_leader_epoch(epoch)
         log.append(batch(values), now_ms=NOW_MS)
     log.segments.active.write_indexes()
     return tmp_path / "txn-0"
 
 
-EPOCHS = [(0, 0), (3, TXN_END), (7, TXN_END + 1)]
+EPOCHS = [(0, 0), (3, TXN_END), (7, TXN_END + 2)]
 END = TXN_END + 3
 
 
@@ -61,7 +61,7 @@ def write_rows(directory: Path, rows: list[tuple[int, int]]) -> None:
 
 
 def test_the_file_is_believed_where_it_fits(directory: Path) -> None:
-    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 49\n7 50\n"
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 49\n7 51\n"
     assert epochs_of(directory) == EPOCHS
 
 
@@ -76,7 +76,7 @@ def test_the_file_is_believed_where_it_fits(directory: Path) -> None:
 def test_one_that_does_not_fit_is_built_anew_from_the_batches(directory: Path, text: str) -> None:
     (directory / "leader-epoch-checkpoint").write_text(text)
     assert epochs_of(directory) == EPOCHS
-    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 49\n7 50\n"
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n3 49\n7 51\n"
 
 
 @pytest.mark.parametrize("torn", [b"", bytes(6), b"0\n1\n0 "])
@@ -140,10 +140,11 @@ def test_epochs_that_began_beyond_the_end_go(directory: Path) -> None:
         pytest.param(EPOCHS[:1], EPOCHS, EPOCHS, id="with two of them"),
         pytest.param([], EPOCHS, EPOCHS, id="all began since"),
         pytest.param([(0, 0), (2, 5)], [(0, 0), (2, 5)], [(0, 0), (2, 5)], id="noted: believed"),
-        pytest.param(EPOCHS[:2], [*EPOCHS[:2], (7, END - 1)], EPOCHS, id="in the midst of a batch"),
+        pytest.param([(0, 0)], [(0, 0), (3, TXN_END + 1), EPOCHS[2]], EPOCHS, id="within a batch"),
+        pytest.param(EPOCHS, [*EPOCHS, (8, END)], [*EPOCHS, (8, END)], id="no batch of it yet"),
         pytest.param([(0, 0)], [(0, 0), (3, TXN_END), (4, 0x7FFF)], EPOCHS[:2], id="at no batch"),
         pytest.param(EPOCHS, EPOCHS[:2], EPOCHS, id="a row is missing that was noted"),
-        pytest.param(EPOCHS, [(0, 0), (5, TXN_END), (7, TXN_END + 1)], EPOCHS, id="a digit"),
+        pytest.param(EPOCHS, [(0, 0), (5, TXN_END), (7, TXN_END + 2)], EPOCHS, id="a digit"),
     ],
 )
 def test_the_rows_that_the_manifest_notes_are_believed_and_later_ones_checked(
