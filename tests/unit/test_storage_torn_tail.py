@@ -175,7 +175,7 @@ def test_the_start_of_a_batch_is_lost_where_zeros_are_not_what_it_begins_with(
         pytest.param(b"x" + BATCH, 1, id="at the next byte"),
         pytest.param(b"x" + EMPTIED, 1, id="one without records, at the end"),
         pytest.param(
-            b"x" + BATCH[:12] + b"\2\2\2\2" + BATCH[16:], 1, id="its epoch looks like a magic"
+            b"x" * 20 + BATCH[:12] + b"\0\0\0\2" + BATCH[16:], 20, id="its epoch looks like a magic"
         ),
         pytest.param(b"x" * 17 + b"\2" + b"x" * 40 + BATCH, 58, id="what is before, too"),
         pytest.param(BATCH, -1, id="not at the first byte"),
