@@ -36,7 +36,7 @@ class ProducerRows:
     __slots__ = ("_changed", "_data", "_producers")
 
     def __init__(self, producers: Mapping[int, ProducerEntry], snapshot: bytes = b"") -> None:
-        """Takes: snapshot, with rows of just these producers, in their order; empty: none has one."""
+        """Takes: snapshot, with rows of just these producers, in their order; empty: none has."""
         self._producers = producers
         self._data = bytearray(snapshot or bytes(_FIRST_ROW_AT))
         self._changed: dict[int, ProducerEntry] = {}
