@@ -162,3 +162,14 @@ def test_so_many_as_take_a_millisecond_are_packed_at_once_and_each_change_once(
     for _ in range(2):
         state.encode_snapshot()
         assert count == 4
+
+
+def test_a_producer_that_goes_before_it_has_a_row_leaves_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producer_rows, "MOST_CHANGED", 100)
+    state = some(5)
+    before = rows(state.encode_snapshot())
+    wrote(state, 9, now_ms=NOW_MS - 100)
+    assert state.expire(NOW_MS, 50) == 1
+    assert rows(check(state).encode_snapshot()) == before
