@@ -49,7 +49,7 @@ def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
     Takes:  cleaned_to, as the checkpoint has it. One outside the log is not of this log.
     Raises: CorruptLog, OSError: of a time index that has to be built anew.
     """
-    if not log.config.is_compacted or len(log.segments) < 2:
+    if not log.config.is_compacted:
         return None
     first_dirty = log.log_start_offset
     if cleaned_to is not None and first_dirty < cleaned_to <= log.log_end_offset:
@@ -71,7 +71,7 @@ def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
         dirty.append(segment)
         end = following
     dirty_bytes = sum(segment.size for segment in dirty)
-    if end <= first_dirty or not dirty_bytes:
+    if not dirty_bytes:
         return None
     clean_bytes = sum(segment.size for segment in segments[:begin])
     return Dirt(first_dirty, end, clean_bytes, dirty_bytes, _is_overdue(log, dirty, wall_ms))
@@ -80,9 +80,7 @@ def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
 def _is_overdue(log: Log, dirty: list[Segment], wall_ms: int) -> bool:
     if log.config.max_compaction_lag_ms >= NEVER_MS:
         return False
-    times = [
-        time for segment in dirty if segment.size and (time := segment.first_batch_timestamp()) > 0
-    ]
+    times = [time for segment in dirty if (time := segment.first_batch_timestamp()) > 0]
     return bool(times) and min(times) < wall_ms - log.config.max_compaction_lag_ms
 
 

@@ -385,7 +385,7 @@ class OsDisk:
 
 def _unique_mount(path: str) -> int:
     """statx(2), which Python has no function for: STATX_MNT_ID_UNIQUE; 0 where there is none."""
-    statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
+    statx = getattr(ctypes.CDLL(None), "statx", None)
     buffer = ctypes.create_string_buffer(_STATX_BYTES)
     if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_MNT_ID_UNIQUE, buffer):
         return 0

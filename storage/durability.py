@@ -180,11 +180,10 @@ class Durability:
             self._durable_names = token.name_changes
             if not self.names_changed:
                 self._new_paths = []
-        if token.in_place and token.end_offset > self.recovery_point:
+        if token.in_place and token.end_offset >= self.recovery_point:
             self.recovery_point = token.end_offset
-            if len(self._unflushed) > 1:
-                self._unflushed = [
-                    segment
-                    for segment in self._unflushed
-                    if segment is active or self._segments.end_of(segment) > token.end_offset
-                ]
+            self._unflushed = [
+                segment
+                for segment in self._unflushed
+                if segment is active or self._segments.end_of(segment) > token.end_offset
+            ]

@@ -115,9 +115,7 @@ def _epochs_of_batches(segments: list[Segment], end_offset: int) -> Iterator[tup
                 low = middle + 1
             else:
                 high = middle
-        batch = _batch_at(segments, low) if low < end_offset else None
-        if batch is not None and batch.leader_epoch() <= epoch:
-            return
+        batch = _batch_at(segments, low)
 
 
 def _batch_at(segments: list[Segment], offset: int) -> _BatchPlace | None:
@@ -125,8 +123,6 @@ def _batch_at(segments: list[Segment], offset: int) -> _BatchPlace | None:
 
     Raises: CorruptLog.
     """
-    if offset < 0:
-        return None
     at = max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
     for segment in segments[at:]:
         place = segment.find(offset) if segment.size else None

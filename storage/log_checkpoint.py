@@ -132,7 +132,7 @@ class LogCheckpoint:
         """
         base_offset, earlier = segment.base_offset, segment.manifest
         is_active = segment is self._segments.active
-        if earlier is not None and not is_active and earlier.parted:
+        if earlier is not None and earlier.parted:
             return earlier
         names = [f"{offset_name(base_offset)}{suffix}" for suffix in INDEX_SUFFIXES]
         if earlier is not None and not is_active and all(name in earlier.files for name in names):

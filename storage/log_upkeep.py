@@ -125,7 +125,7 @@ class LogUpkeep:
             self._next_checkpoint_ms = now_ms + max(_CHECK_INTERVAL_MS, interval_ms)
             return
         self._next_checkpoint_ms = now_ms + min(_CHECK_INTERVAL_MS, interval_ms)
-        if excess_bytes > 0 and changed:
+        if excess_bytes > 0:
             self._next_checkpoint_ms = now_ms
         elif changed:
             first_due_ms = next(iter(changed.values())) + interval_ms

@@ -88,8 +88,7 @@ class PartitionFiles:
             stem, suffix = name[:20], name[20:]
             if name.endswith(_LEFT_OVER):
                 self.disk.unlink(f"{self.directory}/{name}")
-                names.discard(name)
-            elif stem.isdigit() and len(stem) == 20:
+            elif stem.isdigit():
                 if suffix == LOG_SUFFIX:
                     self.bases.append(int(stem))
                 elif suffix == SNAPSHOT_SUFFIX:
@@ -220,10 +219,9 @@ class PartitionFiles:
         """
         if self.manifest is None:
             return
-        last = max(self.manifest.segments, default=-1)
-        for base_offset, note in self.manifest.segments.items():
+        for base_offset, note in sorted(self.manifest.segments.items())[:-1]:
             size = sizes.get(base_offset, 0)
-            if size < note.size and base_offset != last:
+            if size < note.size:
                 logger.error(
                     "%s has %d bytes, and had %d at the last stop: restore it from a copy, what is "
                     "missing is not read",

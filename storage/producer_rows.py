@@ -36,7 +36,7 @@ class ProducerRows:
     __slots__ = ("_changed", "_data", "_producers")
 
     def __init__(self, producers: Mapping[int, ProducerEntry], snapshot: bytes = b"") -> None:
-        """Takes: snapshot, with rows of just these producers, in their order; empty: pack them."""
+        """Takes: snapshot, with rows of just these producers, in their order; empty: none has."""
         self._producers = producers
         self._data = bytearray(snapshot or bytes(_FIRST_ROW_AT))
         self._changed: dict[int, ProducerEntry] = {}
@@ -47,7 +47,6 @@ class ProducerRows:
             for entry in producers.values():
                 entry.row = -1  # an earlier one's, which is gone
             self._changed.update(producers)
-            self._pack_changed()
 
     def note(self, entry: ProducerEntry) -> None:
         """Note that the producer has changed, when it has: it may be packed at once."""
@@ -69,7 +68,6 @@ class ProducerRows:
             data[at : at + size] = data[last_at:]
             self._producers[moved].row = entry.row
         del data[last_at:]
-        entry.row = -1
 
     def encode(self) -> bytes:
         """The snapshot as of now."""

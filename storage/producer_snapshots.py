@@ -116,8 +116,8 @@ class ProducerSnapshots:
     def _remove(self, offsets: list[int]) -> None:
         for offset in offsets:
             self._disk.unlink(self.path(offset))
-            if offset in self.offsets:
-                self.offsets.remove(offset)
+        gone = set(offsets)
+        self.offsets = [offset for offset in self.offsets if offset not in gone]
 
 
 def aborted_entry(completed: CompletedTxn) -> AbortedEntry:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from barnabas.storage.checkpoints import NO_TOPIC_ID
 from barnabas.storage.epoch_recovery import load_epochs
-from barnabas.storage.last_run import TRUST, Trust
+from barnabas.storage.last_run import TRUST
 from barnabas.storage.log import Log, LogContents
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_directory import LogDirectory
@@ -40,8 +40,8 @@ def load_log(
     """Open the log of one partition. One function of some length: it is the order of the steps.
 
     Takes:  recovery_point and log_start_offset as the checkpoints of the data directory have them;
-            None where they do not. The manifest, which has a checksum, goes before them where it is
-            up to date.
+            None where they do not. Where the manifest is up to date, the higher log start counts:
+            one that was told is never undone, and Apache Kafka raises it in the checkpoint alone.
     Raises: CorruptLog, naming the file and what to do. OSError.
     """
     trust = TRUST[opening.last_run]
@@ -54,7 +54,7 @@ def load_log(
     manifest = files.manifest
     # A manifest that does not fit after a clean stop is older than Apache Kafka's last run here.
     if manifest is not None and (not trust.all_flushed or files.is_as_noted()):
-        start = _log_start(files, start, trust)
+        start = max(start, manifest.log_start_offset)
         if trust.all_flushed:
             point = manifest.log_end_offset
     start = max(start, files.segments[0].base_offset)
@@ -97,12 +97,3 @@ def load_log(
         as_closed=trust.all_flushed and is_at_end and files.is_as_noted(),
     )
     return log
-
-
-def _log_start(files: PartitionFiles, checkpointed: int, trust: Trust) -> int:
-    """The log start offset of the manifest, or a higher one of the checkpoint, which was flushed.
-
-    The checkpoint counts where an older manifest may be back.
-    """
-    assert files.manifest is not None
-    return max(files.manifest.log_start_offset, 0 if trust.all_written else checkpointed)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from helpers.storage_kafka_log import KAFKA, TXN_ABORTED, TXN_BASES, kafka_log
+from helpers.storage_kafka_log import KAFKA, TXN_ABORTED, TXN_BASES, TXN_END, kafka_log
+from helpers.storage_logs import NOW_MS
 
-from barnabas.storage.clean_plan import Dirt, assess, is_due, plan
+from barnabas.storage.clean_plan import Dirt, _groups, assess, is_due, plan
 from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.segment import Segment
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
 LATE_MS = 1800000000000
@@ -75,3 +80,108 @@ def test_a_job_has_neighbours_that_fit_a_segment_and_the_aborted_below_its_end(
     assert plan(wide, dirt, job_id=1, map_bytes=1000, wall_ms=LATE_MS).groups == (
         ((0, 234), (3, 2002), (28, 237)),
     )
+
+
+def test_a_log_that_was_cleaned_to_its_very_end_has_no_dirt(tmp_path: Path) -> None:
+    """Its active segment is empty."""
+    log = compacted(tmp_path)
+    log._roll(NOW_MS)
+    assert assess(log, TXN_END, LATE_MS) is None
+
+
+def test_segments_that_came_out_empty_are_no_dirt(tmp_path: Path) -> None:
+    log = compacted(tmp_path)
+    for segment in log.segments[:-1]:
+        segment.size = 0
+    assert assess(log, None, LATE_MS) is None
+
+
+@pytest.mark.parametrize("later_ms", [0, 1])
+def test_a_lag_of_a_millisecond_is_one(tmp_path: Path, later_ms: int) -> None:
+    dirt = assess(compacted(tmp_path, min_compaction_lag_ms=1), None, 1700000000004 + later_ms)
+    assert (dirt is not None) is bool(later_ms)
+
+
+@pytest.mark.parametrize(
+    ("first_times", "is_overdue"),
+    [
+        ([-1, -1, -1], False),
+        ([0, 0, 0], False),
+        ([-1, 1, -1], True),
+        ([5_000, 999, 5_000], True),
+        ([5_000, 1_000, 5_000], False),
+        ([1_000, -1, 0], False),
+    ],
+)
+def test_the_oldest_first_batch_that_has_a_time_is_older_than_the_lag(
+    tmp_path: Path, first_times: list[int], is_overdue: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with Apache Kafka, which leaves out times that are not above 0."""
+    log = compacted(tmp_path, max_compaction_lag_ms=9_000)
+    times = dict(zip(log.segments.base_offsets, first_times, strict=False))
+    monkeypatch.setattr(
+        Segment, "first_batch_timestamp", lambda segment: times[segment.base_offset]
+    )
+    dirt = assess(log, None, 10_000)
+    assert dirt is not None and dirt.is_overdue is is_overdue
+
+
+def test_without_a_longest_lag_no_segment_is_read_for_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at a log of many dirty segments does not open them all."""
+    log = compacted(tmp_path)
+
+    def refuse(segment: Segment) -> int:
+        raise AssertionError("the segment is read")
+
+    monkeypatch.setattr(Segment, "first_batch_timestamp", refuse)
+    assert assess(log, None, LATE_MS) is not None
+
+
+def groups_of(
+    segments: list[tuple[int, int]], end_offset: int, **config: int
+) -> list[list[tuple[int, int]]]:
+    """Which of the segments, given as base offset and size, are cleaned into one."""
+    log: Any = SimpleNamespace(config=LogConfig(**config))  # type: ignore[arg-type]
+    sources: Any = [SimpleNamespace(base_offset=base, size=size) for base, size in segments]
+    return [
+        [(segment.base_offset, segment.size) for segment in group]
+        for group in _groups(log, sources, end_offset)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "fits"),
+    [
+        ({"segment_bytes": 300}, True),
+        ({"segment_bytes": 299}, False),
+        # An entry of 12 bytes comes after so many bytes at the earliest, a batch has 61 at least.
+        ({"index_interval_bytes": 100, "segment_index_bytes": 36}, True),
+        ({"index_interval_bytes": 100, "segment_index_bytes": 35}, False),
+        ({"index_interval_bytes": 1, "segment_index_bytes": 60}, True),
+        ({"index_interval_bytes": 1, "segment_index_bytes": 59}, False),
+    ],
+)
+def test_a_group_has_no_more_bytes_than_a_segment_and_its_indexes_may(
+    config: dict[str, int], fits: bool
+) -> None:
+    segments = [(0, 100), (5, 200)]
+    assert groups_of(segments, 9, **config) == (
+        [segments] if fits else [[segment] for segment in segments]
+    )
+
+
+def test_the_bytes_of_each_group_are_counted_anew() -> None:
+    segments = [(number, 40) for number in range(5)]
+    groups = groups_of(segments, 5, segment_bytes=100)
+    assert groups == [segments[:2], segments[2:4], segments[4:]]
+
+
+@pytest.mark.parametrize(("beyond", "fits"), [(0, True), (1, False)])
+def test_the_last_offset_of_a_group_lies_within_four_bytes_of_its_first(
+    beyond: int, fits: bool
+) -> None:
+    segments = [(10, 100), (20, 100)]
+    end_offset = 10 + 2**31 + beyond
+    assert (groups_of(segments, end_offset) == [segments]) is fits

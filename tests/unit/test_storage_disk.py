@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import fcntl
 import gc
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from barnabas.storage import disk as disk_module
 from barnabas.storage.disk import (
     DirectorySync,
     FailedFsync,
@@ -143,6 +148,7 @@ def test_two_flushes_of_one_directory_are_the_same(tmp_path: Path) -> None:
     disk = OsDisk()
     one, two = DirectorySync(disk, str(tmp_path)), DirectorySync(disk, str(tmp_path))
     assert one == two and len({one, two}) == 1
+    assert one != DirectorySync(disk, f"{tmp_path}/d") and one != str(tmp_path)
     one.fsync()
 
 
@@ -172,6 +178,7 @@ def test_the_directory_that_is_made_durable_is_the_files(
     monkeypatch.setattr(OsDisk, "fsync_dir", lambda _disk, path: synced.append(path))
     OsDisk().write_atomic("f" if is_relative else f"{tmp_path}/f", b"one")
     assert [os.path.realpath(path) for path in synced] == [str(tmp_path)]
+    assert os.path.isdir(synced[0]), "the system opens no empty path"
     OsDisk().mkdir(f"{tmp_path}/a")
     (tmp_path / "d").mkdir()
     OsDisk().write_atomic(f"{tmp_path}/d/f", b"one")
@@ -224,3 +231,165 @@ def test_another_users_file_that_one_may_write_is_opened(
     path.chmod(0o666)
     monkeypatch.setattr(os, "fchmod", refuse)
     assert OsDisk().open(str(path), create=True).append(b"x") == 0
+
+
+def test_who_has_his_file_for_himself_has_its_mode_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, mode: int) -> None:
+        raise AssertionError("the mode is changed")
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    for _ in range(2):
+        OsDisk().open(f"{tmp_path}/f", create=True)
+
+
+def test_a_file_that_could_not_be_cut_has_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, size: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    file = OsDisk().open(f"{tmp_path}/f", create=True)
+    file.append(b"abc")
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    with pytest.raises(OSError, match="broken"):
+        file.truncate(1)
+    assert file.size == 3
+
+
+def is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def test_a_file_is_closed_when_it_is_told_or_when_nobody_has_it_any_more(tmp_path: Path) -> None:
+    disk = OsDisk()
+    file = disk.open(f"{tmp_path}/f", create=True)
+    descriptor = file.fileno()
+    file.close()
+    assert not is_open(descriptor)
+    file.close()
+    file = disk.open(f"{tmp_path}/f")
+    descriptor = file.fileno()
+    assert is_open(descriptor)
+    del file
+    gc.collect()
+    assert not is_open(descriptor)
+
+
+def test_nothing_stays_open_but_files_and_locks(tmp_path: Path) -> None:
+    disk, path = OsDisk(), f"{tmp_path}/f"
+    lock = disk.lock(f"{tmp_path}/.lock")
+    gc.collect()
+    before = sorted(os.listdir("/dev/fd"))
+    disk.write_atomic(path, b"one")
+    disk.write_atomic(path, b"two", sync=False)
+    disk.read(path)
+    disk.fsync_dir(str(tmp_path))
+    with pytest.raises(BlockingIOError):
+        disk.lock(f"{tmp_path}/.lock")
+    assert sorted(os.listdir("/dev/fd")) == before
+    lock.release()
+
+
+@pytest.mark.parametrize(
+    ("code", "is_taken"), [(errno.EACCES, True), (errno.EAGAIN, True), (errno.ENOLCK, False)]
+)
+def test_a_lock_of_java_is_one_too_and_another_error_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_taken: bool
+) -> None:
+    """fcntl(2) says either code where another process has the lock."""
+
+    def refuse(fd: int, operation: int) -> None:
+        raise OSError(code, "refused")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with pytest.raises(OSError, match="refused") as raised:
+        OsDisk().lock(f"{tmp_path}/.lock")
+    assert isinstance(raised.value, BlockingIOError) is is_taken
+    assert raised.value.errno == code
+    assert raised.value.filename == (f"{tmp_path}/.lock" if is_taken else None)
+
+
+def test_a_lock_is_released_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then the descriptor may be another file's."""
+    lock = OsDisk().lock(f"{tmp_path}/.lock")
+    closed: list[int] = []
+    close = os.close
+    monkeypatch.setattr(os, "close", lambda fd: (closed.append(fd), close(fd))[1])
+    lock.release()
+    lock.release()
+    assert len(closed) == 1
+
+
+def test_the_time_of_a_file_is_in_whole_milliseconds(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"")
+    os.utime(tmp_path / "f", ns=(0, 1_700_000_000_123_999_999))
+    modified_ms = OsDisk().modified_ms(f"{tmp_path}/f")
+    assert modified_ms == 1_700_000_000_123
+
+
+def test_what_an_earlier_attempt_left_is_no_part_of_a_new_file(tmp_path: Path) -> None:
+    (tmp_path / "f.tmp").write_bytes(b"a longer text")
+    OsDisk().write_atomic(f"{tmp_path}/f", b"two")
+    assert (tmp_path / "f").read_bytes() == b"two"
+
+
+def test_a_file_is_no_directory_to_make_durable(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        OsDisk().fsync_dir(f"{tmp_path}/f")
+
+
+@pytest.mark.parametrize(("text", "boot_id"), [("a-b\n", "a-b"), ("\n", None), (None, None)])
+def test_a_system_may_not_tell_its_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, boot_id: str | None
+) -> None:
+    path = tmp_path / "boot_id"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setattr(disk_module, "BOOT_ID_PATH", str(path))
+    assert OsDisk().boot_id() == boot_id
+
+
+# --- statx(2): struct statx begins with stx_mask, and has stx_mnt_id at byte 144 ------------------
+
+AT_FDCWD, STATX_BASIC_STATS, STATX_MNT_ID_UNIQUE = -100, 0x7FF, 0x4000
+
+
+@pytest.mark.parametrize(
+    ("mask", "failure", "mount"),
+    [
+        (STATX_BASIC_STATS | STATX_MNT_ID_UNIQUE, 0, "77"),
+        (STATX_BASIC_STATS, 0, "0"),  # a kernel before 6.8
+        (STATX_BASIC_STATS | STATX_MNT_ID_UNIQUE, -1, "0"),
+        (None, 0, "0"),  # no such function
+    ],
+)
+def test_the_mount_is_told_by_the_number_that_is_never_given_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mask: int | None,
+    failure: int,
+    mount: str,
+) -> None:
+    asked = []
+
+    def statx(
+        directory: int, path: bytes, flags: int, wanted: int, buffer: ctypes.Array[ctypes.c_char]
+    ) -> int:
+        asked.append((directory, path, flags, wanted))
+        struct.pack_into("=I", buffer, 0, mask or 0)
+        struct.pack_into("=Q", buffer, 144, 77)
+        return failure
+
+    library = SimpleNamespace() if mask is None else SimpleNamespace(statx=statx)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    status = tmp_path.stat()
+    assert OsDisk().mount_id(str(tmp_path)) == f"{mount}-{status.st_dev}-{status.st_ino}"
+    wanted = [(AT_FDCWD, os.fsencode(tmp_path), 0, STATX_MNT_ID_UNIQUE)]
+    assert asked == ([] if mask is None else wanted)

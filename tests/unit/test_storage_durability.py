@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.recording_disk import RecordingDisk
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager
 
 from barnabas.storage.disk import DirectorySync
@@ -217,3 +218,87 @@ def test_while_a_name_is_not_durable_nothing_goes_to_a_journal(log: Log) -> None
     log.finish_flush(token)
     append(log)
     assert log.durability.try_begin_journal(1 << 20) is not None
+
+
+def files_of(log: Log) -> list[str]:
+    """What a flush in place that begins now would bring to the disk, but for directories."""
+    token = log.durability.begin_flush()
+    files = () if token is None else token.files
+    return [Path(file.path).name for file in files if hasattr(file, "path")]
+
+
+def log_names(*base_offsets: int) -> list[str]:
+    return [f"{base_offset:020d}.log" for base_offset in base_offsets]
+
+
+def test_names_are_durable_with_the_logs_directory_and_the_one_around_it(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    log = open_manager(tmp_path, disk=disk).create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    append(log)
+    disk.take_steps()
+    log.flush()
+    synced = [name for step, name in disk.take_steps() if step == "fsync_dir"]
+    assert synced == ["u-0", tmp_path.name]
+
+
+def test_an_entry_of_a_journal_may_end_before_the_log_does(log: Log) -> None:
+    append(log)
+    end = log.segments.end
+    append(log)
+    begun = log.durability.try_begin_journal(69, end)
+    assert begun is not None
+    entry, token = begun
+    assert (len(entry.data), token.end_offset, token.end_position) == (69, 1, 69)
+
+
+def test_a_flush_of_before_a_roll_that_ends_last_does_not_say_where_the_new_segment_is_durable(
+    log: Log,
+) -> None:
+    append(log, 2)
+    before = log.durability.begin_flush()
+    log._roll(NOW_MS)
+    after = log.durability.begin_flush()
+    assert before is not None and after is not None
+    log.finish_flush(after)
+    log.finish_flush(before)
+    append(log)
+    begun = log.durability.try_begin_journal(1 << 20)
+    assert begun is not None
+    assert (begun[0].base_offset, begun[0].position, len(begun[0].data)) == (2, 0, 69)
+
+
+def test_a_file_that_came_while_a_flush_was_under_way_goes_with_the_next(log: Log) -> None:
+    for name in ("first", "second"):
+        log.disk.write_atomic(f"{log.directory}/{name}", b"", sync=False)
+    log.durability.add_names(f"{log.directory}/first")
+    token = log.durability.begin_flush()
+    log.durability.add_names(f"{log.directory}/second")
+    assert token is not None
+    log.finish_flush(token)
+    assert "second" in files_of(log)
+    log.flush()
+    append(log)
+    assert files_of(log) == log_names(0), "names that are durable are flushed no more"
+
+
+def test_a_flush_leaves_to_the_next_what_came_since_it_began(log: Log) -> None:
+    append(log, 2)
+    token = log.durability.begin_flush()
+    append(log, 3)
+    assert token is not None
+    log.finish_flush(token)
+    assert files_of(log) == log_names(2, 4)
+    log.flush()
+    assert files_of(log) == []
+    append(log)
+    assert files_of(log) == log_names(4), "the active one always"
+
+
+def test_a_roll_of_what_was_durable_asks_for_one_flush_of_the_name_alone(log: Log) -> None:
+    append(log, 2)
+    log.flush()
+    log._roll(NOW_MS)
+    log.flush()
+    append(log)
+    assert log.durability.try_begin_journal(1 << 20) is not None
+    assert files_of(log) == log_names(2)

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.recording_disk import RecordingDisk
 
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.graduated import (
     BOOTSTRAP_NAME,
+    GIVEN_NAME,
     KAFKA_METADATA_NAME,
     MARK_NAME,
     check_is_ours,
@@ -66,3 +68,19 @@ def test_java_and_we_keep_each_other_out(tmp_path: Path) -> None:
     assert subprocess.run(command, capture_output=True, check=False).returncode == 1
     lock.release()
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_the_mark_of_a_hand_over_that_was_cut_short_goes_last(tmp_path: Path) -> None:
+    """So the next start goes on where this one was killed."""
+    for name in (MARK_NAME, GIVEN_NAME):
+        (tmp_path / name).write_bytes(mark_of(BOOTSTRAP))
+    disk = RecordingDisk()
+    check_is_ours(disk, str(tmp_path))
+    assert disk.take_steps() == [("unlink", GIVEN_NAME), ("unlink", MARK_NAME)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_was_handed_over_nothing_is_taken_away(tmp_path: Path) -> None:
+    (tmp_path / GIVEN_NAME).write_bytes(b"somebody's")
+    check_is_ours(OsDisk(), str(tmp_path))
+    assert (tmp_path / GIVEN_NAME).read_bytes() == b"somebody's"

@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
+from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import KAFKA
 
 from barnabas.storage.disk import OsDisk
@@ -51,7 +52,7 @@ def test_a_failed_disk_is_a_power_loss_until_it_is_dealt_with(note: RunNote) -> 
 
 
 def test_a_disk_that_takes_no_new_file_says_so_all_the_same(
-    note: RunNote, monkeypatch: pytest.MonkeyPatch
+    note: RunNote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the next start believes in what a failed fsync dropped."""
 
@@ -62,6 +63,7 @@ def test_a_disk_that_takes_no_new_file_says_so_all_the_same(
     with monkeypatch.context() as patch:
         patch.setattr(OsDisk, "write_atomic", refuse)
         note.write_failure()
+    assert (tmp_path / BOOT_ID_NAME).read_bytes() == b""
     assert note.last_run() is LastRun.POWER_LOST
     note.write()
     assert note.last_run() is LastRun.KILLED
@@ -79,3 +81,27 @@ def test_the_table_has_each_run_and_only_a_clean_one_is_durable() -> None:
         LastRun.POWER_LOST,
         LastRun.FOREIGN,
     ]
+
+
+def test_a_run_is_noted_once(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    note = RunNote(disk, str(tmp_path))
+    note.write()
+    assert ("write and sync", BOOT_ID_NAME) in disk.take_steps()
+    note.write()
+    assert disk.take_steps() == []
+
+
+def test_where_the_system_tells_no_boot_none_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So each kill counts as a loss of power there."""
+    monkeypatch.setattr(OsDisk, "boot_id", lambda _disk: None)
+    RunNote(OsDisk(), str(tmp_path)).write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_disk_that_failed_no_fsync_is_asked(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    RunNote(disk, str(tmp_path)).write_failure()
+    assert disk.take_steps() == [("write", BOOT_ID_NAME)]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
+import pytest
+from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import TXN_BASES, TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager, reopened
 
-from barnabas.storage.checkpoints import MANIFEST_NAME, Manifest
+from barnabas.storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest
+from barnabas.storage.last_run import LastRun
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_loader import Opening
+from barnabas.storage.recovery import load_log
 
 
 def manifest_of(log: Log) -> Manifest:
@@ -26,6 +32,7 @@ def test_the_manifest_notes_the_files_as_kafka_left_them(tmp_path: Path) -> None
     }
     # of segments that were not looked at, no index is vouched for
     assert manifest.segments[3].max_timestamp == -1
+    assert {name[:20] for name in manifest.files if name[:20].isdigit()} == {f"{31:020d}"}
     assert (manifest.segments[31].max_timestamp, manifest.segments[31].end_offset) == (
         1795222689718,
         TXN_END,
@@ -89,3 +96,87 @@ def test_after_a_start_a_manifest_has_the_segments_that_there_are_and_no_others(
         assert {name[:20] for name in manifest.files if name[:20].isdigit()} == {
             f"{base:020d}" for base in (4, 6, 8)
         }
+
+
+def written_by(disk: RecordingDisk) -> list[str]:
+    """The endings of the files that were written since the last call, in their order."""
+    return [Path(name).suffix or name for step, name in disk.take_steps() if step == "write"]
+
+
+def test_the_manifest_comes_last_and_nothing_is_fsynced(tmp_path: Path) -> None:
+    """A kill before it leaves a checkpoint that nobody believes."""
+    disk = RecordingDisk()
+    log = open_manager(tmp_path, disk=disk).create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    log.append(batch(), now_ms=NOW_MS)
+    disk.take_steps()
+    log.checkpoint()
+    steps = disk.take_steps()
+    assert steps[-1] == ("write", MANIFEST_NAME)
+    assert ("write", f"{1:020d}.snapshot") in steps
+    assert {step for step, _ in steps} == {"write"}
+
+
+def test_a_snapshot_that_found_no_room_is_due_with_the_next_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RecordingDisk()
+    log = open_manager(tmp_path, disk=disk).create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    log.append(batch(), now_ms=NOW_MS)
+    log.checkpoint()
+    log._checkpoint.producers_expired = True
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordingDisk, "write_atomic", refuse)
+        with pytest.raises(OSError, match="no space"):
+            log.checkpoint()
+    disk.take_steps()
+    log.checkpoint()
+    assert ".snapshot" in written_by(disk)
+    log.checkpoint()
+    assert ".snapshot" not in written_by(disk), "it is as the producers are"
+
+
+def test_the_manifest_has_the_checksum_of_the_leader_epochs(tmp_path: Path) -> None:
+    """Their own form has none."""
+    log = kafka_log(tmp_path)
+    log.begin_leader_epoch(3)
+    log.append(batch(), now_ms=NOW_MS)
+    log.checkpoint()
+    epochs = Path(log.directory, LEADER_EPOCH_NAME).read_bytes()
+    assert epochs == b"0\n2\n0 0\n3 49\n"
+    assert manifest_of(log).knows(LEADER_EPOCH_NAME, epochs)
+
+
+def test_the_part_of_a_closed_segment_is_made_once(tmp_path: Path) -> None:
+    """A log may have thousands of them, and a manifest is written with each roll."""
+    config = LogConfig(segment_bytes=2 * len(batch()))
+    log = open_manager(tmp_path).create("t", 0, TOPIC_ID, config, NOW_MS)
+    for _ in range(5):
+        log.append(batch(), now_ms=NOW_MS)
+    log.checkpoint()
+    parts = [segment.manifest for segment in log.segments]
+    assert [part is not None and part.parted for part in parts] == [True, True, False]
+    log.checkpoint()
+    again = [segment.manifest for segment in log.segments]
+    assert all(part is same for part, same in zip(parts, again, strict=True))
+
+
+def test_what_no_index_was_vouched_for_is_noted_so_after_a_start_too(tmp_path: Path) -> None:
+    log = kafka_log(tmp_path)
+    log.checkpoint()
+    log = load_log(
+        log.log_dir,
+        "txn",
+        0,
+        LogConfig(),
+        Opening(LastRun.KILLED, NOW_MS),
+        recovery_point=None,
+        log_start_offset=None,
+    )
+    before = manifest_of(log)
+    log.checkpoint()
+    assert manifest_of(log).segments[3] == before.segments[3]
+    assert not [name for name in manifest_of(log).files if name.startswith(f"{3:020d}")]

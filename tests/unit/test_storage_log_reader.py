@@ -9,7 +9,8 @@ from helpers.storage_kafka_log import TXN_ABORTED, TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS, batch, new_log
 
 from barnabas.storage.log import Log
-from barnabas.storage.segment import CorruptLog
+from barnabas.storage.segment import CorruptLog, Segment
+from barnabas.storage.segment_list import SegmentList
 
 
 @pytest.fixture
@@ -86,3 +87,57 @@ def test_transactions_that_were_aborted_behind_a_slice_are_not_told_of(tmp_path:
     for size, expected in ((10_000, [0, 2, 4, 6, 8, 10]), (1, [0])):
         aborted = log.read(0, max_bytes=size, isolation=1, min_one_batch=True).aborted
         assert aborted is not None and [entry.first_offset for entry in aborted] == expected
+
+
+@pytest.mark.parametrize(
+    ("offset", "limit"), [(TXN_END, TXN_END), (TXN_END + 5, TXN_END), (44, 44), (44, 40), (0, 0)]
+)
+def test_at_its_limit_and_beyond_the_end_a_reader_gets_nothing(
+    log: Log, offset: int, limit: int
+) -> None:
+    assert log.reader.slice(offset, limit, 1000, True)[1] is None
+
+
+def test_the_batches_at_the_end_are_found_without_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most fetches are of what has just come: the first of a segment, too."""
+    log = new_log(tmp_path)[1]
+    for _ in range(3):
+        log.append(batch(), now_ms=NOW_MS)
+
+    def refuse(segments: SegmentList, offset: int) -> None:
+        raise AssertionError("the batch is looked up")
+
+    monkeypatch.setattr(SegmentList, "find", refuse)
+    size = len(batch())
+    for offset in range(3):
+        data = log.reader.slice(offset, 3, 1000, True)[1]
+        assert data is not None
+        assert (data.position, data.size) == (offset * size, (3 - offset) * size)
+
+
+def test_where_nothing_was_aborted_no_index_tells_where_a_slice_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is so for most readers at the end of a log."""
+    log = new_log(tmp_path)[1]
+    log.append(batch(), now_ms=NOW_MS)
+    segment, data = log.reader.slice(0, 1, 1000, True)
+    assert data is not None
+
+    def refuse(segment: Segment, position: int) -> None:
+        raise AssertionError("the index is asked")
+
+    monkeypatch.setattr(Segment, "upper_bound_offset", refuse)
+    assert log.reader.aborted(0, segment, data) == []
+
+
+def test_the_aborted_index_is_loaded_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = log.reader.txn_index(log.segments[1])
+
+    def refuse(segment: Segment) -> bool:
+        raise AssertionError("the file is read again")
+
+    monkeypatch.setattr(Segment, "try_load_txn_index", refuse)
+    assert log.reader.txn_index(log.segments[1]) is first

@@ -263,10 +263,10 @@ def test_some_checkpoints_are_written_at_a_call(
 
 
 def test_the_logs_that_hold_the_most_get_checkpoints_first(tmp_path: Path) -> None:
-    """As many as bring what a start would have to read below its bound."""
+    """As many as bring what a start would have to read to its bound."""
     logs = fakes(4, unread_bytes=10)
     logs[1].unread_bytes, logs[3].unread_bytes = 50, 40
-    upkeep = changed_logs(tmp_path, logs, most_unread_bytes=65)
+    upkeep = changed_logs(tmp_path, logs, most_unread_bytes=60)
     upkeep.checkpoint_logs(NOW_MS)
     assert [log.checkpoints for log in logs] == [0, 1, 0, 0]
     for log in logs:
@@ -375,3 +375,86 @@ def test_a_log_that_is_damaged_does_not_keep_others_from_their_retention(
     monkeypatch.setattr(logs[0], "delete_old_segments", fail)
     upkeep.retain(NOW_MS + 30_000)
     assert [log.retained for log in logs] == [0, 1, 1]
+
+
+def test_a_log_that_is_damaged_costs_no_more_than_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def fail(log: FakeLog, now_ms: int, most: int) -> int:
+        tried.append(log)
+        raise CorruptLog("f", 0, "damaged", "restore it")
+
+    monkeypatch.setattr(FakeLog, "delete_old_segments", fail)
+    upkeep_over(tmp_path, fakes(1_500)).retain(NOW_MS + 30_000)
+    assert len(tried) == 1_000
+
+
+def test_an_expiry_that_comes_due_while_one_is_under_way_begins_none_anew(tmp_path: Path) -> None:
+    logs = fakes(1_500)
+    upkeep = upkeep_over(tmp_path, logs, producer_expiration_check_interval_ms=1_000)
+    upkeep.expire(NOW_MS + 1_000)
+    upkeep.expire(NOW_MS + 2_000)
+    assert {log.expired for log in logs} == {1}
+
+
+def test_the_producers_of_a_log_that_is_gone_are_left_alone(tmp_path: Path) -> None:
+    logs = fakes(1_500)
+    rows: Any = {(log.topic, log.partition): log for log in logs}
+    upkeep = LogUpkeep(LogDirectory(OsDisk(), str(tmp_path)), rows, LogManagerConfig(), NOW_MS)
+    due_ms = upkeep._next_expiration_ms
+    upkeep.expire(due_ms)
+    del rows["t", 1_498]
+    upkeep.expire(due_ms)
+    assert [log.expired for log in logs[-3:]] == [1, 0, 1]
+
+
+def test_a_log_that_changes_is_looked_at_at_once(tmp_path: Path) -> None:
+    """It may hold too much by then; a look at nothing puts none off."""
+    log = FakeLog(0, unread_bytes=6)
+    upkeep = changed_logs(tmp_path, [log], most_unread_bytes=5)
+    log.changed.clear()
+    upkeep.checkpoint_logs(NOW_MS)
+    log.changed[log] = NOW_MS
+    assert upkeep.next_deadline_ms() == NOW_MS
+    upkeep.checkpoint_logs(NOW_MS)
+    assert log.checkpoints == 1
+
+
+def test_the_next_deadline_is_that_of_the_first_task_that_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here that of retention: checkpoints wait for room for longer."""
+    upkeep = changed_logs(
+        tmp_path, fakes(1), NOW_MS - MINUTE_MS, producer_snapshot_interval_ms=MINUTE_MS
+    )
+
+    def fail(_log: FakeLog) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(FakeLog, "checkpoint", fail)
+    upkeep.checkpoint_logs(NOW_MS)
+    assert upkeep.next_deadline_ms() == NOW_MS + 30_000
+
+
+@pytest.mark.parametrize(("most_bytes", "next_ms"), [(119, NOW_MS), (120, NOW_MS + 1_000)])
+def test_one_byte_too_much_is_due_at_once(tmp_path: Path, most_bytes: int, next_ms: int) -> None:
+    upkeep = changed_logs(tmp_path, fakes(20, unread_bytes=10), most_unread_bytes=most_bytes)
+    upkeep.checkpoint_logs(NOW_MS)
+    assert upkeep.next_deadline_ms() == next_ms
+
+
+@pytest.mark.parametrize(
+    ("due", "producers", "at_a_call"), [(0, 0, 8), (0, 500, 4), (8, 0, 8), (3, 500, 4)]
+)
+def test_what_is_due_and_what_holds_too_much_share_one_bound(
+    tmp_path: Path, due: int, producers: int, at_a_call: int
+) -> None:
+    logs = fakes(20, producers=producers, unread_bytes=10)
+    upkeep = changed_logs(tmp_path, logs, most_unread_bytes=0, producer_snapshot_interval_ms=1_000)
+    for log in logs[:due]:
+        log.changed[log] = NOW_MS - 1_000
+    upkeep.checkpoint_logs(NOW_MS)
+    assert sum(log.checkpoints for log in logs) == at_a_call
+    assert all(log.checkpoints for log in logs[:due])

@@ -53,3 +53,11 @@ def test_an_id_that_nobody_knows_yet_is_not_written(tmp_path: Path) -> None:
     assert take_directory(OsDisk(), str(tmp_path), unnamed) == unnamed
     assert "cluster.id" not in (tmp_path / "meta.properties").read_text()
     assert take_directory(OsDisk(), str(tmp_path), OURS) == OURS
+
+
+def test_the_file_is_written_in_the_form_that_its_version_says(tmp_path: Path) -> None:
+    """Apache Kafka's version 0 was of ZooKeeper, and had other names."""
+    path = tmp_path / "meta.properties"
+    path.write_text("version=0\nnode.id=1\n")
+    take_directory(OsDisk(), str(tmp_path), OURS)
+    assert {"version=1", "node.id=1"} <= set(path.read_text().splitlines())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import KAFKA
 
 from barnabas.storage.disk import OsDisk
@@ -41,3 +43,12 @@ def test_none_is_told_where_there_is_none_and_where_it_is_cut_off(tmp_path: Path
     assert checkpoints.read(NAME) is None
     (tmp_path / NAME).write_bytes(b"0\n1\nt 0 1")
     assert checkpoints.read(NAME) is None
+
+
+@pytest.mark.parametrize(("sync", "step"), [(True, "write and sync"), (False, "write")])
+def test_a_checkpoint_is_made_durable_where_it_is_asked_for(
+    tmp_path: Path, sync: bool, step: str
+) -> None:
+    disk = RecordingDisk()
+    OffsetCheckpoints(disk, str(tmp_path)).write(NAME, {("t", 0): 1}, sync=sync)
+    assert disk.take_steps()[-1] == (step, NAME)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import KAFKA, kafka_directory
 
 from barnabas.storage.checkpoints import encode_partition_metadata
-from barnabas.storage.disk import OsDisk
+from barnabas.storage.disk import Disk, OsDisk
 from barnabas.storage.log_directory import LogDirectory
 from barnabas.storage.partition_directories import PartitionDirectories, deleted_name
 
@@ -31,12 +32,12 @@ class Topics:
         return next((Topic(name) for name, id in self._ids.items() if id == topic_id.int), None)
 
 
-def made(path: Path, *names: str, topic_id: int = 1) -> LogDirectory:
+def made(path: Path, *names: str, topic_id: int = 1, disk: Disk | None = None) -> LogDirectory:
     for name in names:
         (path / name).mkdir()
         metadata = encode_partition_metadata(uuid.UUID(int=topic_id))
         (path / name / "partition.metadata").write_bytes(metadata)
-    return LogDirectory(OsDisk(), str(path))
+    return LogDirectory(disk or OsDisk(), str(path))
 
 
 def strays(path: Path) -> list[str]:
@@ -82,9 +83,89 @@ def test_a_copy_has_the_id_of_the_topic_that_it_was_made_of(tmp_path: Path) -> N
     assert strays(tmp_path) == ["t-0-20241122"]
 
 
-def test_of_two_unknown_names_with_one_id_the_shorter_is_right(tmp_path: Path) -> None:
-    log_dir = made(tmp_path, "t-0", "t-0-1")
+@pytest.mark.parametrize(("right", "copy"), [("t-0", "t-0-1"), ("t-0", "a.copy-0")])
+def test_of_two_unknown_names_with_one_id_the_shorter_is_right(
+    tmp_path: Path, right: str, copy: str
+) -> None:
+    log_dir = made(tmp_path, right, copy)
     assert PartitionDirectories(log_dir).find(Topics()) == [("t", 0)]
+    assert not (tmp_path / copy).exists()
+
+
+def test_of_a_known_and_an_unknown_name_with_one_id_the_known_is_right(tmp_path: Path) -> None:
+    log_dir = made(tmp_path, "longer-0", "t-0")
+    assert PartitionDirectories(log_dir).find(Topics(longer=1)) == [("longer", 0)]
+
+
+def test_a_topic_that_is_known_keeps_its_directory_whatever_id_lies_in_it(tmp_path: Path) -> None:
+    """One that was deleted and made anew may have left it; who opens the log looks at the id."""
+    log_dir = made(tmp_path, "t-0", topic_id=2)
+    assert PartitionDirectories(log_dir).find(Topics(t=1, u=2)) == [("t", 0)]
+
+
+@pytest.mark.parametrize(
+    ("lower", "number", "is_there"),
+    [
+        (None, 10_000, True),
+        (None, 10_001, False),
+        (0, 10_001, True),
+        (0, 10_002, False),
+        (5, 10_006, True),
+        (5, 10_007, False),
+    ],
+)
+def test_ten_thousand_partitions_at_most_are_missing_below_one_that_nobody_knows(
+    tmp_path: Path,
+    lower: int | None,
+    number: int,
+    is_there: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where another broker has the others, gaps are right."""
+    numbers = [number] if lower is None else [lower, number]
+    log_dir = made(tmp_path, *(f"t-{each}" for each in numbers))
+    found = PartitionDirectories(log_dir).find(None)
+    assert found == [("t", each) for each in (numbers if is_there else numbers[:-1])]
+    told = (
+        "t has no partition with a lower number"
+        if lower is None
+        else f"the highest number of a partition of t below it is {lower};"
+    )
+    assert (told in caplog.text) is not is_there
+
+
+@pytest.mark.parametrize(("number", "is_there"), [(19_999, True), (20_000, False)])
+def test_a_topic_has_the_numbers_below_its_count_of_partitions(
+    tmp_path: Path, number: int, is_there: bool
+) -> None:
+    log_dir = made(tmp_path, f"t-{number}")
+    assert PartitionDirectories(log_dir).find(Topics(t=1)) == ([("t", number)] if is_there else [])
+
+
+def test_of_a_copy_it_is_told_what_it_is_a_copy_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its number may be far too high as well."""
+    PartitionDirectories(made(tmp_path, "t-0", "t-0-20241122")).find(Topics(t=1))
+    assert "its partition.metadata says that it is of topic t;" in caplog.text
+    assert "no partition with a lower number" not in caplog.text
+
+
+@pytest.mark.parametrize(("length", "is_there"), [(249, True), (250, False)])
+def test_a_topic_has_249_letters_at_most(tmp_path: Path, length: int, is_there: bool) -> None:
+    """As Apache Kafka has it."""
+    name = "t" * length
+    found = PartitionDirectories(made(tmp_path, f"{name}-0")).find(None)
+    assert found == ([(name, 0)] if is_there else [])
+
+
+def test_what_is_set_aside_never_comes_back_and_makes_room_for_another(tmp_path: Path) -> None:
+    for _ in range(3):
+        disk = RecordingDisk()
+        PartitionDirectories(made(tmp_path, "t-01", disk=disk)).find(None)
+        operations = [(step, name.startswith("t-01.")) for step, name in disk.take_steps()]
+        assert operations == [("rename to", True), ("fsync_dir", False)]
+    assert strays(tmp_path) == ["t-01"] * 3
 
 
 def test_without_anybody_who_knows_topics_an_id_tells_nothing(tmp_path: Path) -> None:

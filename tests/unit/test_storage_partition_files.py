@@ -11,6 +11,7 @@ from helpers.storage_logs import NOW_MS
 from barnabas.storage.checkpoints import (
     MANIFEST_NAME,
     NO_TOPIC_ID,
+    Manifest,
     decode_partition_metadata,
     decode_topic_id,
 )
@@ -79,9 +80,6 @@ def stopped(tmp_path: Path) -> Path:
 
 
 def reopened(directory: Path) -> PartitionFiles:
-    from barnabas.storage.disk import OsDisk
-    from barnabas.storage.log_directory import LogDirectory
-
     return PartitionFiles(LogDirectory(OsDisk(), str(directory.parent)), "txn", 0)
 
 
@@ -201,6 +199,18 @@ def test_the_topic_id_is_nobodys_where_neither_file_has_it(stopped: Path) -> Non
     assert (stopped / "partition.metadata").read_bytes() == b"nonsense"
 
 
+def test_a_manifest_without_a_topic_id_gives_none(
+    stopped: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manifest = Manifest.decode((stopped / MANIFEST_NAME).read_bytes())
+    manifest.topic_id = NO_TOPIC_ID
+    (stopped / MANIFEST_NAME).write_bytes(manifest.encode())
+    (stopped / "partition.metadata").unlink()
+    assert reopened(stopped).partition.topic_id == NO_TOPIC_ID
+    assert not (stopped / "partition.metadata").exists()
+    assert "has to come from elsewhere" in caplog.text
+
+
 def test_a_damaged_topic_id_is_written_anew_from_the_manifest(stopped: Path) -> None:
     whole = (stopped / "partition.metadata").read_bytes()
     (stopped / "partition.metadata").write_bytes(b"nonsense")
@@ -226,3 +236,13 @@ def test_what_shrank_before_the_last_segment_is_told(
     del sizes[28]
     files.report_shrunk(sizes)
     assert ["has 0 bytes" in text for text in caplog.messages] == [True]
+
+
+def test_where_the_manifest_has_no_segment_nothing_shrank(
+    stopped: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = reopened(stopped)
+    assert files.manifest is not None
+    files.manifest.segments.clear()
+    files.report_shrunk({})
+    assert caplog.messages == []

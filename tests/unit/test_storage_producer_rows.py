@@ -5,10 +5,18 @@ Expected rows come from the entries themselves, one by one, as with few producer
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from barnabas.storage import producer_rows, producer_state
-from barnabas.storage.producer_state import COUNT, HEAD, PRODUCER, ProducerStateManager
+from barnabas.storage.producer_state import (
+    COUNT,
+    HEAD,
+    PRODUCER,
+    ProducerEntry,
+    ProducerStateManager,
+)
 
 NOW_MS = 1_760_000_000_000
 
@@ -107,3 +115,61 @@ def test_what_was_read_goes_on_where_the_snapshot_ended() -> None:
     wrote(state, 11)
     assert state.expire(NOW_MS + 10, 10, most=2) == 2
     check(state)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_comes_a_snapshot_says_what_all_rows_packed_anew_say(seed: int) -> None:
+    """Producers come, write, end transactions and expire, in any order; there are few or many."""
+    chance = random.Random(seed)
+    state = ProducerStateManager()
+    for step in range(60):
+        now_ms = NOW_MS + step
+        match chance.choice(("wrote", "wrote", "transaction", "expire", "snapshot")):
+            case "wrote":
+                wrote(state, chance.randrange(8), now_ms=now_ms)
+            case "transaction":
+                producer_id = chance.randrange(8)
+                wrote(state, producer_id, is_open=True, now_ms=now_ms)
+                ended(state, producer_id)
+            case "expire":
+                state.expire(now_ms, chance.randrange(1, 12), most=chance.randrange(1, 4))
+            case "snapshot":
+                check(state)
+    check(state)
+
+
+def test_so_many_as_take_a_millisecond_are_packed_at_once_and_each_change_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So the snapshot, at a roll, has fewer left to pack."""
+    monkeypatch.setattr(producer_rows, "MOST_CHANGED", 3)
+    state = some(6)
+    state.encode_snapshot()
+    count = 0
+    packed = ProducerEntry.packed
+
+    def counted(entry: ProducerEntry) -> bytes:
+        nonlocal count
+        count += 1
+        return packed(entry)
+
+    monkeypatch.setattr(ProducerEntry, "packed", counted)
+    counts = []
+    for producer_id in (0, 2, 2, 3, 4):
+        wrote(state, producer_id)
+        counts.append(count)
+    assert counts == [0, 0, 0, 3, 3]
+    for _ in range(2):
+        state.encode_snapshot()
+        assert count == 4
+
+
+def test_a_producer_that_goes_before_it_has_a_row_leaves_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producer_rows, "MOST_CHANGED", 100)
+    state = some(5)
+    before = rows(state.encode_snapshot())
+    wrote(state, 9, now_ms=NOW_MS - 100)
+    assert state.expire(NOW_MS, 50) == 1
+    assert rows(check(state).encode_snapshot()) == before

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.storage_kafka_log import TXN_BASES, kafka_log
+from helpers.recording_disk import RecordingDisk
+from helpers.storage_kafka_log import TXN_ABORTED, TXN_BASES, kafka_log
 from helpers.storage_logs import NOW_MS, batch, new_log
 
 from barnabas.storage.log import Log
+from barnabas.storage.producer_snapshots import ProducerSnapshots, replay_segment
 from barnabas.storage.producer_state import ProducerStateManager
+from barnabas.storage.segment import Place, Segment
 
 
 @pytest.fixture
@@ -51,6 +54,7 @@ def test_the_state_before_a_segment_ends_where_that_begins(tmp_path: Path) -> No
         log.append(batch(pid=1, epoch=0, seq=number), now_ms=NOW_MS)
     first, second = log.segments
     first.truncate(len(batch()))
+    log.snapshots.offsets = []
     state = log.snapshots.state_at_segment([first, second], 1, 0)
     assert state.end_offset == second.base_offset == 2
 
@@ -61,6 +65,78 @@ def test_batches_without_a_producer_leave_no_trace(tmp_path: Path) -> None:
     log.append(batch(pid=1, epoch=0, seq=0), now_ms=NOW_MS)
     state = log.snapshots.state_at(2, log.segments)
     assert list(state.producers) == [1] and state.end_offset == 2
+    log.append(batch(), now_ms=NOW_MS)
+    assert log.snapshots.state_at(3, log.segments).end_offset == 3
+
+
+def test_0_is_a_producers_id(tmp_path: Path) -> None:
+    log = new_log(tmp_path)[1]
+    log.append(batch(pid=0, epoch=0, seq=0), now_ms=NOW_MS)
+    assert list(log.snapshots.state_at(1, log.segments).producers) == [0]
+
+
+@pytest.mark.parametrize(
+    ("offset", "kept", "searched"),
+    [
+        (31, (28,), [28]),
+        (30, (28,), [28]),
+        (31, (31,), []),
+        (30, (3,), [3, 28]),
+        (49, (28, 31), [31]),
+        (2, (), [0]),
+    ],
+)
+def test_replay_looks_into_those_segments_alone_that_lie_between_snapshot_and_offset(
+    log: Log,
+    offset: int,
+    kept: tuple[int, ...],
+    searched: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A log may have thousands of them."""
+    log.snapshots.offsets = list(kept)
+    found = []
+    find = Segment.find
+
+    def note(segment: Segment, offset: int) -> Place | None:
+        found.append(segment.base_offset)
+        return find(segment, offset)
+
+    monkeypatch.setattr(Segment, "find", note)
+    log.snapshots.state_at(offset, log.segments)
+    assert found == searched
+
+
+def test_replay_of_a_part_tells_of_the_transactions_that_ended_there(log: Log) -> None:
+    ended = replay_segment(ProducerStateManager(3), log.segments[1], 3, 20, NOW_MS)
+    aborted = [(each.producer_id, each.first_offset, each.last_offset) for each in ended]
+    assert aborted[-1] == TXN_ABORTED[0]
+    assert len(replay_segment(ProducerStateManager(3), log.segments[1], 3, 19, NOW_MS)) == (
+        len(ended) - 1
+    )
+
+
+def test_an_empty_segment_is_not_looked_into(tmp_path: Path) -> None:
+    """Its indexes need not be there."""
+    log = new_log(tmp_path)[1]
+    segment = Segment(
+        log.disk,
+        log.directory,
+        9,
+        size=0,
+        created_ms=NOW_MS,
+        cache=log.log_dir.cache,
+        index_interval_bytes=4096,
+    )
+    assert replay_segment(ProducerStateManager(9), segment, 9, 20, NOW_MS) == []
+    assert not list(Path(log.directory).glob(f"{9:020d}*"))
+
+
+def test_a_snapshot_is_not_fsynced(log: Log) -> None:
+    """What a power loss takes is replayed."""
+    disk = RecordingDisk()
+    ProducerSnapshots(disk, log.directory, []).write(ProducerStateManager(50), TXN_BASES)
+    assert disk.take_steps() == [("write", f"{50:020d}.snapshot")]
 
 
 def test_replay_ends_within_a_segment(log: Log) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from helpers.storage_kafka_log import kafka_log
+from helpers.storage_logs import batch
 
-from barnabas.protocol.records import BatchHeader
+from barnabas.protocol.records import BatchHeader, read_header
 from barnabas.storage.log import Log
 from barnabas.storage.producer_state import ProducerEntry
 from barnabas.storage.producer_window import restore_window
@@ -71,3 +72,26 @@ def test_what_cannot_be_read_leaves_the_window_short(tmp_path: Path) -> None:
     entry = as_of_a_snapshot(log, 5)
     restore_window(entry, log.segments)
     assert [batch.first_sequence for batch in entry.batches] == [3, 4, 5]
+
+
+def test_a_producer_of_which_no_batch_is_known_gets_its_last_five(tmp_path: Path) -> None:
+    """As one that a marker brought back."""
+    log = kafka_log(tmp_path)
+    entry = as_of_a_snapshot(log, 7)
+    entry.batches = []
+    restore_window(entry, log.segments)
+    assert [batch.first_sequence for batch in entry.batches] == [16, 17, 18, 19, 20]
+
+
+def test_the_log_is_read_back_no_further_than_the_first_sequence(tmp_path: Path) -> None:
+    entry = as_of_a_snapshot(kafka_log(tmp_path), 7)
+
+    def headers(offset: int) -> Iterator[BatchHeader]:
+        for sequence in (1, 0):
+            header = read_header(batch(pid=7, epoch=entry.producer_epoch, seq=sequence))
+            yield header._replace(base_offset=sequence)
+        raise AssertionError("what comes before is asked for")
+
+    segments: Any = SimpleNamespace(headers_before=headers)
+    restore_window(entry, segments)
+    assert [batch.first_sequence for batch in entry.batches] == [0, 1, 20]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
+from helpers.recording_disk import RecordingDisk
 from helpers.storage_logs import (
     NOW_MS,
     TOPIC_ID,
@@ -22,12 +23,16 @@ from helpers.storage_logs import (
     values_of,
 )
 
-from barnabas.storage.checkpoints import Manifest
-from barnabas.storage.last_run import BOOT_ID_NAME
+from barnabas.storage.checkpoints import MANIFEST_NAME, Manifest
+from barnabas.storage.disk import Disk, OsDisk
+from barnabas.storage.last_run import BOOT_ID_NAME, LastRun
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.log_loader import Opening
 from barnabas.storage.partition_files import SET_ASIDE_SUFFIX
-from barnabas.storage.segment import Segment
+from barnabas.storage.recovery import load_log
+from barnabas.storage.segment import CorruptLog, Segment
 
 SMALL = LogConfig(segment_bytes=200)
 
@@ -450,3 +455,222 @@ def test_a_segment_that_grew_after_a_start_is_noted_as_it_is(tmp_path: Path) -> 
     for name, (size, crc) in manifest.files.items():
         data = (tmp_path / "t-0" / name).read_bytes() if size >= 0 else b""
         assert (max(size, 0), crc) == (len(data), crc32c(data)), name
+
+
+# --- one log, by what is known of it --------------------------------------------------------------
+
+
+def left_log(path: Path, count: int, **config: object) -> Log:
+    """A log of so many records as a broker leaves it that is gone after a checkpoint."""
+    manager, log = new_log(path, **config)
+    fill(log, count)
+    log.checkpoint()
+    kill(manager, machine=False)
+    return log
+
+
+def load(
+    path: Path,
+    last_run: LastRun,
+    *,
+    point: int | None = None,
+    start: int | None = None,
+    config: LogConfig = SMALL,
+    disk: Disk | None = None,
+) -> Log:
+    return load_log(
+        LogDirectory(disk or OsDisk(), str(path)),
+        "t",
+        0,
+        config,
+        Opening(last_run, NOW_MS),
+        recovery_point=point,
+        log_start_offset=start,
+    )
+
+
+def cut_batch(log: Log, number: int) -> None:
+    """Take the last of the batches of equal size from a segment's file."""
+    path = Path(log.segments[number].path(".log"))
+    path.write_bytes(path.read_bytes()[:-BATCH_BYTES])
+
+
+BATCH_BYTES = 69  # of a record that `fill` makes
+
+
+@pytest.mark.parametrize(
+    ("last_run", "has_grown", "start", "point", "expected"),
+    [
+        pytest.param(LastRun.CLEAN, False, None, None, (2, 6), id="all is in the manifest"),
+        pytest.param(LastRun.CLEAN, False, 4, 5, (4, 6), id="Kafka deleted records since"),
+        pytest.param(LastRun.CLEAN, True, 1, 7, (1, 7), id="Kafka wrote since"),
+        pytest.param(LastRun.KILLED, False, None, None, (2, 0), id="no checkpoint"),
+        pytest.param(LastRun.KILLED, True, 1, 3, (2, 3), id="the checkpoint is older"),
+        pytest.param(LastRun.KILLED, True, 4, 3, (4, 3), id="the manifest is older"),
+        pytest.param(LastRun.POWER_LOST, True, 1, 3, (2, 3), id="the power: the same"),
+        pytest.param(LastRun.POWER_LOST, True, 4, 3, (4, 3), id="the older manifest is back"),
+        pytest.param(LastRun.POWER_LOST, False, 9, 9, (6, 6), id="of more than there is"),
+    ],
+)
+def test_where_a_log_begins_and_is_durable_is_told_by_manifest_and_checkpoints(
+    tmp_path: Path,
+    last_run: LastRun,
+    has_grown: bool,
+    start: int | None,
+    point: int | None,
+    expected: tuple[int, int],
+) -> None:
+    """(log start offset, recovery point), of a log of 6 records whose manifest has the start 2."""
+    manager, log = new_log(tmp_path)
+    fill(log, 6)
+    log.delete_records_before(2)
+    log.checkpoint()
+    if has_grown:
+        fill(log, 2, start=6)
+    kill(manager, machine=False)
+    log = load(tmp_path, last_run, start=start, point=point, config=LogConfig())
+    assert (log.log_start_offset, log.durability.recovery_point) == expected
+    is_higher = expected[0] > 2
+    assert (("t", 0) in log.log_dir.changed_starts) is is_higher, "the manifest has to be told"
+
+
+@pytest.mark.parametrize("last_run", [LastRun.CLEAN, LastRun.KILLED])
+def test_nothing_but_the_loss_of_power_takes_a_segment_that_was_not_durable(
+    tmp_path: Path, last_run: LastRun
+) -> None:
+    log = left_log(tmp_path, 6, segment_bytes=200)
+    Path(log.segments.active.path(".log")).unlink()
+    with pytest.raises(CorruptLog, match="is missing"):
+        load(tmp_path, last_run, point=0)
+    assert load(tmp_path, LastRun.POWER_LOST, point=0).log_end_offset == 4
+
+
+@pytest.mark.parametrize("last_run", list(LastRun))
+def test_a_segment_that_lost_batches_since_a_clean_stop_is_told_of(
+    tmp_path: Path, last_run: LastRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing else tells of it. What a power loss took above the recovery point is not missed."""
+    log = left_log(tmp_path, 6, segment_bytes=200)
+    cut_batch(log, 1)
+    load(tmp_path, last_run, point=2)
+    told = [text for text in caplog.messages if "at the last stop" in text]
+    if last_run is LastRun.CLEAN:
+        assert told == [
+            f"{log.segments[1].path('.log')} has {BATCH_BYTES} bytes, and had {2 * BATCH_BYTES} at "
+            "the last stop: restore it from a copy, what is missing is not read"
+        ]
+    else:
+        assert told == []
+
+
+@pytest.mark.parametrize(("more", "stays"), [(1, True), (0, True), (-1, False)])
+@pytest.mark.parametrize("last_run", list(LastRun))
+def test_a_manifest_stays_unless_the_log_is_shorter(
+    tmp_path: Path, last_run: LastRun, more: int, stays: bool
+) -> None:
+    """A start that is killed in its turn reads no more than this one."""
+    manager, log = new_log(tmp_path)
+    fill(log, 4)
+    log.checkpoint()
+    if more > 0:
+        fill(log, more, start=4)
+    elif more < 0:
+        cut_batch(log, 0)
+    kill(manager, machine=False)
+    log = load(tmp_path, last_run, point=2)
+    assert log.log_end_offset == 4 + more
+    assert (tmp_path / "t-0" / MANIFEST_NAME).exists() is stays
+    assert all(offset <= 4 + more for offset in log.snapshots.offsets), "else it is believed"
+    assert bool(log.snapshots.offsets) is stays
+
+
+@pytest.mark.parametrize("last_run", list(LastRun))
+def test_the_first_flush_has_the_topic_id_durable_unless_a_clean_stop_made_it_so(
+    tmp_path: Path, last_run: LastRun
+) -> None:
+    """By it the entries of a flush journal are told to be of this log."""
+    left_log(tmp_path, 1)
+    disk = RecordingDisk()
+    log = load(tmp_path, last_run, config=LogConfig(), disk=disk)
+    disk.take_steps()
+    log.flush()
+    is_due = last_run is not LastRun.CLEAN
+    assert (("fsync", "partition.metadata") in disk.take_steps()) is is_due
+
+
+def test_a_log_whose_topic_id_is_lost_is_flushed_without_it(tmp_path: Path) -> None:
+    """There is no file with it; the broker gives the log an id, or takes it off line."""
+    left_log(tmp_path, 1)
+    for name in ("partition.metadata", MANIFEST_NAME):
+        (tmp_path / "t-0" / name).unlink()
+    log = load(tmp_path, LastRun.KILLED)
+    log.flush()
+    assert log.durability.recovery_point == 1
+
+
+@pytest.mark.parametrize(
+    ("last_run", "change", "writes"),
+    [
+        (LastRun.CLEAN, "none", False),
+        (LastRun.CLEAN, "a segment lost a batch", True),
+        (LastRun.CLEAN, "a manifest of more than there is", True),
+        (LastRun.CLEAN, "the manifest is gone", True),
+        (LastRun.KILLED, "none", True),
+        (LastRun.POWER_LOST, "none", True),
+    ],
+)
+def test_a_stop_writes_the_manifest_unless_all_is_as_the_last_clean_one_left_it(
+    tmp_path: Path, last_run: LastRun, change: str, writes: bool
+) -> None:
+    """Even where all has been flushed in the meantime: the manifest has not."""
+    log = left_log(tmp_path, 6, segment_bytes=200)
+    path = tmp_path / "t-0" / MANIFEST_NAME
+    if change == "a segment lost a batch":
+        cut_batch(log, 1)
+    elif change == "a manifest of more than there is":
+        manifest = Manifest.decode(path.read_bytes())
+        manifest.log_end_offset += 1
+        path.write_bytes(manifest.encode())
+    elif change == "the manifest is gone":
+        path.unlink()
+    disk = RecordingDisk()
+    log = load(tmp_path, last_run, point=6, disk=disk)
+    log.flush()
+    disk.take_steps()
+    for file in log.begin_close():
+        file.fsync()
+    assert (("fsync", MANIFEST_NAME) in disk.take_steps()) is writes
+    sizes = {base: note.size for base, note in Manifest.decode(path.read_bytes()).segments.items()}
+    assert sizes == {segment.base_offset: segment.size for segment in log.segments}
+
+
+@pytest.mark.parametrize(
+    ("last_run", "point", "offsets", "recovery_point"),
+    [
+        (LastRun.FOREIGN, 1, [0, 2, 3], 4),
+        (LastRun.POWER_LOST, 1, [0], 1),
+        (LastRun.POWER_LOST, None, [0, 2, 3], 4),
+        (LastRun.POWER_LOST, 2, [0, 2, 3], 2),
+    ],
+)
+def test_a_gap_in_a_compacted_log_above_the_recovery_point_is_our_loss_or_kafkas_cleaning(
+    tmp_path: Path,
+    last_run: LastRun,
+    point: int | None,
+    offsets: list[int],
+    recovery_point: int,
+) -> None:
+    """Where nobody knows recovery points, Apache Kafka may have cleaned anywhere. A gap that is
+    kept is below the recovery point from then on: the next start has only ours.
+    """
+    config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100)
+    manager = open_manager(tmp_path, config)
+    log = manager.create("t", 0, TOPIC_ID, config, NOW_MS)
+    for number in range(4):
+        log.append(batch([b"%d" % number], keys=[b"k%d" % number]), now_ms=NOW_MS)
+    kill(manager, machine=False)
+    Path(log.segments[1].path(".log")).write_bytes(b"")
+    (tmp_path / "t-0" / MANIFEST_NAME).unlink()
+    log = load(tmp_path, last_run, point=point, config=config)
+    assert list(values_of(log)) == offsets
+    assert log.durability.recovery_point == recovery_point
