@@ -285,7 +285,7 @@ def record_of(
     return number("length", len(rest)) + rest
 
 
-@pytest.mark.parametrize("count", [1, 3, 11, 90])
+@pytest.mark.parametrize("count", [1, 3, 11, 90, 140])
 @pytest.mark.parametrize(
     "field", ["length", "time", "offset", "key", "value", "headers", "name", "content"]
 )
@@ -364,6 +364,43 @@ def test_any_width_of_an_offset_delta(delta: int) -> None:
     assert {len(column) for column in columns} == {count}
     deltas = [Reader(bytes(column[at] for column in columns)).number(5) for at in range(count)]
     assert deltas == list(range(delta + 1, delta + 1 + count))
+
+
+GATHERED_SHAPES = {
+    name: SHAPES[name] for name in ("lengths that vary", "of one byte and of two", "keys that vary")
+} | {
+    "both vary": lambda index: (b"k" * (1 + index % 5), b"v" * (57 + index % 13)),
+    "values of two bytes and of three": lambda index: (b"key", b"v" * (8185 + index % 13)),
+    "keys of two bytes": lambda index: (b"k" * 66, b"v" * (index % 90)),
+    "short keys and none": lambda index: (b"k" * (index % 2) or None, b"v" * (1 + index % 3)),
+}
+
+
+@pytest.mark.parametrize("step_ms", [0, 40])
+@pytest.mark.parametrize("shape", GATHERED_SHAPES)
+def test_each_byte_of_the_last_that_are_gathered_counts(shape: str, step_ms: int) -> None:
+    """Nothing is behind them that would not fit."""
+    count = 140
+    fields = GATHERED_SHAPES[shape]
+    records = [
+        encode_record(NewRecord(*fields(index), step_ms * index), index, 0)
+        for index in range(count)
+    ]
+    body = b"".join(records)
+    assert _walked(body, count) == step_ms * (count - 1)
+    begins = len(body) - len(records[-1])
+    key = len(fields(count - 1)[0] or b"")
+    for number_at in {*range(12), *range(key, key + 12), *range(-12, 0)}:
+        at = begins + number_at if number_at >= 0 else len(body) + number_at
+        if begins <= at < len(body):
+            for byte in other_bytes(body[at]):
+                changed = body[:at] + bytes((byte,)) + body[at + 1 :]
+                expected = by_the_table(changed, count)
+                assert _walked(changed, count) == expected, (number_at, body[at], byte)
+    for size in range(len(body) - 12, len(body)):
+        assert _walked(body[:size], count) is None
+    assert _walked(body + b"\0", count) is None
+    assert _walked(body[: -len(records[-1])], count) is None
 
 
 # --- which way records go -----------------------------------------------------------------------
@@ -446,8 +483,8 @@ def test_offset_deltas_of_one_to_three_bytes_are_walked(ways: Ways, first: int) 
 @pytest.mark.parametrize("first", [0, 100, 9000])
 def test_the_first_of_many_has_the_shape_of_its_fields(first: int, time: int) -> None:
     """The places are those of Kafka's table of a record."""
-    for key in (None, b"", b"k" * 7, b"k" * 100):
-        for value in (None, b"", b"v" * 7, b"v" * 100):
+    for key in (None, b"", b"k" * 7, b"k" * 100, b"k" * 200):
+        for value in (None, b"", b"v" * 7, b"v" * 100, b"v" * 300):
             body = encoded([NewRecord(key, value, time)], first)
             position, highest, shape = record_walk._first_of_shape(body, 0, first, -(1 << 63))
             assert (position, highest, shape is not None) == (len(body), time, True)
