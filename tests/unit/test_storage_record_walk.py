@@ -546,4 +546,14 @@ def test_records_of_lengths_that_vary_are_gathered(ways: Ways, shape: str, step_
     ]
     assert highest_time_delta(encoded(records), 0, count) == records[-1].timestamp
     assert ways.opened == 0
+    assert ways.first == {0: 3, 1: 7, 40: 4}[step_ms]
     assert ways.walked <= {0: 0, 1: 160, 40: 62}[step_ms], "where times get another width"
+
+
+def test_records_that_are_not_alike_are_walked_in_longer_and_longer_pieces(ways: Ways) -> None:
+    count = 8000
+    headers = (("h", b"1"),)
+    records = [NewRecord(b"k", b"v" * (at % 7), 0, headers) for at in range(count)]
+    assert highest_time_delta(encoded(records), 0, count) == 0
+    assert (ways.opened, ways.first + ways.walked) == (ways.first, count)
+    assert ways.first == 19, "one before each piece"
