@@ -208,10 +208,9 @@ class TransactionRecovery:
         of_coordinator: dict[tuple[str, int], dict[int, int]] = {}
         two_phase: dict[tuple[int, int], str] = {}
         for metadata in broker.transactions.snapshot().values():
-            is_ongoing = metadata.state is TransactionState.ONGOING  # else its end has an epoch
-            least_epoch = metadata.producer_epoch if is_ongoing else 0
-            for partition in metadata.partitions:
-                of_coordinator.setdefault(partition, {})[metadata.producer_id] = least_epoch
+            for partition in metadata.partitions:  # what is decided has its markers
+                epochs = of_coordinator.setdefault(partition, {})
+                epochs[metadata.producer_id] = metadata.producer_epoch
             if metadata.is_two_phase and metadata.state is TransactionState.ONGOING:
                 two_phase[metadata.producer] = metadata.transactional_id
         for (topic, index), log in sorted(broker.logs.logs.items()):

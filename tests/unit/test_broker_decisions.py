@@ -4,10 +4,13 @@ transaction.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash, Inode
 
+from barnabas.coordinator.result import partition_for
 from barnabas.storage.log_directory import LogDirectoryError
 
 TRANSACTIONS = "__transaction_state"
@@ -157,8 +160,12 @@ def test_the_transaction_after_it_is_not_committed_with_it(kept: str) -> None:
     assert [commit for _, _, commit in b.markers("t")][-1] is False
 
 
-def test_a_marker_that_was_deleted_is_not_written_to_the_next_transaction() -> None:
-    """DeleteRecords takes the marker; what is open there began after the decision all the same."""
+@pytest.mark.parametrize("kept", [DATA_DIR, "/t-0/"])
+def test_a_marker_that_was_deleted_is_not_written_to_the_next_transaction(kept: str) -> None:
+    """DeleteRecords takes the marker; what is open there began after the decision all the same.
+
+    Where that is the partition's alone to keep, the decision itself is carried out again.
+    """
     b, p = ready(log_segment_bytes="300")
     assert p.end(True) == 0
     p.send("t", 0, b"c")
@@ -167,7 +174,7 @@ def test_a_marker_that_was_deleted_is_not_written_to_the_next_transaction() -> N
     log.delete_records_before(log.last_stable_offset)
     assert log.delete_old_segments(b.now_ms) == 1
     b.tick()
-    b.sync(DATA_DIR)
+    b.sync(kept)
     b.lose_power()
     assert b.rows("t", log.log_start_offset, committed=True) == []
     assert b.markers("t")[-1][2] is False
@@ -185,6 +192,63 @@ def test_a_topic_of_the_same_name_is_not_the_one_that_was_decided_on() -> None:
     b.lose_power()
     assert b.read("t", 0, committed=True) == []
     assert [commit for _, _, commit in b.markers("t")] == [False]
+
+
+def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
+    """It went before the decision, and one of its name came after it."""
+    b, p = ready()
+    b.topic("gone")
+    p.send("gone", 0, b"x")
+    b.broker.deletion.delete_topic("gone", b.now_ms)
+    b.flush()
+    assert p.end(True) == 0
+    b.topic("gone")
+    p.send("gone", 0, b"c")
+    b.kill()
+    assert b.read("gone", committed=True) == [] and b.markers("gone") == []
+    assert is_committed(b)
+    p.connection = b.connect()
+    assert p.end(True) == 0
+    assert b.read("gone", committed=True) == [b"c"]
+
+
+def test_markers_that_a_kill_left_in_memory_are_on_the_disk_before_the_journal_goes() -> None:
+    """The records have been in the logs' own files since before the decision: of these the journal
+    tells nothing.
+    """
+    b, p = ready()
+    for log in b.broker.topics.logs_of("t"):
+        log.flush()
+    assert p.end(True) == 0
+    b.kill()
+    b.tick(1000)
+    b.tick(1000)
+    assert [name for name in b.disk.list(DATA_DIR) if name.startswith("barnabas-flush")] == []
+    files = [inode for path, inode in b.disk.files() if "/t-" in path and path.endswith(".log")]
+    assert len(files) == 2 and all(inode.synced == len(inode.data) for inode in files)
+    b.lose_power()
+    assert is_committed(b)
+
+
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_a_start_flushes_the_coordinators_records_where_one_tells_of_a_decision(
+    is_decided: bool,
+) -> None:
+    """Readers are to see what follows from it. What is open is of no such use, and waits."""
+    b, p = ready(barnabas_flush_journal_logs="0")
+    b.hold_flushes()
+    if is_decided:
+        p.start_end(True)
+        assert b.flush_one() and b.state("txn")[0] == "PrepareCommit"
+    logs = b.broker.topics.logs_of(TRANSACTIONS)
+    path = logs[partition_for("txn", len(logs))].segments.active.path(".log")
+    inode = next(one for name, one in b.disk.files() if name == path)
+    size = len(inode.data)
+    assert inode.synced < size
+    b.disk.kill()
+    b.open()
+    assert (inode.synced >= size) is is_decided
+    assert b.read("t", committed=True) == ([b"a", b"b"] if is_decided else [b"a"])
 
 
 def begin_a_flush(b: DiskBroker) -> None:
@@ -218,6 +282,23 @@ def test_a_late_end_does_not_commit_the_next_transaction(when: str) -> None:
     assert b.state("txn")[0] == "Ongoing" and is_committed(b)
     assert p.end(False) == 0
     assert is_committed(b)
+
+
+def test_without_flushes_a_kill_at_any_step_leaves_the_transaction_whole() -> None:
+    """The system has what was written; a power loss alone makes a decision doubtful."""
+    outcomes = set()
+    for steps in range(8):
+        b, p = ready(barnabas_transaction_durability="os")
+        b.disk.crash_in(steps)
+        with suppress(Crash):
+            p.start_end(True)
+        b.disk.crash_in(-1)
+        b.kill()
+        if b.state("txn")[0] == "Ongoing":
+            p.connection = b.connect()
+            assert p.end(False) == 0
+        outcomes.add(is_committed(b))
+    assert outcomes == {True, False}
 
 
 def test_what_readers_saw_after_a_kill_stays_when_the_power_goes() -> None:
@@ -288,6 +369,27 @@ def test_the_end_of_what_hung_is_durable_before_anybody_is_heard() -> None:
     """Else another power loss would open it again, for the producer's next transaction."""
     _, inode = hanging()
     assert inode.synced == len(inode.data)
+
+
+def test_whatever_hangs_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """On several partitions, by several producers, beside what its coordinator knows."""
+    b = DiskBroker()
+    b.topic("t", 3)
+    producers = [Producer(b, f"txn-{number}") for number in range(3)]
+    for p in producers:
+        p.send("t", 0, b"a")
+        assert p.end(True) == 0
+    producers[0].send("t", 1, b"known")
+    b.disk.sync_all()
+    for p in producers[1:]:
+        for index in (1, 2):
+            p.send("t", index, b"hangs")
+    b.sync("/t-")
+    b.lose_power()
+    assert caplog.text.count("which its coordinator does not know") == 4
+    assert [b.read("t", index, committed=True) for index in range(3)] == [[b"a"] * 3, [], []]
+    for index in range(3):
+        assert b.end_offset("t", index, committed=True) == b.end_offset("t", index)
 
 
 def test_what_is_open_of_an_earlier_epoch_is_no_part_of_the_transaction() -> None:

@@ -205,8 +205,8 @@ def test_where_one_partition_is_full_the_others_have_their_markers(
         b.topic(name)
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
-    p.send("v", 0, b"b")
     assert p.add("u", 0) == 0
+    p.send("v", 0, b"b")
     full = b.broker.topics.partition("u", 0)
     assert full is not None and not full.has_files
 
@@ -230,13 +230,34 @@ def test_who_reads_the_coordinators_log_hears_of_each_step() -> None:
     assert b.answer(reader) is not None
 
 
-def test_each_step_is_told_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("commit", [True, False])
+def test_each_step_is_told_at_debug_level(commit: bool, caplog: pytest.LogCaptureFixture) -> None:
     _, p = ready()
     with caplog.at_level(logging.DEBUG, logger="barnabas.transactions"):
-        assert p.end(True) == 0
+        assert p.end(commit) == 0
     text = caplog.text
     assert "leads from" in text and Step.COMPLETE.name in text
-    assert f"the marker COMMIT of producer {p.pid}" in text
+    assert f"the marker {'COMMIT' if commit else 'ABORT'} of producer {p.pid}" in text
+    steps = [vars(record) for record in caplog.records if "leads from" in record.getMessage()]
+    assert {(step["producer_id"], step["producer_epoch"]) for step in steps} == {(p.pid, p.epoch)}
+
+
+def test_markers_of_which_the_journal_has_the_decision_begin_no_flush_of_their_own() -> None:
+    """Not even where readers see what is on the disk alone."""
+    b = DiskBroker()
+    b.topic("t", flush_messages="1")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    assert p.end(True) == 0
+    b.tick(1000)
+    p.send("t", 0, b"b")
+    b.hold_flushes()
+    p.start_end(True)
+    assert b.flush_one() and p.ended() == 0
+    assert not b.flush_one()
+    b.tick(100)
+    assert b.flush_one()
+    assert b.read("t", committed=True) == [b"a", b"b"]
 
 
 def test_data_that_come_before_the_decision_are_flushed_before_it() -> None:
@@ -280,6 +301,8 @@ def test_the_same_commit_again_waits_for_the_first() -> None:
     assert (b.answer(old).error_code, p.ended()) == (0, 0)
     assert b.read("t", committed=True) == [b"a", b"b"]
     assert len(b.markers("t")) == 2
+    p.connection = old
+    assert p.add("t", 0) == 0, "who ended over a later connection gave this one up for ends alone"
 
 
 # --- a walk -------------------------------------------------------------------------------------

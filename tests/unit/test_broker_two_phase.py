@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.disk_broker import DiskBroker, Producer
+from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 
+from barnabas.broker.replication.following import StandbyNote
+from barnabas.broker.replication.wire import AnswersWait
 from barnabas.coordinator.transaction_state import NO_TIMEOUT_MS, NOBODY
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -257,17 +259,80 @@ def test_group_offsets_are_part_of_it(b: DiskBroker, way: str) -> None:
 
 @each_flush
 def test_a_partition_of_which_the_record_alone_was_lost_is_part_of_it(b: DiskBroker) -> None:
-    """A batch may come to the disk before the record that its partition was added by."""
-    p = TwoPhase(b)
+    """A batch may come to the disk before the record that its partition was added by. So may that
+    of an ordinary producer, which is aborted.
+    """
+    p, other = TwoPhase(b), Producer(b, "other")
     assert p.write("t", 0, b"a") == 0
     b.hold_flushes()
     b.send(p.connection, produce_12(p, 1, b"b"), 12)
+    other.send("t", 1, b"x")
     b.sync("t-1")
     b.lose_power()
+    assert b.markers("t", 1) == [(other.pid, other.epoch, False)]
     p.reconnect()
     assert p.write("t", 1, b"b") == 0, "as it had no answer"
     assert p.finish(True) == 0
     assert b.read("t", committed=True) == [b"a"] and b.read("t", 1, committed=True) == [b"b"]
+
+
+def test_in_version_1_a_partition_of_which_the_record_was_lost_is_no_part_of_it(
+    b: DiskBroker,
+) -> None:
+    """The epoch is of several transactions, and who waits for his answers has the record."""
+    p = TwoPhase(b, 1)
+    assert p.write("t", 0, b"a") == 0
+    b.hold_flushes()
+    b.send(p.connection, p.add_request({"t": (1,)}), 3)
+    impatient = b.connect()
+    b.send(impatient, produce_12(p, 1, b"b"), 9)
+    b.sync("t-1")
+    b.lose_power()
+    assert b.markers("t", 1) == [(p.pid, p.epoch, False)]
+    p.reconnect()
+    assert p.finish(True) == 0
+    assert b.read("t", committed=True) == [b"a"] and b.read("t", 1, committed=True) == []
+
+
+@each_flush
+def test_a_batch_without_any_record_of_its_transaction_is_aborted(b: DiskBroker) -> None:
+    """There is no open transaction that it could be part of."""
+    p = TwoPhase(b)
+    assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
+    b.disk.sync_all()
+    b.hold_flushes()
+    b.send(p.connection, produce_12(p, 1, b"b"), 12)
+    b.sync("t-1")
+    b.lose_power()
+    assert b.markers("t", 1) == [(p.pid, p.epoch, False)]
+    assert keep(b).ongoing == NOBODY
+    assert b.read("t", committed=True) == [b"a"]
+
+
+def test_of_an_ordinary_session_a_partition_without_its_record_is_told_of(
+    b: DiskBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    p = TwoPhase(b, enable=False)
+    assert p.write("t", 0, b"a") == 0
+    b.disk.sync_all()
+    b.send(p.connection, produce_12(p, 1, b"b"), 12)
+    b.sync("t-1")
+    b.lose_power()
+    assert caplog.text.count("which its coordinator does not know") == 1
+    assert b.read("t", committed=True) == [] and b.read("t", 1, committed=True) == []
+
+
+@each_flush
+def test_in_a_copy_that_may_lack_what_was_answered_it_is_aborted(b: DiskBroker) -> None:
+    """Its leader's answers did not wait for this copy."""
+    p = TwoPhase(b)
+    assert p.write("t", 0, b"a") == 0
+    b.disk.kill()
+    StandbyNote(b.disk, DATA_DIR).write_following(AnswersWait.NEVER)
+    b.open()
+    assert b.broker.transaction_ends.is_idle
+    assert b.read("t", committed=True) == [] and b.markers("t")[-1][2] is False
+    assert keep(b).ongoing == NOBODY
 
 
 def test_what_nobody_was_told_of_may_be_lost_alone(b: DiskBroker) -> None:

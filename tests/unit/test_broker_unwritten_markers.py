@@ -144,6 +144,48 @@ def test_what_was_kept_goes_with_the_topic() -> None:
     assert not b.disk.exists(UNWRITTEN) and b.markers("t", 1) == []
 
 
+def test_what_is_kept_is_written_once() -> None:
+    """Not with each decision while the partition is off line, nor with each start."""
+    b, p = with_partition_off_line()
+    assert p.end(True) == 0
+    kept = b.disk._file(UNWRITTEN)
+    p.send("t", 0, b"b")
+    assert p.add("t", 1) == 0
+    assert p.end(True) == 0
+    assert b.disk._file(UNWRITTEN) is kept
+    b.kill()
+    assert b.disk._file(UNWRITTEN) is kept
+
+
+def test_what_was_kept_goes_where_nothing_has_the_topics_name() -> None:
+    b, p = with_partition_off_line()
+    assert p.end(True) == 0
+    b.broker.deletion.delete_topic("t", b.now_ms)
+    b.kill()
+    assert not b.disk.exists(UNWRITTEN)
+
+
+def test_the_marker_that_was_kept_has_the_time_of_its_producers_decision() -> None:
+    b, p = with_partition_off_line()
+    other = Producer(b, "other")
+    other.send("t", 0, b"b")
+    assert other.add("t", 1) == 0
+    assert p.end(True) == 0
+    b.now_ms += 5000
+    assert other.end(True) == 0
+    b.now_ms += 5000
+    restore(b)
+    times = [
+        {
+            header.max_timestamp
+            for header, _ in log.read_batches()
+            if header.is_control and header.producer_id == p.pid
+        }
+        for log in b.broker.topics.logs_of("t")
+    ]
+    assert len(times[0]) == 1 and times[1] == times[0]
+
+
 def test_what_was_kept_does_not_end_a_transaction_on_the_next_topic_of_the_name() -> None:
     b, p = with_partition_off_line()
     assert p.end(True) == 0
@@ -183,9 +225,10 @@ def test_a_transaction_and_a_group_may_go_on_with_a_partition_that_is_off_line()
     assert is_told(b, p, True)
 
 
+@pytest.mark.parametrize("has_journal", [True, False])
 @pytest.mark.parametrize("decisions", [1, 2])
 def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_there_later(
-    decisions: int,
+    decisions: int, has_journal: bool
 ) -> None:
     """The transactions had nothing on it. Their decisions are in the flush journal, and the next
     start but one reads them again.
@@ -205,6 +248,7 @@ def test_what_is_decided_over_a_partition_off_line_ends_nothing_that_begins_ther
         p.send("t", 0, b"b")
         assert p.add("t", 1) == 0
         assert p.end(True) == 0
+    b.holds_flushes = has_journal  # it goes once what it tells is on the disk
     restore(b)
     p.connection = b.connect()
     p.send("t", 1, b"open")
