@@ -75,10 +75,10 @@ def _beyond_time(segments: SegmentList, retention_ms: int, wall_ms: int, most: i
         return 0
     count = 0
     for number, segment in enumerate(segments):
-        if count >= most or _is_empty_and_active(segments, segment):
+        if count >= most:
             break
         if not segment.size:
-            continue  # compaction emptied it: it goes with the one after it
+            continue  # compaction emptied it: it goes with the one after it; or it is active
         if wall_ms - _youngest_ms(segment) <= retention_ms:
             break
         count = number + 1

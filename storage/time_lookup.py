@@ -160,8 +160,7 @@ class TimeLookup:
         A batch whose records cannot be read has none. Of one that decompresses to more than a batch
         may, the first stands for it: what is read from there on is not too little.
         """
-        base_time = 0 if header.is_log_append_time else header.base_timestamp
-        least_time = -(1 << 63) if header.is_log_append_time else timestamp - base_time
+        least_time = -(1 << 63) if header.is_log_append_time else timestamp - header.base_timestamp
         least_delta = max(self._log_start_offset - header.base_offset, 0)
         search = BatchSearch(
             header.base_offset,
@@ -196,5 +195,9 @@ class TimeLookup:
         if result is None or not 0 <= result[1] <= header.last_offset_delta:
             return None
         time_delta, offset_delta = result
-        time = header.max_timestamp if header.is_log_append_time else base_time + time_delta
+        time = (
+            header.max_timestamp
+            if header.is_log_append_time
+            else header.base_timestamp + time_delta
+        )
         return TimestampOffset(time, header.base_offset + offset_delta, header.leader_epoch)

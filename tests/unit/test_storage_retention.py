@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from helpers.storage_kafka_log import KAFKA, TXN_BASES, TXN_END, kafka_log
+from helpers.storage_logs import NOW_MS
 
+from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.retention import expired_count
+from barnabas.storage.segment import CorruptLog
+from barnabas.storage.segment_list import SegmentList
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
 # the highest timestamps of the four segments, as Kafka's time indexes have them
@@ -19,8 +25,25 @@ TIMES = [1700000000004, 1795222689507, 1700000000046, 1795222689718]
 def count(
     path: Path, start: int = 0, high_watermark: int = TXN_END, wall_ms: int = 0, **of: object
 ) -> int:
+    return count_of(kafka_log(path).segments, start, high_watermark, wall_ms, **of)
+
+
+def count_of(
+    segments: SegmentList,
+    start: int = 0,
+    high_watermark: int = TXN_END,
+    wall_ms: int = 0,
+    most: int = sys.maxsize,
+    **of: object,
+) -> int:
     config = LogConfig(**({"retention_ms": -1} | of))  # type: ignore[arg-type]
-    return expired_count(kafka_log(path).segments, config, start, high_watermark, wall_ms)
+    return expired_count(segments, config, start, high_watermark, wall_ms, most)
+
+
+def with_empty_active(log: Log) -> SegmentList:
+    log._roll(NOW_MS)
+    assert not log.segments.active.size
+    return log.segments
 
 
 @pytest.mark.parametrize(("start", "gone"), [(0, 0), (2, 0), (3, 1), (30, 2), (31, 3), (49, 3)])
@@ -58,6 +81,59 @@ def test_nothing_goes_by_size_or_age_from_a_log_that_is_only_compacted(tmp_path:
 def test_what_no_reader_has_seen_stays(tmp_path: Path) -> None:
     assert count(tmp_path, high_watermark=48, retention_bytes=0) == 3
     assert count(tmp_path, high_watermark=27, retention_bytes=0) == 1
+
+
+def test_where_nothing_goes_it_does_not_matter_what_readers_have_seen(tmp_path: Path) -> None:
+    assert count(tmp_path, high_watermark=0) == 0
+
+
+@pytest.mark.parametrize(
+    "reason", [{"start": 49}, {"retention_bytes": 0}, {"wall_ms": 2 * TIMES[3], "retention_ms": 1}]
+)
+def test_no_more_go_at_once_than_are_asked_for(tmp_path: Path, reason: dict[str, int]) -> None:
+    segments = kafka_log(tmp_path).segments
+    assert [count_of(segments, most=most, **reason) for most in range(4)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("reason", [{"retention_bytes": 0}, {"retention_ms": 0, "wall_ms": 10**13}])
+def test_an_active_segment_stays_that_is_empty(tmp_path: Path, reason: dict[str, int]) -> None:
+    segments = with_empty_active(kafka_log(tmp_path))
+    assert count_of(segments, **reason) == len(segments) - 1 == 4
+
+
+@pytest.mark.parametrize("reason", [{"retention_bytes": 0}, {"retention_ms": 0, "wall_ms": 10**13}])
+def test_a_segment_that_compaction_emptied_keeps_no_later_one(
+    tmp_path: Path, reason: dict[str, int]
+) -> None:
+    segments = list(kafka_log(tmp_path).segments)
+    for emptied in segments[0], segments[2]:
+        emptied.truncate(0)
+    assert count_of(SegmentList(segments, TXN_END), **reason) == 4
+
+
+def test_records_may_be_kept_for_no_time_at_all(tmp_path: Path) -> None:
+    assert count(tmp_path, wall_ms=TIMES[0] + 1, retention_ms=0) == 1
+    assert count(tmp_path, wall_ms=TIMES[0], retention_ms=0) == 0
+
+
+@pytest.mark.parametrize(("surplus", "is_asked"), [(-1, False), (0, False), (1, True)])
+def test_the_sizes_of_the_files_are_asked_for_where_there_is_too_much(
+    tmp_path: Path, surplus: int, is_asked: bool
+) -> None:
+    """Where there is not, a file of another size is somebody else's to find."""
+    segments = kafka_log(tmp_path).segments
+    with Path(segments[1].path(".log")).open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(CorruptLog) if is_asked else nullcontext():
+        assert count_of(segments, retention_bytes=sum(SIZES) - surplus) == 0
+
+
+def test_a_record_of_1970_has_a_time(tmp_path: Path) -> None:
+    """Only where no record has one is the file's taken."""
+    segments = kafka_log(tmp_path).segments
+    segments[0].max_timestamp, segments[0].has_times = 0, True
+    assert count_of(segments, wall_ms=1_001, retention_ms=1_000) == 1
+    assert count_of(segments, wall_ms=1_000, retention_ms=1_000) == 0
 
 
 def test_without_times_a_segment_is_as_old_as_its_file(tmp_path: Path) -> None:

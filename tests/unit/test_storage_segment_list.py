@@ -8,7 +8,7 @@ import pytest
 from helpers.storage_kafka_log import KAFKA, TXN_BASES, TXN_END, kafka_log
 
 from barnabas.storage import segment_list
-from barnabas.storage.segment import CorruptLog
+from barnabas.storage.segment import CorruptLog, Segment
 from barnabas.storage.segment_list import LogEnd, SegmentList
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
@@ -54,13 +54,27 @@ def test_there_is_no_batch_at_the_end(segments: SegmentList) -> None:
     assert segments.find(TXN_END) is None
 
 
-def test_a_batch_that_reaches_into_the_next_segment_is_damage(segments: SegmentList) -> None:
-    path = Path(segments[0].path(".log"))
-    data = bytearray(path.read_bytes())
-    data[156 + 23 : 156 + 27] = (40).to_bytes(4)  # last_offset_delta of the last batch
-    path.write_bytes(data)
-    with pytest.raises(CorruptLog, match="beyond the segment's end"):
+def write_at(path: str, at: int, data: bytes) -> None:
+    with Path(path).open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+@pytest.mark.parametrize("last_offset", [3, 4, 42])
+def test_a_batch_that_reaches_into_the_next_segment_is_damage(
+    segments: SegmentList, last_offset: int
+) -> None:
+    write_at(segments[0].path(".log"), 156 + 23, (last_offset - 2).to_bytes(4))  # its last delta
+    with pytest.raises(CorruptLog, match=f"reaches to offset {last_offset}, beyond the segment's"):
         segments.find(2)
+
+
+def test_damage_in_a_segment_does_not_hinder_who_reads_later_ones(segments: SegmentList) -> None:
+    for segment in segments[:2]:
+        write_at(segment.path(".log"), 0, bytes(segment.size))
+    assert [segments.find(offset) is not None for offset in (28, 31)] == [True, True]
+    with pytest.raises(CorruptLog):
+        segments.find(27)
 
 
 def test_a_batch_that_is_longer_than_its_file_is_damage(segments: SegmentList) -> None:
@@ -77,6 +91,17 @@ def test_headers_come_latest_first_and_from_earlier_segments(segments: SegmentLi
     assert offsets == list(range(29, -1, -1))
 
 
+def test_headers_behind_the_next_index_entry_are_not_read(tmp_path: Path) -> None:
+    segments = kafka_log(tmp_path, index_interval_bytes=300).segments
+    segment = segments[1]
+    index = segment.trusted_offset_index()
+    behind = [at for last, at in zip(index.offsets, index.positions, strict=True) if last >= 10 - 3]
+    assert len(behind) > 2
+    write_at(segment.path(".log"), behind[0], bytes(segment.size - behind[0]))
+    offsets = [header.base_offset for header in segments.headers_before(10)]
+    assert offsets == list(range(9, -1, -1))
+
+
 def test_headers_are_not_looked_for_without_end(
     segments: SegmentList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +113,58 @@ def test_reading_ends_at_the_batch_of_the_limit(segments: SegmentList) -> None:
     assert segments.end_position(segments.active, 48) == 1362
     assert segments.end_position(segments[1], 48) == SIZES[1], "an earlier segment is read whole"
     assert segments.end_position(segments.active, TXN_END) == SIZES[-1]
+
+
+@pytest.mark.parametrize("limit", range(TXN_END + 1))
+def test_each_limit_is_where_reading_ends_in_its_segment_alone(
+    segments: SegmentList, limit: int
+) -> None:
+    """Also where the first question is for the limit, and where another was asked for before."""
+    ends = [segment.size for segment in segments]
+    for number, segment in enumerate(segments):
+        for position, header in segment.headers():
+            if header.base_offset == limit:
+                ends[number] = position
+    assert [segments.end_position(segment, limit) for segment in segments] == ends
+    segments.end_position(segments.active, (limit + 7) % TXN_END)
+    assert [segments.end_position(segment, limit) for segment in segments] == ends
+
+
+def test_the_batch_of_a_limit_is_looked_up_once(
+    segments: SegmentList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The readers of a log have the same one for as long as a transaction is open."""
+    asked: list[int] = []
+    find = SegmentList.find
+    monkeypatch.setattr(
+        SegmentList, "find", lambda self, offset: (asked.append(offset), find(self, offset))[1]
+    )
+    for limit in (48, 48, 40, 40, 48):
+        assert segments.end_position(segments[1], limit) == SIZES[1]
+        segments.end_position(segments.active, limit)
+    assert asked == [48, 40, 48]
+
+
+@pytest.mark.parametrize("limit", [1, 20])
+def test_where_reading_ends_is_looked_for_again_once_segments_have_changed(
+    segments: SegmentList, limit: int
+) -> None:
+    """A limit that lay in a segment lies in the one that stands for it, or below all."""
+    second = segments[1]
+    cleaned = Segment(
+        second.disk, second.directory, 3, size=second.size, created_ms=0, cache=second.cache,
+        index_interval_bytes=4096,
+    )  # fmt: skip
+    segments.end_position(second, limit)
+    segments.replace([second], cleaned)
+    place = segments.find(limit)
+    assert place is not None
+    assert segments.end_position(place.segment, limit) == place.position
+    segments.remove_oldest(1)
+    if limit == 1:
+        assert segments.end_position(cleaned, limit) == 0, "all of it lies above"
+    else:
+        assert segments.end_position(cleaned, limit) == place.position
 
 
 def test_the_oldest_go_and_a_cleaned_one_takes_the_place_of_neighbours(

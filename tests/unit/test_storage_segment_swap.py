@@ -9,9 +9,10 @@ import pytest
 from crc32c import crc32c
 from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import TXN_END, kafka_log
+from helpers.storage_logs import TOPIC_ID
 
-from barnabas.protocol.records import read_header
-from barnabas.storage.checkpoints import MANIFEST_NAME, Manifest
+from barnabas.protocol.records import HEADER_SIZE, read_header
+from barnabas.storage.checkpoints import MANIFEST_NAME, Manifest, SegmentNote
 from barnabas.storage.cleaner import CleanedSegment
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import Log
@@ -196,8 +197,59 @@ def test_old_files_go_after_their_delay(log: Log) -> None:
 
 
 def test_a_result_of_a_log_that_is_gone_needs_no_removal(log: Log) -> None:
+    class Strict(OsDisk):
+        def unlink(self, path: str) -> None:
+            assert Path(path).parent.is_dir(), "there is nothing to look for a file in"
+            super().unlink(path)
+
+    log.disk = Strict()
+    discard_result(log, [CLEANED])
     shutil.rmtree(log.directory)
     discard_result(log, [CLEANED])
+
+
+def test_the_steps_come_in_their_order(log: Log) -> None:
+    """Whatever came before a stop is what a start takes it for."""
+    copy_as(Path(log.directory), 28, ".cleaned")
+    (Path(log.directory) / f"{30:020d}.snapshot").write_bytes(b"")
+    log.snapshots.offsets.insert(-2, 30)
+    disk = log.snapshots._disk = on_recording_disk(log)
+    swap_in(log, [CLEANED], 0)
+    kinds = [
+        "1" if name.endswith(".swap")
+        else "2" if name.endswith(".snapshot") and step == "unlink"
+        else "3" if name == MANIFEST_NAME
+        else "4" if step == "rename to"
+        else ""
+        for step, name in disk.take_steps()
+    ]  # fmt: skip
+    order = "".join(kinds)
+    assert order == "".join(sorted(order)) and set(order) == set("1234")
+
+
+def test_the_manifest_notes_nothing_of_the_segments_that_go(log: Log) -> None:
+    """Neither their sizes nor the checksums of their indexes: other files may get their names."""
+    directory = Path(log.directory)
+    copy_as(directory, 3, ".cleaned")
+    size = (directory / f"{3:020d}.log").stat().st_size
+    for segment in log.segments:
+        log.reader.txn_index(segment)
+        segment.load_times()
+    log.checkpoint()
+    assert f"{28:020d}.index" in manifest_of(log).files
+    swap_in(log, [CleanedSegment(3, (3, 28), size, 1, 27)], 0)
+    manifest = manifest_of(log)
+    assert list(manifest.segments) == log.segments.base_offsets == [0, 3, 31]
+    noted = {name[:20] for name in manifest.files if name.endswith("index")}
+    assert noted == {f"{base:020d}" for base in (0, 3, 31)}
+
+
+def test_an_emptied_segment_is_noted_without_a_time_and_up_to_the_next(log: Log) -> None:
+    directory = Path(log.directory)
+    for suffix in SUFFIXES:
+        (directory / f"{28:020d}{suffix}.cleaned").write_bytes(b"")
+    swap_in(log, [CleanedSegment(28, (28,), 0, -1, 28)], 0)
+    assert manifest_of(log).segments[28] == SegmentNote(28, 0, -1, 28, 31)
 
 
 def stopped(log: Log) -> Path:
@@ -267,6 +319,85 @@ def test_a_start_without_a_swap_touches_nothing(log: Log) -> None:
     disk = RecordingDisk()
     complete_swaps(disk, str(directory))
     assert disk.take_steps() == [("unlink", "notes-of-an-operator.log.swap")]
+
+
+def test_a_start_without_a_swap_lists_the_directory_once(log: Log) -> None:
+    """What it gives is what is there, also after a swap."""
+    directory = stopped(log)
+
+    class Listing(OsDisk):
+        lists = 0
+
+        def list(self, path: str) -> list[str]:
+            self.lists += 1
+            return super().list(path)
+
+    disk = Listing()
+    assert complete_swaps(disk, str(directory)) == disk.list(str(directory))
+    assert disk.lists == 2, "one is the test's"
+    copy_as(directory, 28, ".swap")
+    assert complete_swaps(disk, str(directory)) == disk.list(str(directory))
+
+
+@pytest.mark.parametrize("has_manifest", [False, True])
+def test_an_emptied_segment_stands_for_itself_alone(tmp_path: Path, has_manifest: bool) -> None:
+    """The next one may begin at the next offset. It is not to go."""
+    for base in (7, 8, 9):
+        for suffix in (".log", ".index", ".timeindex"):
+            (tmp_path / f"{base:020d}{suffix}").write_bytes(b"old" if base == 7 else b"")
+    for suffix in SUFFIXES:
+        (tmp_path / f"{7:020d}{suffix}.swap").write_bytes(b"")
+    if has_manifest:
+        notes = {base: SegmentNote(base, 3, 50, base, base + 1) for base in (7, 8, 9)}
+        manifest = Manifest(TOPIC_ID, 7, 10)
+        manifest.segments = dict(notes)
+        (tmp_path / MANIFEST_NAME).write_bytes(manifest.encode())
+    complete_swaps(OsDisk(), str(tmp_path))
+    assert names(tmp_path, ".log") == [f"{base:020d}.log" for base in (7, 8, 9)]
+    assert (tmp_path / f"{7:020d}.log").read_bytes() == b""
+    if has_manifest:
+        after = Manifest.decode((tmp_path / MANIFEST_NAME).read_bytes())
+        assert after.segments == notes | {7: SegmentNote(7, 0, -1, 7, 8)}
+
+
+def test_files_that_are_no_segments_stay(log: Log) -> None:
+    directory = stopped(log)
+    copy_as(directory, 28, ".swap")
+    others = [
+        directory / f"{'an-operators-notes':_<20}{suffix}" for suffix in (".log", ".snapshot")
+    ]
+    for other in others:
+        other.write_bytes(b"x")
+    complete_swaps(OsDisk(), str(directory))
+    assert all(other.read_bytes() == b"x" for other in others)
+
+
+@pytest.mark.parametrize(("taken", "kept"), [(0, [28, 31, 49]), (1, [28, 31, 49])])
+def test_snapshots_up_to_the_next_segment_go_at_a_start(
+    log: Log, taken: int, kept: list[int]
+) -> None:
+    """Also those behind the last record that is left; that of the next one's start stays."""
+    directory = stopped(log)
+    copy_as(directory, 3, ".swap")
+    if taken:
+        raw = (directory / f"{3:020d}.log").read_bytes()
+        (directory / f"{3:020d}.log.swap").write_bytes(raw[:-78])  # but the last batch
+    for offset in (2, 3, 5, 27, 28):
+        (directory / f"{offset:020d}.snapshot").write_bytes(b"")
+    complete_swaps(OsDisk(), str(directory))
+    assert [int(path.stem) for path in sorted(directory.glob("*.snapshot"))] == kept
+
+
+def test_a_batch_without_records_at_the_end_counts(log: Log) -> None:
+    """Of an emptied batch its header is left, of which the offsets are kept."""
+    directory = stopped(log)
+    Path(directory, MANIFEST_NAME).unlink()
+    header = bytearray((directory / f"{0:020d}.log").read_bytes()[:HEADER_SIZE])
+    header[0:8], header[8:12] = (27).to_bytes(8), (HEADER_SIZE - 12).to_bytes(4)
+    for suffix in SUFFIXES:
+        (directory / f"{0:020d}{suffix}.swap").write_bytes(header if suffix == ".log" else b"")
+    complete_swaps(OsDisk(), str(directory))
+    assert names(directory, ".log") == [f"{base:020d}.log" for base in (0, 28, 31)]
 
 
 def test_without_a_manifest_a_swap_is_completed_by_the_log_alone(log: Log) -> None:

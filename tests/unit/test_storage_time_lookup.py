@@ -8,13 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from helpers.storage_cleaning import COMPACTED, compact, empty_batches, put
 from helpers.storage_kafka_log import KAFKA, kafka_log
-from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager
+from helpers.storage_logs import (
+    NOW_MS,
+    TOPIC_ID,
+    append_unchecked,
+    batch,
+    new_log,
+    open_manager,
+)
 
-from barnabas.protocol.records import records_of
+from barnabas.protocol.records import HEADER_SIZE, records_of
+from barnabas.storage.checkpoints import MANIFEST_NAME
 from barnabas.storage.log import Log
-from barnabas.storage.time_lookup import TimestampOffset
+from barnabas.storage.time_lookup import TimeLookup, TimestampOffset
+from barnabas.storage.time_search import BatchSearch
 
 RECORDS = json.loads((KAFKA.parent / "expected.json").read_text())["plain"]["0"]["records"]
 BASE_MS = 1700000000000
@@ -23,6 +33,28 @@ BASE_MS = 1700000000000
 @pytest.fixture
 def plain(tmp_path: Path) -> Log:
     return kafka_log(tmp_path, "plain")
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The base offsets of batches whose records were searched."""
+    offsets: list[int] = []
+    run = BatchSearch.run
+
+    def noting(self: BatchSearch, data: bytes, most_bytes: int) -> object:
+        offsets.append(self.base_offset)
+        return run(self, data, most_bytes)
+
+    monkeypatch.setattr(BatchSearch, "run", noting)
+    return offsets
+
+
+def emptied(timestamp: int) -> bytes:
+    """What compaction leaves of a batch of three: its header, with the time of what was in it."""
+    data = batch([b"v"] * 3, timestamp=timestamp, codec=1)[:HEADER_SIZE]
+    data[8:12], data[57:61] = (HEADER_SIZE - 12).to_bytes(4), (0).to_bytes(4)
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4)
+    return bytes(data)
 
 
 @pytest.mark.parametrize("timestamp", [0, BASE_MS, BASE_MS + 1, BASE_MS + 26, BASE_MS + 2001])
@@ -68,6 +100,26 @@ def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path
     assert log.offset_of_max_timestamp() == (NOW_MS + 9, 2, 0)
 
 
+def test_for_the_highest_time_batches_are_left_out_that_cannot_have_it(
+    tmp_path: Path, opened: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Older ones and emptied ones are not opened; of one that cannot be read is told."""
+    _, log = new_log(tmp_path)
+    log.append(batch(timestamp=BASE_MS), now_ms=NOW_MS)
+    append_unchecked(log, emptied(BASE_MS + 9))
+    spoilt = log.append(batch([b"v"] * 9, timestamp=BASE_MS + 9, codec=1), now_ms=NOW_MS)
+    first = log.append(batch(timestamp=BASE_MS + 9), now_ms=NOW_MS).first_offset
+    segment = log.segments.active
+    place = segment.find(spoilt.first_offset)
+    assert place is not None
+    with Path(segment.path(".log")).open("r+b") as file:
+        file.seek(place.position + HEADER_SIZE)
+        file.write(bytes(8))
+    segment.max_timestamp_offset = 0
+    assert log.offset_of_max_timestamp() == (BASE_MS + 9, first, 0)
+    assert opened == [spoilt.first_offset, first] and len(caplog.messages) == 1
+
+
 # --- beside a search of all records -------------------------------------------------------------
 
 
@@ -82,14 +134,23 @@ def records_from(log: Log, offset: int) -> list[TimestampOffset]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("base_ms", "trend"), [(BASE_MS, 1), (BASE_MS, -1), (BASE_MS, 0), (2, 0), (-5, 0)]
+)
 @pytest.mark.parametrize("append_time", [False, True])
 @pytest.mark.parametrize("index_interval_bytes", [0, 150, 4096])
 def test_what_is_found_is_what_a_search_of_all_records_finds(
-    tmp_path: Path, index_interval_bytes: int, append_time: bool
+    tmp_path: Path,
+    index_interval_bytes: int,
+    append_time: bool,
+    base_ms: int,
+    trend: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """For each time, from each log start, over segments whose times fall as well as rise.
 
-    The log may start within a batch, behind its youngest record.
+    The log may start within a batch, behind its youngest record. Some batches are emptied. The
+    times of 1970 are times, too, and -1 is none.
     """
     rng = random.Random(3)
     _, log = new_log(
@@ -98,21 +159,206 @@ def test_what_is_found_is_what_a_search_of_all_records_finds(
         index_interval_bytes=index_interval_bytes,
         timestamp_type_log_append=append_time,
     )
-    for number in range(24):
+    for number in range(30):
         if number == 9:
             log.begin_leader_epoch(7)
-        times = [BASE_MS + number // 2 + rng.randrange(-6, 7) for _ in range(rng.randrange(1, 4))]
-        log.append(batch([b"v"] * len(times), times=times), now_ms=times[0])
+        middle = base_ms + trend * number // 2
+        if number % 8 == 5:
+            append_unchecked(log, emptied(middle + 9))
+            continue
+        times = [max(middle + rng.randrange(-6, 7), -1) for _ in range(rng.randrange(1, 4))]
+        log.append(batch([b"v"] * len(times), times=times), now_ms=max(times[0], 0))
     assert len(log.segments) >= 4
+    for segment in log.segments:
+        segment.rebuild_indexes(None)  # as compaction writes them: without the emptied ones
     for start in range(log.log_end_offset + 1):
         log.delete_records_before(start)
         records = records_from(log, start)
-        for time in range(BASE_MS - 8, BASE_MS + 20):
+        for time in range(max(base_ms - 20, 0), base_ms + 20):
             expected = next((record for record in records if record.timestamp >= time), None)
             assert log.offset_for_timestamp(time) == expected, (start, time)
-        highest = max((record.timestamp for record in records), default=None)
+        highest = max((record.timestamp for record in records if record.timestamp >= 0), default=-2)
         first = next((record for record in records if record.timestamp == highest), None)
         assert log.offset_of_max_timestamp() == first, start
+    assert not caplog.messages, "an emptied batch is not opened"
+
+
+def test_segments_that_another_process_closed_have_times(tmp_path: Path) -> None:
+    """Nothing notes them: their indexes are asked for the first time."""
+    manager, log = new_log(tmp_path, segment_bytes=200)
+    for time in (BASE_MS - 9, BASE_MS - 9, BASE_MS + 50, BASE_MS - 9, BASE_MS - 9, BASE_MS - 9):
+        log.append(batch(timestamp=time), now_ms=NOW_MS)
+    assert len(log.segments) == 3
+    for ask in (lambda log: log.offset_for_timestamp(BASE_MS), Log.offset_of_max_timestamp):
+        manager.close(NOW_MS)
+        Path(log.directory, MANIFEST_NAME).unlink()
+        manager = open_manager(tmp_path, log.config)
+        log = manager.logs["t", 0]
+        assert ask(log) == (BASE_MS + 50, 2, 0)
+
+
+# --- what is read for it ------------------------------------------------------------------------
+
+PEAK = 9  # the number of the batch with the highest time, in the second segment
+ROW_BYTES = len(batch([b"a", b"b"]))
+
+
+@pytest.fixture
+def peaked(tmp_path: Path) -> Log:
+    """Four segments of six batches of two records each; the times rise to a peak, and fall."""
+    _, log = new_log(tmp_path, segment_bytes=6 * ROW_BYTES, index_interval_bytes=ROW_BYTES - 1)
+    for number in range(24):
+        time = BASE_MS - 2 * abs(number - PEAK)
+        log.append(batch([b"a", b"b"], times=[time, time + 1]), now_ms=NOW_MS)
+    assert log.segments.base_offsets == [0, 12, 24, 36]
+    return log
+
+
+def spoil(log: Log, *kept: range) -> None:
+    """Of all segments only these batches, by their numbers, can be read any more."""
+    for number, segment in enumerate(log.segments):
+        with Path(segment.path(".log")).open("r+b") as file:
+            for row in range(6):
+                if all(6 * number + row not in numbers for numbers in kept):
+                    file.seek(row * ROW_BYTES)
+                    file.write(bytes(ROW_BYTES))
+
+
+@pytest.mark.parametrize("start", [0, 12, 14, 15, 2 * PEAK])
+def test_for_the_highest_time_its_batch_alone_is_read(
+    peaked: Log, opened: list[int], start: int
+) -> None:
+    """By the times and the indexes of the segments, if the batch is not below the log start."""
+    peaked.delete_records_before(start)
+    spoil(peaked, range(PEAK, PEAK + 1))
+    assert peaked.offset_of_max_timestamp() == (BASE_MS + 1, 2 * PEAK + 1, 0)
+    assert opened == [2 * PEAK]
+
+
+@pytest.mark.parametrize(
+    ("start", "searched"),
+    [
+        (2 * PEAK + 1, [2 * PEAK, 2 * PEAK]),
+        (2 * PEAK + 2, [2 * PEAK + 2]),
+    ],
+)
+def test_where_the_peak_is_below_the_log_start_headers_are_read(
+    peaked: Log, opened: list[int], start: int, searched: list[int]
+) -> None:
+    """Of the records only those of the batch that the log starts in, and of the one of the time."""
+    peaked.delete_records_before(start)
+    best = BASE_MS + 1 if start % 2 else BASE_MS - 1
+    assert peaked.offset_of_max_timestamp() == (best, 2 * (start // 2) + 1, 0)
+    assert opened == searched
+
+
+def test_for_a_time_no_more_is_read_than_from_the_index_entry_before_it(
+    peaked: Log, opened: list[int]
+) -> None:
+    """Segments that are older are not looked at, nor those below the log start."""
+    spoil(peaked, range(PEAK - 1, PEAK + 1))
+    assert peaked.offset_for_timestamp(BASE_MS) == (BASE_MS, 2 * PEAK, 0)
+    peaked.delete_records_before(12)
+    assert peaked.offset_for_timestamp(BASE_MS) == (BASE_MS, 2 * PEAK, 0)
+    assert opened == [2 * PEAK] * 2
+
+
+@pytest.mark.parametrize("start", [24, 30])
+def test_for_a_time_nothing_is_read_below_the_log_start(
+    peaked: Log, opened: list[int], start: int
+) -> None:
+    peaked.delete_records_before(start)
+    spoil(peaked, range(start // 2 - 1, start // 2 + 1))
+    time = BASE_MS - 2 * (start // 2 - PEAK)
+    assert peaked.offset_for_timestamp(BASE_MS - 40) == (time, start, 0)
+    assert opened == [start]
+
+
+@pytest.mark.parametrize("start", [22, 23])
+def test_a_segment_may_end_in_a_gap(peaked: Log, start: int) -> None:
+    """Compaction took its last batch, where the log starts. The next one has the answer."""
+    peaked.delete_records_before(start)
+    segment = peaked.segments[1]
+    segment.truncate(5 * ROW_BYTES)
+    expected = (BASE_MS - 2 * (12 - PEAK), 24, 0)
+    assert peaked.offset_for_timestamp(BASE_MS - 40) == expected
+    assert peaked.offset_of_max_timestamp() == (expected[0] + 1, 25, 0)
+
+
+def test_an_offset_that_no_batch_has_is_not_found_as_that_of_the_highest_time(peaked: Log) -> None:
+    peaked.segments.active.max_timestamp = BASE_MS + 9
+    peaked.segments.active.max_timestamp_offset = 48
+    assert peaked.offset_of_max_timestamp() is None
+    peaked.delete_records_before(38)
+    expected = (BASE_MS - 2 * (19 - PEAK) + 1, 39, 0)
+    assert peaked.offset_of_max_timestamp() == expected, "the headers are read then"
+
+
+# --- batches whose records are not there to be read ---------------------------------------------
+
+
+def lookup(log: Log, start: int = 0, most_bytes: int = 1 << 20) -> TimeLookup:
+    return TimeLookup(log._partition, log.segments, start, most_bytes, None)
+
+
+@pytest.mark.parametrize("append_time", [False, True])
+@pytest.mark.parametrize(
+    ("start", "time", "found"),
+    [
+        (0, BASE_MS + 9, (BASE_MS + 10, 1)),
+        (0, BASE_MS + 10, (BASE_MS + 10, 1)),
+        (0, BASE_MS + 11, (BASE_MS + 30, 1)),
+        (0, BASE_MS + 30, (BASE_MS + 30, 1)),
+        (2, BASE_MS + 30, (BASE_MS + 30, 2)),
+        (2, BASE_MS + 10, (BASE_MS + 10, 2)),
+    ],
+)
+def test_of_a_batch_that_is_too_large_its_first_record_is_told(
+    tmp_path: Path,
+    start: int,
+    time: int,
+    found: tuple[int, int],
+    append_time: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With the batch's first time, or its last where that one is too early. What is read from there
+    on is not too little.
+    """
+    _, log = new_log(tmp_path, timestamp_type_log_append=append_time)
+    log.begin_leader_epoch(4)
+    log.append(batch(timestamp=BASE_MS), now_ms=BASE_MS)
+    data = batch([bytes(900)] * 3, times=[BASE_MS + 10, BASE_MS + 30, BASE_MS + 20], codec=1)
+    log.append(data, now_ms=BASE_MS + 30)
+    expected = (BASE_MS + 30 if append_time else found[0], found[1], 4)
+    assert lookup(log, start, 1_000).first_at(time) == expected
+    assert len(caplog.messages) == 1
+    assert "t-0: the records at offset 1 are looked for by time no further" in caplog.text
+
+
+def test_a_batch_that_cannot_be_read_is_left_out_and_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, log = new_log(tmp_path)
+    data = batch([b"v"] * 9, timestamp=BASE_MS, codec=1)
+    for _ in range(2):
+        log.append(data, now_ms=NOW_MS)
+    with Path(log.segments.active.path(".log")).open("r+b") as file:
+        file.seek(HEADER_SIZE)
+        file.write(bytes(8))
+    assert lookup(log).first_at(BASE_MS) == (BASE_MS, 9, 0)
+    assert len(caplog.messages) == 1
+    assert "t-0: the records at offset 0 cannot be read, and are left out by time" in caplog.text
+
+
+def test_a_record_beyond_the_last_offset_of_its_batch_is_none(tmp_path: Path) -> None:
+    """Its offset is that of a record of the next batch."""
+    _, log = new_log(tmp_path)
+    data = batch([b"v"] * 3, times=[BASE_MS, BASE_MS, BASE_MS + 7])
+    data[23:27] = (1).to_bytes(4)  # the last offset's delta
+    append_unchecked(log, data)
+    log.append(batch(timestamp=BASE_MS + 8), now_ms=NOW_MS)
+    assert lookup(log).first_at(BASE_MS) == (BASE_MS, 0, 0)
+    assert lookup(log).first_at(BASE_MS + 7) == (BASE_MS + 8, 2, 0)
 
 
 def test_an_emptied_batch_has_no_highest_time_from_the_log_start_on(tmp_path: Path) -> None:

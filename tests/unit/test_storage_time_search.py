@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from helpers.storage_kafka_log import KAFKA
+from helpers.storage_logs import batch
 
+from barnabas.protocol.compression import TooLargeError
 from barnabas.protocol.records import HEADER_SIZE, read_header
 from barnabas.storage import time_search
 from barnabas.storage.time_search import BatchSearch, Searched, SearchTakesLong
@@ -36,6 +40,63 @@ def test_a_result_is_kept_by_the_batch_and_what_was_looked_for() -> None:
     assert search(1).result(searched) == (26, 1)
     searched[search(1).name] = (0, 0)
     assert search(1).result(searched) == (0, 0) and search(2).result(searched) == (26, 1)
+
+
+def test_a_short_one_is_done_at_once_and_known_from_then_on() -> None:
+    searched: Searched = {}
+    assert search(1).result(searched) == (26, 1)
+
+    def read_again() -> bytes:
+        raise AssertionError("it is known")
+
+    assert search(1)._replace(read=read_again).result(searched) == (26, 1)
+
+
+def compressed(size: int, most_bytes: int) -> BatchSearch:
+    """One record that decompresses to about `size` bytes."""
+    data = batch([bytes(size)], codec=1)
+    header = read_header(data)
+    return BatchSearch(
+        0, header.crc, 0, 0, header.codec, 1, most_bytes, lambda: bytes(data[HEADER_SIZE:])
+    )
+
+
+@pytest.mark.parametrize("records", [9, 10, 11])
+def test_more_records_than_are_searched_at_once_are_put_off(
+    records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_search, "MOST_RECORDS_AT_ONCE", records)
+    with pytest.raises(SearchTakesLong) if records < 10 else nullcontext():
+        assert search(1).result({}) == (26, 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "most_bytes", "outcome"),
+    [
+        (900, 5_000, "found"),
+        (2_000, 5_000, "put off"),
+        (6_000, 5_000, "put off"),  # whether it is too large is found out elsewhere
+        (2_000, 1_000, "too large"),  # the bound of the batch is the lower one, or the same
+        (900, 600, "too large"),
+        (900, 1_000, "found"),
+    ],
+)
+def test_more_bytes_than_are_opened_at_once_are_put_off(
+    size: int, most_bytes: int, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_search, "MOST_BYTES_AT_ONCE", 1_000)
+    searched: Searched = {}
+    if outcome == "put off":
+        with pytest.raises(SearchTakesLong) as long:
+            compressed(size, most_bytes).result(searched)
+        assert not searched
+        result = long.value.run()
+    else:
+        result = compressed(size, most_bytes).result(searched)
+    if size > most_bytes:
+        assert isinstance(result, TooLargeError)
+    else:
+        assert result == (0, 0)
 
 
 def test_a_long_one_is_put_off_and_run_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from barnabas.storage.trash import Trash
 
 
@@ -29,3 +31,17 @@ def test_what_goes_with_its_directory_is_taken_out() -> None:
     trash = filled()
     trash.remove_in({"/d"})
     assert len(trash) == 1 and trash.take_due(100, 10) == ["/e/b"]
+
+
+def test_what_stays_goes_in_the_order_of_its_time_and_the_first_is_known() -> None:
+    """However the paths that are taken out lie among the others."""
+    rng = random.Random(5)
+    for _ in range(50):
+        trash = Trash()
+        added = [(rng.randrange(100), f"/{rng.choice('de')}/{number}") for number in range(12)]
+        for due_ms, path in added:
+            trash.add(due_ms, path)
+        trash.remove_in({"/d"})
+        left = sorted(one for one in added if one[1].startswith("/e/"))
+        assert trash.next_due_ms == (left[0][0] if left else None)
+        assert trash.take_due(100, 12) == [path for _, path in left]
