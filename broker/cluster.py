@@ -87,7 +87,8 @@ class ClusterNode:
 class Cluster:
     """All brokers of the process, and the leaders of all partitions.
 
-    generation: rises with each change of a leader, and of ACLs: fetches that wait look anew.
+    generation: rises with each change of a leader, of ACLs, and with deletions: fetches that wait
+    look anew.
     controller_id: whom Metadata names. standby: the other node of a pair; the rim sets it.
     """
 

@@ -208,6 +208,7 @@ class Broker:
             self.progress,
             self.flushes,
             self.compaction,
+            self.cluster,
         )
         recovery = TransactionRecovery(self)
         start = Start(

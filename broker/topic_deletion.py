@@ -14,6 +14,7 @@ from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.broker.cluster import Cluster
     from barnabas.broker.compaction import Compaction
     from barnabas.broker.coordinator_runtime import CoordinatorRuntime
     from barnabas.broker.flush_queue import FlushQueue
@@ -45,10 +46,12 @@ class TopicDeletion:
         progress: LogProgress,
         flushes: FlushQueue,
         compaction: Compaction,
+        cluster: Cluster,
     ) -> None:
         self._topics, self._groups, self._runtime = topics, groups, runtime
         self._transaction_ends = transaction_ends
         self._progress, self._flushes, self._compaction = progress, flushes, compaction
+        self._cluster = cluster
 
     def delete_topic(self, name: str, now_ms: int) -> None:
         """Delete one topic at once."""
@@ -59,6 +62,7 @@ class TopicDeletion:
         self._transaction_ends.flush_completions()
         topic_ids = self._topics.metadata.delete_topics(names)
         partitions = deque(self._topics.forget(names))
+        self._cluster.generation += 1  # fetches that wait for these logs learn that they are gone
         while partitions:
             count = min(LOGS_DELETED_AT_ONCE, len(partitions))
             # whoever holds a log last frees it: not all of them in one slice

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from barnabas.storage.txn_index import AbortedTxn
 
 READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # ACLs' numbers
-SESSIONS_SINCE = 7
 DIVERGING_SINCE = 12
 # of an answer in version 11, beside the records: its head, a topic without its name, a partition
 EMPTY_RESPONSE_BYTES, TOPIC_BYTES, PARTITION_BYTES = 18, 6, 42
@@ -194,8 +193,6 @@ class _Fetch:
         try:
             if target.current_leader_epoch >= 0:  # Kafka's Fetch alone takes any other for none
                 check_leader_epoch(log, target.current_leader_epoch)
-            if target.partition_max_bytes < 0:
-                raise KafkaError(Code.UNKNOWN_SERVER_ERROR)
             if target.last_fetched_epoch >= 0 and self._context.api_version >= DIVERGING_SINCE:
                 diverging = _divergence(log, target)
                 if diverging is not None:
@@ -377,8 +374,6 @@ def on_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> 
     UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED; of several brokers NOT_LEADER_OR_FOLLOWER,
     also to one that waits when the leader is moved.
     """
-    if context.api_version < SESSIONS_SINCE:
-        request.session_id, request.session_epoch = 0, -1
     try:
         plan = broker.sessions_of(context).plan(
             request,

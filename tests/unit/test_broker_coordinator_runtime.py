@@ -12,7 +12,8 @@ from helpers.core_host import CoreHost, fetch
 from barnabas.coordinator.group_records import offset_record, offset_tombstone
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.offsets import CommittedOffset
-from barnabas.coordinator.result import CoordinatorRecord, Result
+from barnabas.coordinator.result import CoordinatorRecord, Reply, Result
+from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 
 NOBODY = "nobody's transaction"
@@ -98,3 +99,20 @@ def test_at_debug_level_offsets_of_transactions_are_told_and_no_others(
 def test_who_is_in_no_transaction_waits_for_no_record_of_one(host: CoreHost) -> None:
     assert host.broker.runtime.two_phase_logs(None, host.now_ms) == []
     assert host.broker.runtime.two_phase_logs(NOBODY, host.now_ms) == []
+
+
+def test_an_answer_waits_for_the_disk_with_what_it_wrote_and_for_nothing_else(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What others wrote to the same partition is nothing to a refusal."""
+    answered: list[int] = []
+    monkeypatch.setattr(host.broker, "reply", lambda ticket, response: answered.append(ticket))
+    run = host.broker.runtime.run_groups_durably
+    wrote = Result(partition=0, records=records("g", 0), replies=[Reply(1, HeartbeatResponse())])
+    run(wrote, [], host.now_ms)
+    refused = Result(partition=0, replies=[Reply(2, HeartbeatResponse())])
+    run(refused, [], host.now_ms)
+    assert answered == [2]
+    host.carry_out()
+    host.flush()
+    assert answered == [2, 1]

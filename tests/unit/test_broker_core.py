@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from helpers.admin_host import CountedIds
 from helpers.core_host import CoreHost, error_of, fetch, produce
+from helpers.disk_broker import DiskBroker, Producer
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.flush_queue import LONGEST_LATER_MS
@@ -848,3 +849,26 @@ def test_offsets_with_the_highest_epoch_are_refused_in_the_midst_of_a_transactio
         host.flush()
     assert host.answers[1][-1].error_code == Code.NONE
     host.close()
+
+
+def test_what_was_due_is_not_due_again_at_the_same_time() -> None:
+    """Else the rim would come back at once, for ever."""
+    b = DiskBroker(log_flush_offset_checkpoint_interval_ms="1000")
+    b.topic("t", 2, flush_ms="300")
+    p = Producer(b, "txn", timeout_ms=5000)
+    p.send("t", 0, b"a")
+    assert p.end(True) == 0
+    p.send("t", 1, b"b")
+    assert b.produce("t", (b"c",))[0] == 0
+    reader = b.connect()
+    b.send_fetch(reader, "t", 5, max_wait_ms=700)
+    began_ms = b.now_ms
+    for _ in range(200):
+        deadline = b.broker.next_deadline_ms()
+        assert deadline is not None
+        b.now_ms = max(b.now_ms, deadline)
+        b.tick()
+        following = b.broker.next_deadline_ms()
+        assert following is None or following > b.now_ms
+    assert b.answer(reader) is not None and b.state("txn")[0] == "CompleteAbort"
+    assert b.now_ms > began_ms + 60_000

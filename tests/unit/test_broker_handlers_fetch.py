@@ -4,6 +4,7 @@ short cut for idle partitions is one.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -191,17 +192,191 @@ def test_what_is_not_there_is_told_at_once_and_last(host: CoreHost) -> None:
     host.ask(3, fetch({"missing": {0: 0}, "t": {7: 0, -1: 0, 0: 0}}, max_wait_ms=1000), 12)
     (answer,) = host.answers[3]
     rows = [
-        (topic.topic, row.partition_index, row.error_code)
+        (topic.topic, row.partition_index, row.error_code, row.aborted_transactions)
         for topic in answer.responses
         for row in topic.partitions
     ]
     unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
     assert rows == [
-        ("t", 0, Code.NONE),
-        ("missing", 0, unknown),
-        ("t", 7, unknown),
-        ("t", -1, unknown),
+        ("t", 0, Code.NONE, None),
+        ("missing", 0, unknown, []),
+        ("t", 7, unknown, []),
+        ("t", -1, unknown, []),
     ]
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, 1000])
+def test_an_id_that_no_topic_has_is_told_at_once(host: CoreHost, max_wait_ms: int) -> None:
+    host.create("t")
+    request = fetch({"t": {0: 0}}, max_wait_ms=max_wait_ms)
+    request.topics[0].topic_id = uuid.UUID(int=7)
+    (topic,) = host.call(3, request, 13).responses
+    assert topic.partitions[0].error_code == Code.UNKNOWN_TOPIC_ID
+    known = host.broker.metadata.topic("t")
+    assert known is not None
+    request.topics[0].topic_id = known.topic_id
+    request.max_wait_ms = 0
+    (topic,) = host.call(3, request, 13).responses
+    assert (topic.topic_id, topic.partitions[0].error_code) == (known.topic_id, Code.NONE)
+
+
+def test_a_topic_that_is_named_twice_is_answered_once(host: CoreHost) -> None:
+    host.create("t", 3)
+    host.create("u", 1)
+    request = fetch({"t": {0: 0}, "u": {0: 0}})
+    more = fetch({"".join(["", "t"]): {1: 0, 2: 0}})
+    request.topics[1:1] = more.topics
+    answer = host.call(3, request, 12)
+    assert [(topic.topic, len(topic.partitions)) for topic in answer.responses] == [
+        ("t", 3),
+        ("u", 1),
+    ]
+
+
+def of_unknown_epoch(request: Any, partition: int) -> None:
+    """Have the client say an epoch that is none: nothing is wrong with it, and no short cut."""
+    request.topics[0].partitions[partition].current_leader_epoch = -2
+
+
+def test_any_negative_epoch_is_none(host: CoreHost) -> None:
+    """As Apache Kafka's Fetch has it. The fetch waits, and is read again where there is more."""
+    host.create("t", 2)
+    host.call(1, produce("t"), 9)
+    request = fetch({"t": {0: 1, 1: 0}}, isolation=COMMITTED, max_wait_ms=1000)
+    of_unknown_epoch(request, 0)
+    of_unknown_epoch(request, 1)
+    host.ask(3, request, 12)
+    assert host.answers[3] == []
+    host.call(1, produce("t"), 9)
+    (answer,) = host.answers[3]
+    assert sizes(answer) == {0: 69, 1: 0}
+    assert {row.error_code for row in answer.responses[0].partitions} == {Code.NONE}
+
+
+def test_what_cannot_be_read_yet_is_not_enough_for_one_that_waits(
+    host: CoreHost, reads: list[int]
+) -> None:
+    """Records of an open transaction, for a reader of committed ones."""
+    host.create("t", 1)
+    request = fetch({"t": {0: 0}}, isolation=COMMITTED, max_wait_ms=1000)
+    of_unknown_epoch(request, 0)
+    host.ask(3, request, 12)
+    producer = Producer(host, "t", range(1))
+    assert host.answers[3] == [] and len(reads) == 1
+    producer.commit()
+    assert len(host.answers[3]) == 1
+
+
+def test_a_partition_of_which_nothing_may_be_given_is_waited_for_with_the_others(
+    host: CoreHost,
+) -> None:
+    """Its client takes no bytes of it."""
+    host.create("t", 2)
+    for partition in (0, 1):
+        host.call(2, produce("t", partition=partition), 9)
+    request = fetch({"t": {0: 0, 1: 0}}, min_bytes=100, max_wait_ms=1000)
+    request.topics[0].partitions[1].partition_max_bytes = 0
+    host.ask(3, request, 12)
+    assert host.answers[3] == []
+    host.call(2, produce("t"), 9)
+    assert sizes(host.answers[3][0]) == {0: 138, 1: 0}
+
+
+def test_each_partition_counts_once_for_min_bytes(host: CoreHost, reads: list[int]) -> None:
+    """However often it gets more."""
+    host.create("t", 2)
+    host.ask(3, fetch({"t": {0: 0, 1: 0}}, min_bytes=300, max_wait_ms=1000), 12)
+    for _ in range(4):
+        host.call(2, produce("t"), 9)
+    assert host.answers[3] == [] and len(reads) == 1
+    host.call(2, produce("t", partition=1), 9)
+    assert sizes(host.answers[3][0]) == {0: 276, 1: 69}
+
+
+def test_one_that_waits_is_answered_by_a_batch_that_is_larger_than_it_takes(
+    host: CoreHost,
+) -> None:
+    """The first batch is given whole, as to one that does not wait."""
+    host.create("t")
+    request = fetch({"t": {0: 0}}, max_wait_ms=1000)
+    request.max_bytes = 10
+    host.ask(3, request, 12)
+    host.call(2, produce("t"), 9)
+    assert sizes(host.answers[3][0]) == {0: 69}
+
+
+def test_one_that_waits_is_answered_when_the_whole_has_min_bytes(host: CoreHost) -> None:
+    """What can be read of each partition by itself may be more than one answer takes."""
+    host.create("t", 2)
+    request = fetch({"t": {0: 0, 1: 0}}, min_bytes=100, max_wait_ms=1000)
+    request.max_bytes = 100
+    host.ask(3, request, 12)
+    for partition in (0, 1):
+        host.call(2, produce("t", partition=partition), 9)
+    assert host.answers[3] == []
+    host.call(2, produce("t"), 9)
+    assert sizes(host.answers[3][0]) == {0: 100, 1: 0}
+
+
+def test_partitions_are_looked_up_once_while_a_fetch_waits(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = []
+    resolve = _Fetch._resolve
+
+    def counted(self: _Fetch) -> None:
+        noted.append(self)
+        resolve(self)
+
+    monkeypatch.setattr(_Fetch, "_resolve", counted)
+    host.create("t")
+    host.ask(3, fetch({"t": {0: 0}}, max_wait_ms=1000), 12)
+    host.call(2, produce("t"), 9)
+    assert len(host.answers[3]) == 1 and len(noted) == 1
+
+
+def test_who_says_the_epoch_that_it_read_last_reads_on(host: CoreHost) -> None:
+    (log,) = host.create("t")
+    for _ in range(2):
+        host.call(2, produce("t"), 9)
+    request = fetch({"t": {0: 1}})
+    request.topics[0].partitions[0].last_fetched_epoch = log.leader_epoch
+    (row,) = host.call(3, request, 12).responses[0].partitions
+    assert (row.error_code, row.diverging_epoch.epoch, len(row.records)) == (Code.NONE, -1, 69)
+
+
+@pytest.mark.parametrize("has_records", [False, True])
+def test_a_topic_that_is_deleted_under_a_waiting_fetch_is_told_at_once(
+    host: CoreHost, has_records: bool
+) -> None:
+    """Nothing of it is read any more; whatever else has changed meanwhile."""
+    for name in ("t", "u"):
+        host.create(name)
+        if has_records:
+            host.call(2, produce(name), 9)
+        host.ask(3, fetch({name: {0: 0}}, max_wait_ms=1000, min_bytes=1000), 12)
+        host.broker.cluster.generation += 1
+        host.broker.deletion.delete_topic(name, host.now_ms)
+        host.carry_out()
+        (row,) = host.answers[3].pop().responses[0].partitions
+        assert row.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION and not row.records
+
+
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (12, 2)])
+def test_each_version_gets_records_in_the_form_that_it_knows(
+    host: CoreHost, version: int, magic: int
+) -> None:
+    host.create("t")
+    host.call(2, produce("t"), 9)
+    (row,) = host.call(3, fetch({"t": {0: 0}}), version).responses[0].partitions
+    assert (row.error_code, row.records[16]) == (Code.NONE, magic)
+
+
+def test_nobody_waits_for_a_quota_where_none_is_set(host: CoreHost) -> None:
+    host.create("t")
+    assert host.call(3, fetch({"t": {0: 0}}), 12).throttle_time_ms == 0
+    refused = host.call(3, fetch({}, session=(7, 1)), 12)
+    assert (refused.error_code, refused.throttle_time_ms) == (Code.FETCH_SESSION_ID_NOT_FOUND, 0)
 
 
 class Log:
@@ -283,6 +458,44 @@ def test_a_session_is_told_of_idle_partitions_only_what_is_new(host: CoreHost) -
         host.call(3, fetch({}, session=(first.session_id, 2), isolation=COMMITTED), 12).responses
         == []
     )
+
+
+def test_a_session_is_told_of_a_log_that_begins_later(host: CoreHost) -> None:
+    (log,) = host.create("t")
+    for _ in range(3):
+        host.call(2, produce("t"), 9)
+    first = host.call(3, fetch({"t": {0: 3}}, session=(0, 0)), 12)
+    log.delete_records_before(2)
+    told = host.call(3, fetch({}, session=(first.session_id, 1)), 12)
+    (row,) = told.responses[0].partitions
+    assert (row.log_start_offset, row.high_watermark) == (2, 3)
+    assert host.call(3, fetch({}, session=(first.session_id, 2)), 12).responses == []
+
+
+def test_a_session_is_told_of_each_that_has_news_and_of_no_other(host: CoreHost) -> None:
+    """Whether or not the short cut for idle partitions is taken."""
+    host.create("t", 3)
+    request = fetch({"t": dict.fromkeys(range(3), 0)}, session=(0, 0))
+    of_unknown_epoch(request, 0)
+    of_unknown_epoch(request, 2)
+    first = host.call(3, request, 12)
+    assert set(sizes(first)) == {0, 1, 2}
+    host.call(2, produce("t", partition=1), 9)
+    assert sizes(host.call(3, fetch({}, session=(first.session_id, 1)), 12)) == {1: 69}
+
+
+def test_the_first_fetch_of_a_session_leaves_the_order_as_it_is(host: CoreHost) -> None:
+    """Who gave records goes to the end with those that follow."""
+    host.create("t", 2)
+    host.call(2, produce("t"), 9)
+    first = host.call(3, fetch({"t": {0: 0, 1: 0}}, session=(0, 0)), 12)
+    for partition in (0, 1):
+        host.call(2, produce("t", partition=partition), 9)
+    following = [
+        list(sizes(host.call(3, fetch({}, session=(first.session_id, epoch)), 12)))
+        for epoch in (1, 2)
+    ]
+    assert following == [[0, 1], [0, 1]]
 
 
 @pytest.fixture(scope="module")

@@ -209,7 +209,9 @@ def test_a_reader_learns_where_the_log_was_cut() -> None:
     assert end_of_epoch(b, "t", epoch, current=later) == (0, epoch, 10)
 
 
-def fetch_after(b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int) -> Any:
+def fetch_after(
+    b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int, max_wait_ms: int = 0
+) -> Any:
     """Fetch 12 of partition 0, by a reader that says what it has read last."""
     partition = FetchPartition(
         partition=0,
@@ -221,8 +223,8 @@ def fetch_after(b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int)
     )
     asked = FetchRequest(
         replica_id=-1,
-        max_wait_ms=0,
-        min_bytes=0,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
         max_bytes=1 << 20,
         isolation_level=0,
         session_id=0,
@@ -235,10 +237,10 @@ def fetch_after(b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int)
 
 
 def fetch_diverging(
-    b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int
+    b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int, max_wait_ms: int = 0
 ) -> tuple[int, int] | None:
     """Where the reader's log parts from this one, None for nowhere."""
-    row = fetch_after(b, topic, last_fetched_epoch, offset)
+    row = fetch_after(b, topic, last_fetched_epoch, offset, max_wait_ms)
     assert row.error_code == Code.NONE
     diverging = row.diverging_epoch
     if (diverging.epoch, diverging.end_offset) == (-1, -1):
@@ -270,6 +272,7 @@ def test_a_fetch_that_says_what_it_read_last_is_told_where_the_log_was_cut() -> 
     for number in range(15):
         b.produce("t", (b"other %d" % number,))
     assert fetch_diverging(b, "t", 0, 15) == (0, 10)
+    assert fetch_diverging(b, "t", 0, 15, max_wait_ms=1000) == (0, 10), "at once"
     assert fetch_diverging(b, "t", 0, 10) is None and fetch_diverging(b, "t", 1, 15) is None
 
 
@@ -288,6 +291,16 @@ def test_a_fetch_after_what_the_log_never_had_is_out_of_range(epoch: int, offset
 def test_an_offset_of_an_epoch_that_is_not_known_is_set_back_to_the_end() -> None:
     b = with_a_lost_tail(("ahead", {"leader_epoch": 7}))
     assert b.group_offset("ahead", "t")[1] == 10
+
+
+def test_an_offset_of_the_lost_tail_is_set_back_to_the_end_of_its_epoch() -> None:
+    """A client that was away commits it when others have written there."""
+    b = with_a_lost_tail()
+    for number in range(2):
+        b.produce("t", (b"other %d" % number,))
+    assert b.commit("late", "t", 15, leader_epoch=0) == 0
+    b.kill()
+    assert b.group_offset("late", "t")[1] == 10
 
 
 def test_a_group_that_had_read_the_lost_tail_goes_on_from_where_the_log_was_cut(

@@ -59,6 +59,18 @@ def test_a_later_epoch_goes_on_with_offsets_below_level_2(level: int, code: int)
     assert p.commit_offset("g", "t", 6) == code
 
 
+@pytest.mark.parametrize("level", [1, 2])
+def test_offsets_of_who_has_nothing_open_need_the_group_in_the_transaction(level: int) -> None:
+    """Whatever the producer wrote there before."""
+    b = DiskBroker(barnabas_features=f"transaction.version={level}")
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send_offset("g", "t", 5)
+    assert p.end(True) == Code.NONE
+    assert p.commit_offset("g", "t", 6) == Code.INVALID_TXN_STATE
+    assert b.group_offset("g", "t") == (Code.NONE, 5)
+
+
 # --- TxnOffsetCommit 5, which adds the group to the transaction (KIP-890) ------------------------
 
 
@@ -139,6 +151,37 @@ def test_a_marker_in_another_log_says_nothing_of_offsets() -> None:
     p.send("t", 0, b"x")
     assert b.write_marker(p.pid, p.epoch, "t", commit=True) == Code.NONE
     assert b.group_offset("g", "t") == (Code.UNSTABLE_OFFSET_COMMIT, -1)
+
+
+def test_a_marker_for_a_topic_that_is_not_there_is_refused() -> None:
+    b = DiskBroker()
+    assert b.write_marker(7, 0, "t", commit=True) == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_who_waits_for_committed_records_hears_of_an_operators_marker() -> None:
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"x")
+    reader = b.connect()
+    b.send_fetch(reader, "t", 0, committed=True, max_wait_ms=10_000)
+    assert b.fetched(reader) is None
+    assert b.write_marker(p.pid, p.epoch, "t", commit=True) == Code.NONE
+    found = b.fetched(reader)
+    assert found is not None and [value for _, value in found.rows()] == [b"x"]
+
+
+def test_where_readers_see_what_is_on_the_disk_they_wait_for_an_operators_marker() -> None:
+    """No coordinator has decided it, and would write it again after a power loss."""
+    b = DiskBroker()
+    b.topic("t", flush_messages="1")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"x")
+    b.hold_flushes()
+    assert b.write_marker(p.pid, p.epoch, "t", commit=True) == Code.NONE
+    assert b.read("t", committed=True) == []
+    b.release_flushes()
+    assert b.read("t", committed=True) == [b"x"]
 
 
 @pytest.mark.parametrize(("pid", "epoch"), [(-1, 0), (7, -1), (-1, -1)])

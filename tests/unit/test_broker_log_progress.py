@@ -45,6 +45,21 @@ def test_what_is_due_by_time_is_flushed_once(host: CoreHost) -> None:
     host.close()
 
 
+def test_a_tick_before_anything_is_due_asks_for_no_flush(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.create("t", flush_ms="50")
+    waits = []
+    monkeypatch.setattr(host.broker.flushes, "wait", lambda *what: waits.append(what))
+    host.tick(0)
+    host.call(host.connect(1), produce("t"), 9)
+    host.tick(49)
+    assert waits == []
+    host.tick(1)
+    assert len(waits) == 1
+    host.close()
+
+
 def test_a_log_that_is_deleted_is_due_no_more(host: CoreHost) -> None:
     host.create("t", flush_ms="50")
     host.call(host.connect(1), produce("t"), 9)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from helpers.admin_host import NOW_MS, creatable
 from helpers.core_host import CoreHost, fetch, produce
+from helpers.disk_broker import READER, DiskBroker
 from helpers.our_messages import request_frame
 
 from barnabas.broker.metadata import QuotaEntity
@@ -169,6 +170,63 @@ def test_a_session_that_would_begin_does_not(host: CoreHost) -> None:
     answer = host.call(1, fetch({"t": {0: 0}}, session=(0, 0)), 11)
     assert answer.throttle_time_ms > 2000
     assert (answer.session_id, len(host.broker.fetch_sessions)) == (0, 0)
+
+
+@pytest.mark.parametrize("version", [1, 3, 4, 5])
+def test_in_each_version_a_fetch_above_its_quota_is_told_how_long_it_waits(
+    host: CoreHost, version: int
+) -> None:
+    host.call(1, produce("t", VALUE), 9)
+    put(host, consumer_byte_rate=1000.0)
+    answer = host.call(1, fetch({"t": {0: 0}}), version)
+    assert answer.throttle_time_ms > 2000 and answer.responses == []
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+@pytest.mark.parametrize(
+    "topics",
+    [
+        [("t", [0])],
+        [("t", [0, 1]), ("a-longer-name", [0, 1])],
+        [("t", [0]), ("".join(("", "t")), [1])],  # named twice, it is answered once
+        [("a-longer-name", [1])],
+        [],
+    ],
+)
+def test_what_a_fetch_counts_is_the_size_of_its_answer(
+    topics: list[tuple[str, list[int]]], isolation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the version 11; one that begins a session, and those that follow with what is new."""
+    b = DiskBroker()
+    for name in ("t", "a-longer-name"):
+        b.topic(name, 2)
+        assert b.produce(name, (b"x",))[0] == 0
+    b.broker.set_client_quotas({(("client-id", "tests"),): {"consumer_byte_rate": 1e9}})
+    counted: list[int] = []
+
+    def note(self: ClientQuotas, context: object, size: int) -> tuple[int, bool]:
+        counted.append(size)
+        return 0, False
+
+    monkeypatch.setattr(ClientQuotas, "on_fetched", note)
+    request = fetch({}, session=(0, 0), isolation=isolation)
+    for name, indexes in topics:
+        request.topics += fetch({name: dict.fromkeys(indexes, 0)}).topics
+    answer = b.call(request, 11)
+    assert counted == [len(b.answer_frames[READER])]
+    if topics:
+        assert b.produce("t", (b"y",))[0] == 0
+        for epoch in (1, 2):
+            b.call(fetch({}, session=(answer.session_id, epoch), isolation=isolation), 11)
+            assert counted.pop() == len(b.answer_frames[READER])
+
+
+def test_a_fetch_of_which_a_session_is_refused_waits_with_its_client(host: CoreHost) -> None:
+    """Its error takes of the broker's time, too."""
+    host.broker.busy_ns = Work()
+    put(host, request_percentage=0.01)
+    throttled = [host.call(1, fetch({}, session=(7, 1)), 11).throttle_time_ms for _ in range(3)]
+    assert any(throttled) and mutes(host)
 
 
 # --- the time of the core -----------------------------------------------------------------------

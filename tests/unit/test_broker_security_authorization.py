@@ -46,7 +46,7 @@ from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -90,6 +90,7 @@ def test_each_request_asks_for_something_or_is_for_everybody(api: Api) -> None:
 
 ANN, ADMIN = 1, 2
 SUPER = {"authorizer_class_name": "StandardAuthorizer", "super_users": "User:admin"}
+UUID_7 = uuid.UUID(int=7)
 DENIED_TOPIC, DENIED_GROUP = Code.TOPIC_AUTHORIZATION_FAILED, Code.GROUP_AUTHORIZATION_FAILED
 DENIED_CLUSTER = Code.CLUSTER_AUTHORIZATION_FAILED
 DENIED_ID = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -205,6 +206,50 @@ def fetched(host: Guarded, session: tuple[int, int] = (0, 0), *names: str) -> An
         session_id=session[0], session_epoch=session[1], max_bytes=10_000, min_bytes=0,
     )  # fmt: skip
     return host.call(ANN, request, 11)
+
+
+@pytest.mark.parametrize("version", [11, 14, 15])
+@pytest.mark.parametrize("replica_id", [-1, 0, 5])
+def test_who_comes_as_a_replica_needs_another_right_than_a_reader(
+    host: Guarded, version: int, replica_id: int
+) -> None:
+    """CLUSTER_ACTION, as with Apache Kafka. A partition that may not be read lists no aborted
+    transactions.
+    """
+    wanted = [FetchPartition(0, partition_max_bytes=1000)]
+    topic = FetchTopic(
+        topic="t", topic_id=host.id_of("t") if version >= 13 else None, partitions=wanted
+    )
+    request = FetchRequest(topics=[topic], session_id=0, session_epoch=-1, max_bytes=10_000)
+    if version >= 15:
+        request.replica_state = ReplicaState(replica_id=replica_id, replica_epoch=-1)
+    else:
+        request.replica_id = replica_id
+
+    def code() -> int:
+        (row,) = host.call(ANN, request, version).responses[0].partitions
+        assert row.error_code == 0 or row.aborted_transactions == []
+        return int(row.error_code)
+
+    authorizer = host.broker.authorizer
+    assert authorizer is not None
+    assert code() == DENIED_TOPIC
+    host.allow(Operation.READ, TOPIC, "t")
+    assert code() == (0 if replica_id < 0 else DENIED_TOPIC)
+    authorizer.remove(list(host.broker.metadata.acls))
+    host.allow(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    assert code() == (DENIED_TOPIC if replica_id < 0 else 0)
+
+
+def test_an_id_that_no_topic_has_is_told_to_whoever_may_read_nothing(host: Guarded) -> None:
+    """There is no name that could be asked for."""
+    wanted = [FetchPartition(0, partition_max_bytes=1000)]
+    topics = [FetchTopic(topic_id=each, partitions=wanted) for each in (UUID_7, host.id_of("t"))]
+    answer = host.call(
+        ANN, FetchRequest(topics=topics, session_id=0, session_epoch=-1, max_bytes=10_000), 13
+    )
+    codes = [row.partitions[0].error_code for row in answer.responses]
+    assert codes == [Code.UNKNOWN_TOPIC_ID, DENIED_TOPIC]
 
 
 def test_a_session_is_asked_anew_for_each_of_its_fetches(host: Guarded) -> None:

@@ -264,6 +264,50 @@ def test_a_directory_that_is_gone_with_its_records_is_told_of(
         assert (b.end_offset("t", 0), b.end_offset("t", 1)) == (1, 0)
 
 
+LIKELY = start.LAST_LIKELY_PRODUCER_ID
+
+
+@pytest.mark.parametrize(
+    ("seen", "follows"),
+    [(4711, True), (LIKELY - 1, True), (LIKELY, False), (LIKELY + 1, False)],
+)
+def test_ids_that_a_log_tells_of_are_not_given_out_again(seen: int, follows: bool) -> None:
+    """Of those alone that a broker can have given out: a client may write any."""
+    b = DiskBroker()
+    b.topic("t")
+    assert b.produce("t", (b"a",), pid=seen, epoch=0, sequence=0) == (0, 0)
+    b.kill()
+    code, pid, _ = b.init(None)
+    assert code == 0
+    assert pid == seen + 1 if follows else pid < 4711
+
+
+def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:
+    """An operator may write one anywhere."""
+    b = DiskBroker(transaction_state_log_num_partitions="1")
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    assert b.write_marker(p.pid, p.epoch, TRANSACTIONS_TOPIC, commit=True) == 0
+    b.kill()
+    p.connection = b.connect()
+    assert b.state("txn") == ("Ongoing", p.pid, p.epoch) and p.end(True) == 0
+    assert b.read("t", committed=True) == [b"a"]
+
+
+def test_a_start_that_finds_nothing_to_be_done_begins_no_flush() -> None:
+    """What was committed and is not on the disk is not brought there by it."""
+    b = DiskBroker(barnabas_flush_journal_logs="0")
+    b.topic("t")
+    assert b.commit("g", "t", 0) == 0
+    b.disk.kill()
+    b.holds_flushes = True
+    b.open()
+    assert b.broker.outbox.flushes == []
+    logs = b.broker.topics.logs_of(OFFSETS_TOPIC)
+    assert any(log.durability.durable_offset < log.log_end_offset for log in logs)
+
+
 # --- what a deletion that was cut short has left -------------------------------------------------
 
 DELETED, NEXT = uuid.UUID(int=1), uuid.UUID(int=2)

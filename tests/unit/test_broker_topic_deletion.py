@@ -67,8 +67,29 @@ def test_cut_short_at_any_step_it_is_all_there_or_all_gone(way: str) -> None:
         getattr(b, way)()
         assert b.broker.metadata.topic("t") is not None, "a new topic of that name stays"
         assert b.broker.metadata.deletions == {}
+    b.lose_power()
+    assert b.broker.metadata.topic("t") is None, "what was answered is so"
     assert steps > PARTITIONS
     assert outcomes == {True, False}
+
+
+def test_what_a_start_has_finished_stays_so_when_the_power_goes() -> None:
+    """Else a directory that comes back is taken for another broker's topic."""
+    finished = 0
+    for steps in itertools.count():
+        b = prepared()
+        b.disk.crash_in(steps)
+        try:
+            delete(b)
+        except Crash:
+            b.kill()
+        else:
+            break
+        if b.broker.metadata.topic("t") is None:
+            finished += 1
+            b.lose_power()
+            assert b.broker.metadata.topic("t") is None, f"step {steps}"
+    assert finished > 1
 
 
 def test_what_is_finished_is_not_done_again() -> None:
@@ -88,6 +109,25 @@ def test_what_is_finished_is_not_done_again() -> None:
         b.disk.rename(f"/data/{name}", f"/data/{name[:3]}")
     b.open()
     assert [b.read("t", partition) for partition in range(PARTITIONS)] == [[b"old"]] * PARTITIONS
+
+
+def test_a_topic_of_another_name_brings_no_offsets_to_the_disk() -> None:
+    """One of the name of a topic that is being deleted does: its offsets are gone by then."""
+    b = DiskBroker(barnabas_flush_journal_logs="0")
+    for name in ("t", "u"):
+        b.topic(name)
+    assert b.commit("g", "t", 0) == 0
+    b.hold_flushes()
+    offsets = b.broker.topics.logs_of("__consumer_offsets")
+
+    def are_durable() -> bool:
+        return all(log.durability.durable_offset == log.log_end_offset for log in offsets)
+
+    delete(b)
+    b.topic("v")
+    assert not are_durable() and b.broker.metadata.deletions
+    b.topic("t")
+    assert are_durable() and not b.broker.metadata.deletions
 
 
 def test_a_flush_of_a_topic_that_is_deleted_meanwhile_does_no_harm() -> None:

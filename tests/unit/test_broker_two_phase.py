@@ -13,6 +13,7 @@ from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 
 from barnabas.broker.replication.following import StandbyNote
 from barnabas.broker.replication.wire import AnswersWait
+from barnabas.broker.start import UNHEARD_PRODUCER_IDS
 from barnabas.coordinator.transaction_state import NO_TIMEOUT_MS, NOBODY
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -159,6 +160,19 @@ def test_without_it_what_is_open_can_only_be_aborted_and_a_start_says_so(
     assert caplog.text.count("two-phase") == 1
 
 
+def test_a_start_without_it_names_no_other_transactions(
+    b: DiskBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of an ordinary session, or ended."""
+    p, other = TwoPhase(b), Producer(b, "other")
+    assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
+    other.send("t", 1, b"b")
+    b.set_property("transaction.two.phase.commit.enable", "false")
+    b.stop()
+    assert (b.state("txn")[0], b.state("other")[0]) == ("CompleteCommit", "Ongoing")
+    assert "two-phase" not in caplog.text
+
+
 def test_without_a_transactional_id_both_flags_say_nothing() -> None:
     asked = InitProducerIdRequest(None, 1, enable2_pc=True, keep_prepared_txn=True)
     answer = DiskBroker().call(asked, 6)
@@ -257,6 +271,19 @@ def test_group_offsets_are_part_of_it(b: DiskBroker, way: str) -> None:
     assert b.group_offset("group", "t") == (0, 7)
 
 
+def test_offsets_that_add_their_group_are_answered_when_both_are_on_the_disk(
+    b: DiskBroker,
+) -> None:
+    p = TwoPhase(b)
+    b.hold_flushes()
+    b.send(p.connection, p.offset_request("group", "t", 7), 5)
+    assert b.answer(p.connection) is None
+    b.release_flushes()
+    assert b.answer(p.connection).topics[0].partitions[0].error_code == 0
+    assert p.finish(True) == 0
+    assert b.group_offset("group", "t") == (0, 7)
+
+
 @each_flush
 def test_a_partition_of_which_the_record_alone_was_lost_is_part_of_it(b: DiskBroker) -> None:
     """A batch may come to the disk before the record that its partition was added by. So may that
@@ -332,7 +359,9 @@ def test_in_a_copy_that_may_lack_what_was_answered_it_is_aborted(b: DiskBroker) 
     b.open()
     assert b.broker.transaction_ends.is_idle
     assert b.read("t", committed=True) == [] and b.markers("t")[-1][2] is False
-    assert keep(b).ongoing == NOBODY
+    q = keep(b)
+    assert q.ongoing == NOBODY
+    assert q.pid > p.pid + UNHEARD_PRODUCER_IDS, "ids that the leader may have given out since"
 
 
 def test_what_nobody_was_told_of_may_be_lost_alone(b: DiskBroker) -> None:
