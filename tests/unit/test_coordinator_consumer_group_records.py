@@ -89,6 +89,31 @@ def test_where_no_epochs_are_told_a_partition_has_the_members() -> None:
     assert records.decode_current(left).assigned == {T: {1: 0}}
 
 
+def test_as_many_epochs_as_partitions_or_none() -> None:
+    """Where they are not as many, nobody knows whose they are."""
+    told = b"\1\0\x05" + b"\2\0\0\0\2"
+    value = b"\0\0" + b"\0\0\0\4\0\0\0\3\0" + b"\2" + ID + b"\3\0\0\0\1\0\0\0\3" + told
+    assert records.decode_current(value + b"\1" + b"\0").assigned == {T: {1: 4, 3: 4}}
+
+
+def test_a_classic_member_may_be_null() -> None:
+    member = MemberValue(None, None, "c", "/h", (), "", -1, None, None)
+    value = records.member_record("g", "m", member).value
+    assert value is not None
+    assert records.decode_member(value[:-1] + b"\1\0\1\xff") == member
+
+
+def test_a_topic_without_partitions_is_nothing_to_have() -> None:
+    value = records.member_target_record("g", "m", {T: ()}).value
+    assert value is not None and records.decode_member_target(value) == {}
+
+
+def test_a_topic_id_of_zeros_is_read_as_it_is() -> None:
+    nobody = uuid.UUID(int=0)
+    value = records.member_target_record("g", "m", {nobody: (1,)}).value
+    assert value is not None and records.decode_member_target(value) == {nobody: (1,)}
+
+
 def test_a_state_to_come_is_one_from_which_a_member_goes_on() -> None:
     value = b"\0\0" + b"\0\0\0\4\0\0\0\3\x7f" + b"\1\1\0"
     assert records.decode_current(value).state is MemberState.UNRELEASED_PARTITIONS

@@ -24,9 +24,11 @@ from barnabas.coordinator.group_records import (
     group_tombstone,
     offset_record,
     offset_tombstone,
+    split_offset_key,
 )
 from barnabas.coordinator.offsets import CommittedOffset
 from barnabas.protocol.records import batches_in, decode_marker, records_of
+from barnabas.protocol.wall_clock import WallClock
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "consumer_offsets"
 PARTITIONS_OF_THE_FIXTURE = 2
@@ -200,6 +202,25 @@ def test_a_retention_time_of_its_own_is_kept_in_version_1():
     assert decode_offset(record.value, -1) == committed
 
 
+def test_a_commit_has_its_age_by_the_steady_clock():
+    wall = WallClock()
+    wall.feed(1_000, 5_000)
+    for version in (1, 2, 3):
+        commit = bytes.fromhex("000000000000000a") + b"\0\1m" + (4_700).to_bytes(8, "big")
+        if version == 3:
+            commit = commit[:8] + b"\0\0\0\4" + commit[8:]
+        value = version.to_bytes(2, "big") + commit + b"\0" * (8 if version == 1 else 0)
+        assert decode_offset(value, 3, wall).since_ms == 700
+        assert decode_offset(value, 3).since_ms == -1
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 300, 20_000])
+def test_the_key_of_an_offset_is_split_behind_the_group(size):
+    group = "g" * size
+    key = encode_offset_key(group, "topic", 5)
+    assert split_offset_key(key) == (group, b"\0\5topic\0\0\0\5")
+
+
 def test_tombstones_have_the_keys_of_what_they_remove():
     assert offset_tombstone("g", "t", 5) == (encode_offset_key("g", "t", 5), None)
     assert group_tombstone("g") == (encode_group_key("g"), None)
@@ -228,7 +249,9 @@ def test_a_value_that_is_cut_off_or_of_an_unknown_version_is_not_taken_for_somet
             decode_group(record.value[:size])
 
 
-@pytest.mark.parametrize(("size", "prefix"), [(126, "7f"), (127, "80 01"), (300, "ad 02")])
+@pytest.mark.parametrize(
+    ("size", "prefix"), [(126, "7f"), (127, "80 01"), (300, "ad 02"), (20_000, "a1 9c 01")]
+)
 def test_compact_strings_have_sizes_of_one_byte_and_more(size, prefix):
     value = bytes.fromhex("0004 0000000000000009 00000004" + prefix) + b"m" * size
     end = bytes.fromhex("0000000000000102 00")

@@ -15,6 +15,7 @@ from barnabas.coordinator.transaction_records import (
     decode_value,
     encode_key,
     encode_value,
+    producer_id_of,
 )
 from barnabas.coordinator.transaction_state import (
     STATE_BY_NAME,
@@ -126,6 +127,7 @@ def test_a_value_of_version_1_has_compact_fields_and_tags() -> None:
     )
     assert decode_value("id", value) == metadata
     assert encode_value(metadata) == value
+    assert producer_id_of(value) == 5
 
 
 def test_tags_of_others_are_skipped() -> None:
