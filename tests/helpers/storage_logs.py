@@ -89,6 +89,7 @@ def broken(
     *,
     crc_xor: int = 0,
     count: int | None = None,
+    last_offset_delta: int | None = None,
     magic: int = 2,
     base_offset: int = 0,
     attributes: int = 0,
@@ -109,7 +110,7 @@ def broken(
     tail = struct.pack(
         ">hiqqqhii",
         attributes | codec,
-        count - 1,
+        count - 1 if last_offset_delta is None else last_offset_delta,
         SECOND_MS,
         SECOND_MS,
         pid,

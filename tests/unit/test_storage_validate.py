@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cramjam
 import pytest
@@ -15,7 +16,15 @@ from helpers.storage_logs import NOW_MS, SECOND_MS, batch, broken, fetched, new_
 from barnabas.protocol.compression import Levels, compress
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import computed_crc, read_header, records_of
-from barnabas.storage.validate import CODECS, AppendRefused, TakesLongError, check_client_batch
+from barnabas.storage import validate
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.validate import (
+    CODECS,
+    AppendRefused,
+    Rules,
+    TakesLongError,
+    check_client_batch,
+)
 
 GOOD = batch([b"a", b"b"])
 
@@ -449,3 +458,44 @@ def test_what_takes_long_is_left_as_it_is_where_others_wait(tmp_path: Path, code
         read_header(raw).crc,
     )
     log.append(bomb(codec, 200_000), now_ms=NOW_MS, at_once=True)
+
+
+def takes_long(sent: bytearray, **settings: Any) -> bool:
+    """Whether it is left as it is where others wait. In any case it is taken where nobody does."""
+    rules = Rules.of(LogConfig(**settings))
+    kept = bytes(sent)
+    try:
+        check_client_batch(memoryview(sent), rules, NOW_MS, at_once=True)
+    except TakesLongError:
+        assert sent == kept, "nothing was changed"
+        check_client_batch(memoryview(sent), rules, NOW_MS)
+        return True
+    check_client_batch(memoryview(bytearray(kept)), rules, NOW_MS)
+    return False
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_many_records_take_long(codec: int) -> None:
+    most = validate._MOST_RECORDS_AT_ONCE
+    assert not takes_long(batch([b""] * most, codec=codec))
+    assert takes_long(batch([b""] * (most + 1), codec=codec))
+
+
+def test_to_compress_much_takes_long_and_to_leave_it_does_not() -> None:
+    most = validate._MOST_COMPRESSED_AT_ONCE
+    overhead = len(batch([bytes(most)])) - most
+    for codec in (0, 2):
+        assert not takes_long(batch([bytes(most - overhead)], codec=codec), compression_type="gzip")
+        assert takes_long(batch([bytes(most + 1)], codec=codec), compression_type="gzip")
+    assert not takes_long(batch([bytes(most + 1)]), compression_type="producer")
+    assert not takes_long(batch([bytes(most + 1)], codec=1), compression_type="gzip")
+
+
+@pytest.mark.parametrize(
+    ("count", "last_delta"), [(0, -1), (-1, -2), (2, 2), (2, 0), (1, -1), (0, 0)]
+)
+def test_a_count_that_does_not_fit_the_last_offset_is_told(count: int, last_delta: int) -> None:
+    sent = broken([b"x", b"y"], count=count, last_offset_delta=last_delta)
+    with pytest.raises(AppendRefused, match=f"{count} records, but .* {last_delta}$") as refused:
+        check_client_batch(memoryview(sent), Rules.of(LogConfig()), NOW_MS)
+    assert refused.value.code == Code.INVALID_RECORD
