@@ -221,16 +221,23 @@ def test_an_id_that_no_topic_has_is_told_at_once(host: CoreHost, max_wait_ms: in
 
 
 def test_a_topic_that_is_named_twice_is_answered_once(host: CoreHost) -> None:
-    host.create("t", 3)
-    host.create("u", 1)
-    request = fetch({"t": {0: 0}, "u": {0: 0}})
-    more = fetch({"".join(["", "t"]): {1: 0, 2: 0}})
-    request.topics[1:1] = more.topics
+    host.create("twice", 3)
+    host.create("once", 1)
+    request = fetch({"twice": {0: 0}, "once": {0: 0}})
+    request.topics[1:1] = fetch({"twice": {1: 0, 2: 0}}).topics
     answer = host.call(3, request, 12)
     assert [(topic.topic, len(topic.partitions)) for topic in answer.responses] == [
-        ("t", 3),
-        ("u", 1),
+        ("twice", 3),
+        ("once", 1),
     ]
+
+
+def test_one_waits_as_long_as_its_client_says(host: CoreHost) -> None:
+    host.create("t")
+    host.ask(3, fetch({"t": {0: 0}}, max_wait_ms=1), 12)
+    assert host.answers[3] == []
+    host.tick(1)
+    assert len(host.answers[3]) == 1
 
 
 def of_unknown_epoch(request: Any, partition: int) -> None:

@@ -172,53 +172,78 @@ def test_a_session_that_would_begin_does_not(host: CoreHost) -> None:
     assert (answer.session_id, len(host.broker.fetch_sessions)) == (0, 0)
 
 
-@pytest.mark.parametrize("version", [1, 3, 4, 5])
+@pytest.mark.parametrize("version", [0, 1, 3, 4, 5])
 def test_in_each_version_a_fetch_above_its_quota_is_told_how_long_it_waits(
     host: CoreHost, version: int
 ) -> None:
     host.call(1, produce("t", VALUE), 9)
     put(host, consumer_byte_rate=1000.0)
     answer = host.call(1, fetch({"t": {0: 0}}), version)
-    assert answer.throttle_time_ms > 2000 and answer.responses == []
+    assert (answer.throttle_time_ms > 2000, answer.responses) == (version > 0, [])
+    assert mutes(host)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the answers to Fetch, as they are counted."""
+    sizes: list[int] = []
+
+    def note(self: ClientQuotas, context: object, size: int) -> tuple[int, bool]:
+        sizes.append(size)
+        return 0, False
+
+    monkeypatch.setattr(ClientQuotas, "on_fetched", note)
+    return sizes
+
+
+def with_quota() -> DiskBroker:
+    b = DiskBroker()
+    for name in ("short", "a-longer-name"):
+        b.topic(name, 2)
+        assert b.produce(name, (b"x",))[0] == 0
+    b.broker.set_client_quotas({(("client-id", "tests"),): {"consumer_byte_rate": 1e9}})
+    return b
 
 
 @pytest.mark.parametrize("isolation", [0, 1])
 @pytest.mark.parametrize(
     "topics",
     [
-        [("t", [0])],
-        [("t", [0, 1]), ("a-longer-name", [0, 1])],
-        [("t", [0]), ("".join(("", "t")), [1])],  # named twice, it is answered once
-        [("a-longer-name", [1])],
+        [("short", {0: 0})],
+        [("short", {0: 0, 1: 0}), ("a-longer-name", {0: 0, 1: 0})],
+        [("short", {0: 0, 1: 99})],  # out of range
+        [("short", {0: 0}), ("short", {1: 0})],  # named twice, it is answered once
+        [("a-longer-name", {1: 0})],
         [],
     ],
 )
 def test_what_a_fetch_counts_is_the_size_of_its_answer(
-    topics: list[tuple[str, list[int]]], isolation: int, monkeypatch: pytest.MonkeyPatch
+    topics: list[tuple[str, dict[int, int]]], isolation: int, counted: list[int]
 ) -> None:
-    """In the version 11; one that begins a session, and those that follow with what is new."""
-    b = DiskBroker()
-    for name in ("t", "a-longer-name"):
-        b.topic(name, 2)
-        assert b.produce(name, (b"x",))[0] == 0
-    b.broker.set_client_quotas({(("client-id", "tests"),): {"consumer_byte_rate": 1e9}})
-    counted: list[int] = []
-
-    def note(self: ClientQuotas, context: object, size: int) -> tuple[int, bool]:
-        counted.append(size)
-        return 0, False
-
-    monkeypatch.setattr(ClientQuotas, "on_fetched", note)
+    """In the version 11; one that begins a session, and those that follow with records."""
+    b = with_quota()
     request = fetch({}, session=(0, 0), isolation=isolation)
-    for name, indexes in topics:
-        request.topics += fetch({name: dict.fromkeys(indexes, 0)}).topics
+    for name, offsets in topics:
+        request.topics += fetch({name: offsets}).topics
     answer = b.call(request, 11)
     assert counted == [len(b.answer_frames[READER])]
     if topics:
-        assert b.produce("t", (b"y",))[0] == 0
+        assert b.produce("short", (b"y",))[0] == 0
         for epoch in (1, 2):
             b.call(fetch({}, session=(answer.session_id, epoch), isolation=isolation), 11)
             assert counted.pop() == len(b.answer_frames[READER])
+
+
+def test_news_of_a_session_without_records_count_as_nothing(counted: list[int]) -> None:
+    b = with_quota()
+    begun = b.call(fetch({"short": {0: 1}}, session=(0, 0)), 11)
+    log = b.broker.topics.partition("short", 0)
+    assert log is not None
+    log.delete_records_before(1)
+    answer = b.call(fetch({}, session=(begun.session_id, 1)), 11)
+    assert len(answer.responses) == 1
+    b.call(fetch({}, session=(begun.session_id, 2)), 11)
+    assert counted[1] == counted[2] == len(b.answer_frames[READER])
 
 
 def test_a_fetch_of_which_a_session_is_refused_waits_with_its_client(host: CoreHost) -> None:

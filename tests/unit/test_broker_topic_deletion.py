@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from contextlib import suppress
 
 import pytest
 from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
 from barnabas.broker.slices import run_through
+from barnabas.coordinator import group_coordinator
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 
@@ -73,6 +75,58 @@ def test_cut_short_at_any_step_it_is_all_there_or_all_gone(way: str) -> None:
     assert outcomes == {True, False}
 
 
+def sync_contents(b: DiskBroker) -> None:
+    """What is in the files comes to the disk, without names: as the system may have it."""
+    for _, inode in b.disk.files():
+        inode.sync()
+
+
+def test_what_is_finished_stays_so_when_the_power_goes() -> None:
+    """The directories' names are on the disk before the deletion is forgotten."""
+    b = DiskBroker(barnabas_flush_journal_logs="0")
+    b.topic("t")
+    assert b.produce("t", (b"old",)) == (0, 0)
+    b.disk.sync_all()
+    delete(b)
+    assert b.broker.metadata.deletions == {}
+    b.topic("u")  # with which it is written that the deletion has ended
+    sync_contents(b)
+    b.lose_power()
+    assert b.broker.metadata.topic("t") is None
+
+
+def test_what_was_compacted_of_it_is_forgotten() -> None:
+    """A topic that is made anew begins at 0, and is compacted from there."""
+    b = prepared()
+    b.topic("u")
+    b.broker.close_logs(b.now_ms)
+    path = "/data/cleaner-offset-checkpoint"
+    b.disk.write_atomic(path, b"0\n2\nt 1 1\nu 0 0\n")
+    b.disk.kill()
+    b.open()
+    delete(b)
+    assert b.disk.read(path) == b"0\n1\nu 0 0\n"
+
+
+def test_offsets_of_many_groups_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_coordinator, "RECORDS_PER_BATCH", 2)
+    b = DiskBroker()
+    b.topic("t")
+    for number in range(8):
+        assert b.commit(f"g-{number}", "t", 0) == 0
+    slices = b.broker.deletion.delete_topics(["t"], b.now_ms)
+    slices.send(None)
+    count = 1
+    with suppress(StopIteration):
+        while True:
+            slices.send(b.now_ms)
+            count += 1
+    assert count >= 2
+    b.flush()
+    assert b.broker.metadata.deletions == {}
+    assert all(b.group_offset(f"g-{number}", "t") == (0, -1) for number in range(8))
+
+
 def test_what_a_start_has_finished_stays_so_when_the_power_goes() -> None:
     """Else a directory that comes back is taken for another broker's topic."""
     finished = 0
@@ -87,6 +141,8 @@ def test_what_a_start_has_finished_stays_so_when_the_power_goes() -> None:
             break
         if b.broker.metadata.topic("t") is None:
             finished += 1
+            b.topic("u")
+            sync_contents(b)
             b.lose_power()
             assert b.broker.metadata.topic("t") is None, f"step {steps}"
     assert finished > 1
