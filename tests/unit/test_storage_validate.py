@@ -5,6 +5,7 @@ oracle's broken_batches and its kin).
 from __future__ import annotations
 
 import gzip
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from helpers.storage_logs import NOW_MS, SECOND_MS, batch, broken, fetched, new_
 
 from barnabas.protocol.compression import Levels, compress
 from barnabas.protocol.errors import Code
-from barnabas.protocol.records import computed_crc, read_header, records_of
+from barnabas.protocol.records import computed_crc, read_header, records_of, set_crc
 from barnabas.storage import validate
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.validate import (
@@ -499,3 +500,102 @@ def test_a_count_that_does_not_fit_the_last_offset_is_told(count: int, last_delt
     with pytest.raises(AppendRefused, match=f"{count} records, but .* {last_delta}$") as refused:
         check_client_batch(memoryview(sent), Rules.of(LogConfig()), NOW_MS)
     assert refused.value.code == Code.INVALID_RECORD
+
+
+# --- bounds, to the last byte --------------------------------------------------------------------
+
+
+def checked(sent: bytearray, **settings: Any) -> Any:
+    """What becomes of it under these settings of the topic."""
+    return check_client_batch(memoryview(sent), Rules.of(LogConfig(**settings)), NOW_MS)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_batch_of_an_older_magic_is_told_of_as_such(magic: int) -> None:
+    with pytest.raises(AppendRefused, match=f"a batch of magic {magic}$") as refused:
+        checked(broken(magic=magic))
+    assert refused.value.code == Code.INVALID_RECORD
+
+
+@pytest.mark.parametrize("said", [-1, 0, 13])
+@pytest.mark.parametrize("size", [12, 16, 17, 60, 61, 100])
+def test_what_says_less_than_the_smallest_batch_is_none(said: int, size: int) -> None:
+    sent = bytearray(8) + said.to_bytes(4, "big", signed=True) + bytes(size - 12)
+    with pytest.raises(AppendRefused, match=f"a batch of {said} bytes") as refused:
+        checked(sent)
+    assert (refused.value.code, refused.value.knows_log_start) == (Code.CORRUPT_MESSAGE, False)
+
+
+@pytest.mark.parametrize("size", [0, 11, 12, 16, 17, 25])
+def test_what_is_shorter_than_it_says_is_no_whole_batch(size: int) -> None:
+    sent = bytearray(8) + (14).to_bytes(4, "big") + b"\0\0\0\0\2" + bytes(20)
+    with pytest.raises(AppendRefused, match="no whole batch") as refused:
+        checked(sent[:size])
+    assert refused.value.code == Code.INVALID_RECORD
+
+
+@pytest.mark.parametrize("size", [26, 60])
+def test_a_batch_is_no_shorter_than_its_header(size: int) -> None:
+    sent = bytearray(8) + (size - 12).to_bytes(4, "big") + b"\0\0\0\0\2" + bytes(size - 17)
+    with pytest.raises(AppendRefused, match=f"a batch of {size} bytes") as refused:
+        checked(sent)
+    assert refused.value.code == Code.CORRUPT_MESSAGE
+
+
+def test_the_largest_batch_of_a_topic_is_taken() -> None:
+    sent = batch([b"x" * 500])
+    assert checked(bytearray(sent), max_message_bytes=len(sent)).size == len(sent)
+    behind = bytearray(sent + b"\0" * 7)  # what is left out does not count
+    assert checked(behind, max_message_bytes=len(sent)).size == len(sent)
+    with pytest.raises(AppendRefused, match=f"{len(sent)} bytes, over {len(sent) - 1}"):
+        checked(bytearray(sent), max_message_bytes=len(sent) - 1)
+
+
+def test_the_largest_batch_counts_in_the_topics_codec_too() -> None:
+    sent = batch([bytes(random.Random(3).randbytes(500))])
+    size = checked(bytearray(sent), compression_type="gzip").size
+    assert size > len(sent), "nothing is won with bytes that are like none"
+    assert checked(bytearray(sent), compression_type="gzip", max_message_bytes=size).size == size
+    with pytest.raises(AppendRefused, match="in the topic's codec") as refused:
+        checked(bytearray(sent), compression_type="gzip", max_message_bytes=size - 1)
+    assert (refused.value.code, refused.value.knows_log_start) == (Code.MESSAGE_TOO_LARGE, False)
+
+
+@pytest.mark.parametrize("times", [[-2], [-(2**62)], [-5, -3]])
+def test_a_time_before_none_counts_as_none(times: list[int]) -> None:
+    sent = batch([b"v"] * len(times), times=times)
+    assert checked(sent).max_timestamp == -1
+
+
+def test_a_time_just_beyond_64_bits_is_refused() -> None:
+    sent = batch([b"v", b"w"], times=[2**63 - 2, 2**63 - 1])
+    assert checked(bytearray(sent)).max_timestamp == 2**63 - 1
+    sent[27:35] = (2**63 - 1).to_bytes(8, "big")  # the base timestamp
+    set_crc(memoryview(sent))
+    with pytest.raises(AppendRefused, match="more than 64 bits"):
+        checked(sent)
+
+
+@pytest.mark.parametrize("delta_ms", [-2000, 2000])
+def test_a_records_time_is_the_batchs_and_its_own(delta_ms: int) -> None:
+    sent = batch([b"v", b"w"], times=[NOW_MS, NOW_MS + delta_ms])
+    bound = "timestamp_before_max_ms" if delta_ms < 0 else "timestamp_after_max_ms"
+    other = "timestamp_after_max_ms" if delta_ms < 0 else "timestamp_before_max_ms"
+    checked(bytearray(sent), **{other: 1000})
+    with pytest.raises(AppendRefused) as refused:
+        checked(sent, **{bound: 1000})
+    assert refused.value.record_errors == (1,)
+
+
+def test_an_empty_key_is_a_key() -> None:
+    assert checked(batch([b"v"], keys=[b""]), cleanup_policy=frozenset({"compact"})).size
+
+
+@pytest.mark.parametrize("most", [1000, 1 << 20])
+def test_what_may_never_become_so_large_does_not_wait_to_be_refused(most: int) -> None:
+    rules = Rules.of(LogConfig(max_decompressed_bytes=most))
+    with pytest.raises(AppendRefused, match=f"more than {most} bytes"):
+        check_client_batch(memoryview(bomb(1, 2 * most)), rules, NOW_MS, at_once=True)
+    rules = Rules.of(LogConfig(max_decompressed_bytes=(1 << 20) + 1))
+    with pytest.raises(TakesLongError):
+        check_client_batch(memoryview(bomb(1, 2 << 20)), rules, NOW_MS, at_once=True)
