@@ -355,7 +355,7 @@ class Segment:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
-        if self.first_timestamp is None:
+        if not position:
             self.first_timestamp = max_timestamp
         if self.bytes_since_entry > self.index_interval_bytes:
             assert self._offset_index is not None and self._time_index is not None
@@ -752,7 +752,7 @@ class Segment:
         """The first batch whose last offset is not below `offset`; None where there is none."""
         index = self.offset_index()
         relative = offset - self.base_offset
-        entry = index.lookup(min(relative, HIGHEST_RELATIVE_OFFSET)) if relative >= 0 else NO_ENTRY
+        entry = index.lookup(relative)
         try:
             return self._scan(entry.position, entry.relative_offset, offset)
         except CorruptLog:
@@ -830,15 +830,17 @@ class Segment:
 
     def first_batch_timestamp(self) -> int:
         """The highest timestamp of the first batch, -1 while there is none."""
-        if self.first_timestamp is None:
+        first = self.first_timestamp
+        if first is None:
             if not self.size:
                 return -1
             try:
-                self.first_timestamp = next(self.headers())[1].max_timestamp
+                first = next(self.headers())[1].max_timestamp
             except CorruptLog as error:  # readers are told; that much is no reason to stop writing
                 logger.error("the time of the first batch is not known: %s", error)
-                self.first_timestamp = -1
-        return -1 if self.first_timestamp is None else self.first_timestamp
+                first = -1
+            self.first_timestamp = first
+        return first
 
     def last_modified_ms(self) -> int:
         return self.disk.modified_ms(self.path(LOG_SUFFIX))

@@ -111,6 +111,10 @@ def test_a_segment_that_compaction_emptied_keeps_no_later_one(
     assert count_of(SegmentList(segments, TXN_END), **reason) == 4
 
 
+def test_records_may_be_kept_for_ever(tmp_path: Path) -> None:
+    assert count(tmp_path, wall_ms=10**13, retention_bytes=-1, retention_ms=-1) == 0
+
+
 def test_records_may_be_kept_for_no_time_at_all(tmp_path: Path) -> None:
     assert count(tmp_path, wall_ms=TIMES[0] + 1, retention_ms=0) == 1
     assert count(tmp_path, wall_ms=TIMES[0], retention_ms=0) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,10 @@ from crc32c import crc32c
 from helpers.storage_kafka_log import KAFKA, kafka_log
 from helpers.storage_logs import NOW_MS, batch, kill, new_log, open_manager
 
+from barnabas.protocol.records import HEADER_SIZE
 from barnabas.storage.checkpoints import MANIFEST_NAME
 from barnabas.storage.checkpoints import Manifest as LogManifest
-from barnabas.storage.disk import File, OsDisk
+from barnabas.storage.disk import File, OsDisk, OsFile
 from barnabas.storage.log import Log
 from barnabas.storage.offset_index import OffsetIndex
 from barnabas.storage.segment import (
@@ -72,8 +75,9 @@ def test_offsets_that_fall_are_damage(segment: Segment) -> None:
     data = bytearray(path.read_bytes())
     data[158:166] = (4).to_bytes(8)
     path.write_bytes(data)
-    with pytest.raises(CorruptLog, match="byte 158"):
+    with pytest.raises(CorruptLog, match="byte 158") as damage:
         list(segment.headers())
+    assert damage.value.path == segment.path(".log")
 
 
 # of the third batch, at byte 158; what its header says, by position there
@@ -141,6 +145,110 @@ def test_an_offset_in_a_gap_is_in_the_batch_behind_it(segment: Segment) -> None:
                 segment.find(5)
 
 
+@pytest.mark.parametrize(
+    ("behind", "why"),
+    [
+        (b"", None),
+        (bytes(5), "byte 138: a batch is cut off"),
+        ((20).to_bytes(8) + bytes(4), "byte 138: a batch of offset 20 comes after offset 20"),
+        ((21).to_bytes(8) + bytes(4), None),
+    ],
+)
+def test_a_batch_behind_a_gap_is_held_to_the_one_that_follows(
+    tmp_path: Path, behind: bytes, why: str | None
+) -> None:
+    """Where the offset is that of the batch itself nobody asks what follows."""
+    segment = of_rows(tmp_path, [10, 20])
+    segment.append(behind, len(behind), 99, 99, 0)
+    segment.close_for_appends()
+    assert segment.find(20) == Place(ROW_BYTES, 20, 20, ROW_BYTES)
+    with nullcontext() if why is None else pytest.raises(CorruptLog, match=why):
+        assert segment.find(15) == segment.find(20)
+
+
+ROW_BYTES = len(batch())
+
+
+def of_rows(path: Path, offsets: Iterable[int], base: int = 10, interval: int = 1 << 30) -> Segment:
+    """An open segment of batches of one record each."""
+    segment = Segment.create(
+        OsDisk(), str(path), base, now_ms=0, cache=IndexCache(), index_interval_bytes=interval
+    )
+    data = bytes(batch())
+    for offset in offsets:
+        row = offset.to_bytes(8) + data[8:]
+        segment.append(row, len(row), offset, offset, 0)
+    return segment
+
+
+def test_the_last_offset_may_be_as_far_as_an_index_can_tell(tmp_path: Path) -> None:
+    last = 10 + 2**31 - 1
+    segment = of_rows(tmp_path, [10, last])
+    assert [header.base_offset for _, header in segment.headers()] == [10, last]
+    assert segment.find(last) == segment.find(11) != segment.find(10)
+    assert segment.find(last + 1) is None and segment.find(2**62) is None
+    assert segment.find(0) == segment.find(10), "the first, for what is below all"
+
+
+def test_a_batch_that_lost_its_records_is_a_header_alone(tmp_path: Path) -> None:
+    """The segment may end with it, and be no more than it."""
+    for others in ([], [10, 11]):
+        path = tmp_path / str(len(others))
+        path.mkdir()
+        segment = of_rows(path, others)
+        data = batch()[:HEADER_SIZE]
+        data[:8], data[8:12] = (12).to_bytes(8), (HEADER_SIZE - 12).to_bytes(4)
+        segment.append(data, HEADER_SIZE, 12, 12, -1)
+        segment.close_for_appends()
+        assert [header.base_offset for _, header in segment.headers()] == [*others, 12]
+        assert segment.find(12) == Place(len(others) * ROW_BYTES, 12, 12, HEADER_SIZE)
+
+
+@pytest.mark.parametrize(("is_rebuilt", "has_entry"), [(True, True), (False, False)])
+def test_damage_is_not_put_down_to_an_index_that_did_not_lead_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_rebuilt: bool, has_entry: bool
+) -> None:
+    """Nor to one that was just built from the log: it would be built again for each reader."""
+    segment = of_rows(tmp_path, range(10, 20), interval=0 if has_entry else 1 << 30)
+    segment.close_for_appends()
+    segment.rebuilt = is_rebuilt
+    index = segment.offset_index()
+    changed(segment, 8 * ROW_BYTES + MAGIC_AT, b"\1")
+    with pytest.raises(CorruptLog):
+        segment.find(18)
+    assert segment.offset_index() is index and not caplog.messages
+
+
+def test_a_look_up_reads_a_little_and_a_walk_much_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte once, but for batches across a border; none behind the end that was asked for."""
+    segment = of_rows(tmp_path, range(10, 3_010))
+    segment.close_for_appends()
+    reads: list[tuple[int, int]] = []
+    pread = OsFile.pread
+
+    def noting(self: OsFile, size: int, position: int) -> bytes:
+        reads.append((position, size))
+        return pread(self, size, position)
+
+    monkeypatch.setattr(OsFile, "pread", noting)
+    end = 2_000 * ROW_BYTES
+    list(segment.headers(ROW_BYTES, end))
+    assert [at + size for at, size in reads[-1:]] == [end]
+    assert max(size for _, size in reads) == 64 << 10
+    assert sum(size for _, size in reads) <= end + len(reads) * ROW_BYTES
+    reads.clear()
+    place = segment.find(10 + 900)
+    assert place is not None and place.position == 900 * ROW_BYTES
+    assert max(size for _, size in reads) == 4096
+    assert sum(size for _, size in reads) <= place.position + 4096 + len(reads) * ROW_BYTES
+    segment._offset_index.append(2_989, 2_989 * ROW_BYTES)
+    reads.clear()
+    segment.find(3_009)
+    assert reads == [(2_989 * ROW_BYTES, 11 * ROW_BYTES)], "no further than the file goes"
+
+
 @pytest.mark.parametrize("noted", [3, 5, 24])
 def test_an_index_entry_leads_to_a_batch_of_its_offset_or_an_earlier_one(
     segment: Segment, noted: int
@@ -184,6 +292,62 @@ def test_a_look_up_far_from_any_entry_builds_the_index_anew(tmp_path: Path) -> N
         assert place is not None and place.base_offset == 1_199
         assert segment.rebuilt == is_built
         assert Path(segment.path(".index")).read_bytes() == whole
+
+
+def test_batches_that_are_few_or_lie_close_are_no_hole_in_an_index(tmp_path: Path) -> None:
+    """Only where both were passed since the entry: many batches, and many bytes."""
+
+    def of_sizes(number: int, sizes: list[int]) -> Segment:
+        path = tmp_path / str(number)
+        path.mkdir()
+        segment = of_rows(path, [], base=0)
+        for offset, size in enumerate(sizes):
+            data = bytes(batch([bytes(size)]))
+            segment.append(offset.to_bytes(8) + data[8:], len(data), offset, offset, 0)
+        segment.close_for_appends()
+        segment.rebuilt = False
+        return segment
+
+    few = of_sizes(0, [64 << 10] * 40)
+    assert few.find(39) is not None and not few.rebuilt
+    close = of_sizes(1, [600 << 10, 500 << 10] + [10] * 1_100)
+    index = close.offset_index()
+    index.append(1, of_first := len(batch([bytes(600 << 10)])))
+    index.append(2, of_first + len(batch([bytes(500 << 10)])))
+    place = close.find(1_101)
+    assert place is not None and place.base_offset == 1_101 and not close.rebuilt
+
+
+def test_an_index_without_entries_by_its_interval_is_built_once(tmp_path: Path) -> None:
+    """As sparse as it is then it stays."""
+    segment = of_rows(tmp_path, [], base=0)
+    data = bytes(batch([bytes(1_100)]))
+    for offset in range(1_100):
+        segment.append(offset.to_bytes(8) + data[8:], len(data), offset, offset, 0)
+    segment.close_for_appends()
+    segment.rebuilt = False
+    for _ in range(2):
+        place = segment.find(1_099)
+        assert place is not None and place.base_offset == 1_099 and segment.rebuilt
+
+
+def test_the_time_of_the_first_batch_is_read_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where it is damaged there is none, which is told of; an empty segment has none yet."""
+    segment = of_rows(tmp_path, [])
+    assert segment.first_batch_timestamp() == -1
+    data = (10).to_bytes(8) + bytes(batch(timestamp=77))[8:]
+    segment.append(data, len(data), 10, 10, 77)
+    segment.first_timestamp = None
+    assert segment.first_batch_timestamp() == 77
+    changed(segment, MAGIC_AT, b"\1")
+    assert segment.first_batch_timestamp() == 77 and not caplog.messages
+    segment.first_timestamp = None
+    for _ in range(2):
+        assert segment.first_batch_timestamp() == -1
+    assert len(caplog.messages) == 1
+    assert "the time of the first batch is not known" in caplog.text
 
 
 def test_an_append_that_fails_leaves_nothing_of_it(tmp_path: Path) -> None:
@@ -251,6 +415,17 @@ def test_a_full_offset_index_ends_a_segment(tmp_path: Path) -> None:
         assert segment.should_roll(100, 6, 10, 0, limits) == rolls
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_segment_of_1970_is_as_old_as_its_times_say(tmp_path: Path, first: int) -> None:
+    segment = Segment.create(
+        OsDisk(), str(tmp_path), 0, now_ms=10**9, cache=IndexCache(), index_interval_bytes=0
+    )
+    segment.append(bytes(100), 100, 0, 0, first)
+    limits = RollLimits(10**9, 500, 10**9)
+    assert not segment.should_roll(100, 1, first + 500, 10**10, limits)
+    assert segment.should_roll(100, 1, first + 501, 10**9, limits)
+
+
 def test_without_times_a_segment_is_as_old_as_its_creation(tmp_path: Path) -> None:
     segment = Segment.create(
         OsDisk(), str(tmp_path), 0, now_ms=1_000, cache=IndexCache(), index_interval_bytes=0
@@ -285,6 +460,13 @@ def test_the_latest_batches_are_found_without_an_index(tmp_path: Path) -> None:
     assert segment.recent_position(400) == segment.recent_position(0) == -1
     segment.close_for_appends()
     assert segment.recent_position(399) == -1
+    segment.start_empty()
+    segment.append(bytes(100), 100, 7, 7, 0)
+    other = tmp_path / "other"
+    other.mkdir()
+    assert of_rows(other, []).recent_position(7) == -1, "nor those of another segment"
+    of_rows(other, [7])
+    assert segment.recent_position(7) == 40_000
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
@@ -482,6 +664,7 @@ def test_a_segment_goes_on_as_if_its_process_had_not_ended(
             other.max_timestamp_offset,
             other.size,
         )
+        assert segment.first_batch_timestamp() == other.first_batch_timestamp()
         for suffix in INDEX_SUFFIXES:
             name = f"{segment.base_offset:020d}{suffix}"
             path = Path(log.directory, name)

@@ -213,7 +213,7 @@ def test_the_steps_come_in_their_order(log: Log) -> None:
     copy_as(Path(log.directory), 28, ".cleaned")
     (Path(log.directory) / f"{30:020d}.snapshot").write_bytes(b"")
     log.snapshots.offsets.insert(-2, 30)
-    disk = log.snapshots._disk = on_recording_disk(log)
+    disk = log.snapshots._disk = log._checkpoint._disk = on_recording_disk(log)
     swap_in(log, [CLEANED], 0)
     kinds = [
         "1" if name.endswith(".swap")

@@ -1,0 +1,697 @@
+"""The index files of one segment: what is written, read and believed of them, and how often."""
+
+from __future__ import annotations
+
+import errno
+import random
+from itertools import product
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+from helpers.recording_disk import RecordingDisk
+from helpers.storage_logs import TOPIC_ID, batch
+
+from barnabas.storage.checkpoints import Manifest, SegmentNote
+from barnabas.storage.disk import Data, File
+from barnabas.storage.segment import INDEX_SUFFIXES, IndexCache, Segment
+from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.txn_index import AbortedEntry, TxnIndex
+
+ROW_BYTES = len(batch())
+ABORTED = [AbortedEntry(1, at, at + 1, at) for at in (0, 3, 6)]
+
+
+class WatchedDisk(RecordingDisk):
+    """opened, was_read: the endings of the files that were opened, and of those read whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+        self.was_read: list[str] = []
+        self.fails = False
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self.opened.append(Path(path).suffix)
+        self.fail()
+        return super().open(path, create=create)
+
+    def read(self, path: str) -> bytes:
+        self.was_read.append(Path(path).suffix)
+        return super().read(path)
+
+    def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        self.fail()
+        super().write_atomic(path, data, sync=sync)
+
+    def fail(self) -> None:
+        if self.fails:
+            raise OSError(errno.ENOSPC, "no room")
+
+    def take(self) -> list[tuple[str, str]]:
+        """The steps since the last call, with the endings of the files."""
+        return [(step, Path(name).suffix) for step, name in self.take_steps()]
+
+
+@pytest.fixture
+def disk() -> WatchedDisk:
+    return WatchedDisk()
+
+
+def created(disk: RecordingDisk, directory: Path, interval: int = 0, base: int = 0) -> Segment:
+    directory.mkdir(exist_ok=True)
+    return Segment.create(
+        disk, str(directory), base, now_ms=0, cache=IndexCache(), index_interval_bytes=interval
+    )
+
+
+def again(segment: Segment, manifest: Manifest | None = None) -> Segment:
+    """As another process opens it."""
+    return Segment(
+        segment.disk,
+        segment.directory,
+        segment.base_offset,
+        size=Path(segment.path(".log")).stat().st_size,
+        created_ms=0,
+        cache=IndexCache(),
+        index_interval_bytes=segment.index_interval_bytes,
+        manifest=manifest,
+    )
+
+
+def time_of(number: int) -> int:
+    """It goes up and down, and is that of 1970 at first."""
+    return 37 * number % 23
+
+
+def fill(segment: Segment, numbers: range) -> None:
+    for number in numbers:
+        data = batch(timestamp=time_of(number))
+        offset = segment.base_offset + number
+        data[:8] = offset.to_bytes(8)
+        segment.append(bytes(data), ROW_BYTES, offset, offset, time_of(number))
+
+
+def on_disk(segment: Segment) -> list[tuple[str, int, int]]:
+    rows = []
+    for suffix in INDEX_SUFFIXES:
+        path = Path(segment.path(suffix))
+        data = path.read_bytes() if path.exists() else None
+        rows.append((path.name, -1 if data is None else len(data), crc32c(data or b"")))
+    return rows
+
+
+def manifest_of(segment: Segment) -> Manifest:
+    """A manifest that notes the segment as it is."""
+    end_offset = segment.base_offset + segment.size // ROW_BYTES
+    manifest = Manifest(TOPIC_ID, segment.base_offset, end_offset)
+    manifest.segments[segment.base_offset] = SegmentNote(
+        segment.base_offset,
+        segment.size,
+        segment.max_timestamp,
+        segment.max_timestamp_offset,
+        end_offset,
+    )
+    manifest.files = {name: (size, crc) for name, size, crc in on_disk(segment)}
+    return manifest
+
+
+def vouched(segment: Segment, suffix: str, data: bytes | None) -> Manifest:
+    """A manifest that notes one file; the file is of this content."""
+    path = Path(segment.path(suffix))
+    if data is None:
+        path.unlink(missing_ok=True)
+    else:
+        path.write_bytes(data)
+    manifest = Manifest(TOPIC_ID, 0, 0)
+    manifest.files[path.name] = (-1, 0) if data is None else (len(data), crc32c(data))
+    return manifest
+
+
+def state_of(segment: Segment) -> dict[str, object]:
+    """All that is told of its batches."""
+    return {
+        "offsets": segment.offset_index().offsets,
+        "positions": segment.offset_index().positions,
+        "timestamps": segment.time_index().timestamps,
+        "offsets of times": segment.time_index().offsets,
+        "max_timestamp": (segment.max_timestamp, segment.max_timestamp_offset),
+        "first_timestamp": segment.first_batch_timestamp(),
+    }
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[Segment]:
+    """The segments whose indexes were built anew."""
+    built: list[Segment] = []
+    rebuild = Segment.rebuild_indexes
+
+    def noting(self: Segment, why: str | None) -> None:
+        built.append(self)
+        rebuild(self, why)
+
+    monkeypatch.setattr(Segment, "rebuild_indexes", noting)
+    return built
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def test_index_files_grow_with_the_segment(disk: WatchedDisk, tmp_path: Path) -> None:
+    """They are appended to, by what they lack, and not touched where that is nothing. No file is
+    read for its checksum.
+    """
+    segment = created(disk, tmp_path)
+    assert segment.checksums() == on_disk(segment)
+    for number in range(6):
+        fill(segment, range(3 * number, 3 * number + 3))
+        if number % 2:
+            segment.append_aborted(ABORTED[number // 2])
+        segment.write_indexes()
+        index, times = segment.offset_index(), segment.time_index()
+        assert Path(segment.path(".index")).read_bytes() == index.encode()
+        assert Path(segment.path(".timeindex")).read_bytes() == times.encode()
+        disk.opened = []
+        segment.write_indexes()
+        assert disk.opened == []
+        assert segment.checksums() == on_disk(segment)
+    segment.close_for_appends()
+    assert segment.checksums() == on_disk(segment)
+    assert Path(segment.path(".timeindex")).read_bytes() == segment.time_index().encode()
+    assert disk.was_read == [] and disk.take() == [], "and none was cut or written anew"
+
+
+@pytest.mark.parametrize("junk", [b"\0", bytes(5), bytes(24)])
+def test_what_lies_behind_the_entries_is_cut_before_others_are_added(
+    disk: WatchedDisk, tmp_path: Path, junk: bytes
+) -> None:
+    """As an append leaves it that found no space."""
+    segment = created(disk, tmp_path)
+    for numbers in (range(8), range(8, 30)):
+        fill(segment, numbers)
+        segment.write_indexes()
+        for suffix, data in (
+            (".index", segment.offset_index().encode()),
+            (".timeindex", segment.time_index().encode()),
+        ):
+            path = Path(segment.path(suffix))
+            assert path.read_bytes() == data
+            path.write_bytes(data + junk)
+    segment.offset_index().append(1_000, 100_000)
+    segment.time_index().maybe_append(1_000, 1_000)
+    segment.write_indexes()
+    assert segment.checksums() == on_disk(segment)
+    assert disk.take() == [("truncate", ".index"), ("truncate", ".timeindex")] * 2
+
+
+def test_an_index_file_that_is_gone_is_made_again(disk: WatchedDisk, tmp_path: Path) -> None:
+    segment = created(disk, tmp_path)
+    for suffix in (".index", ".timeindex"):
+        Path(segment.path(suffix)).unlink()
+    fill(segment, range(5))
+    segment.write_indexes()
+    assert Path(segment.path(".index")).read_bytes() == segment.offset_index().encode()
+    assert Path(segment.path(".timeindex")).read_bytes() == segment.time_index().encode()
+
+
+def test_checksums_are_those_of_before_where_a_write_failed(
+    disk: WatchedDisk, tmp_path: Path
+) -> None:
+    """The write is tried another time when there is space."""
+    segment = created(disk, tmp_path)
+    fill(segment, range(5))
+    segment.write_indexes()
+    fill(segment, range(5, 9))
+    for written in (segment.written_entries, -1):
+        segment.written_entries = segment.written_times = written
+        disk.fails = True
+        with pytest.raises(OSError, match="no room"):
+            segment.close_for_appends()
+        assert not segment.is_closed, "it may still grow"
+        disk.fails = False
+        assert segment.checksums() == on_disk(segment)
+    segment.close_for_appends()
+    assert segment.is_closed and segment.checksums() == on_disk(segment)
+
+
+def test_built_anew_they_are_written_without_waiting_for_the_disk(
+    disk: WatchedDisk, tmp_path: Path
+) -> None:
+    """A checksum tells afterwards whether they arrived."""
+    segment = created(disk, tmp_path)
+    fill(segment, range(5))
+    segment.close_for_appends()
+    segment.rebuild_indexes(None)
+    segment.set_txn_index(TxnIndex(ABORTED[:1]))
+    assert disk.take() == [("write", ".index"), ("write", ".timeindex"), ("write", ".txnindex")]
+
+
+def test_a_segment_that_begins_anew_knows_nothing_of_before(
+    disk: WatchedDisk, tmp_path: Path
+) -> None:
+    """So that its batches can be noted once more, whatever became of the files."""
+    segment = created(disk, tmp_path, 3 * ROW_BYTES)
+    fill(segment, range(9))
+    segment.append_aborted(ABORTED[0])
+    segment.write_indexes()
+    expected, rest = state_of(segment), segment.bytes_since_entry
+    for suffix in INDEX_SUFFIXES:
+        Path(segment.path(suffix)).write_bytes(b"of somebody else")
+    segment.start_empty()
+    assert segment.checksums() == on_disk(segment)
+    for position, header in segment.headers():
+        segment.index_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+    assert state_of(segment) == expected and segment.bytes_since_entry == rest
+    assert segment.txn_index().entries == []
+
+
+def test_the_checksum_of_a_file_that_begins_goes_on_from_nothing(
+    disk: WatchedDisk, tmp_path: Path
+) -> None:
+    segment = created(disk, tmp_path)
+    segment.start_empty()
+    segment.append_aborted(ABORTED[0])
+    assert segment.checksums() == on_disk(segment) and ".txnindex" not in disk.was_read
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+def test_an_open_segment_keeps_its_indexes(disk: WatchedDisk, tmp_path: Path) -> None:
+    segment = created(disk, tmp_path)
+    fill(segment, range(5))
+    index, times = segment.offset_index(), segment.time_index()
+    segment.drop_indexes()
+    assert segment.offset_index() is index and segment.time_index() is times
+    assert segment.has_txn_index()
+    segment.close_for_appends()
+    segment.drop_indexes()
+    assert segment.offset_index() is not index and not segment.has_txn_index()
+    assert disk.take() == []
+
+
+def test_indexes_of_which_one_is_loaded_are_dropped_without_a_write(
+    disk: WatchedDisk, tmp_path: Path
+) -> None:
+    segment = created(disk, tmp_path)
+    fill(segment, range(5))
+    segment.close_for_appends()
+    manifest = manifest_of(segment)
+    for load in (Segment.offset_index, Segment.time_index, Segment.try_load_txn_index):
+        closed = again(segment, manifest)
+        load(closed)
+        disk.opened = []
+        closed.drop_indexes()
+        assert disk.opened == [] and disk.take() == []
+
+
+@pytest.mark.parametrize(("suffix", "width"), [(".index", 8), (".timeindex", 12)])
+@pytest.mark.parametrize("junk", [0, 1, 8, 12, 96])
+def test_what_is_no_entry_is_left_out_when_the_indexes_are_dropped(
+    disk: WatchedDisk, tmp_path: Path, suffix: str, width: int, junk: int
+) -> None:
+    """Apache Kafka leaves zeros behind those of an open segment."""
+    segment = created(disk, tmp_path)
+    fill(segment, range(9))
+    segment.close_for_appends()
+    path = Path(segment.path(suffix))
+    whole = path.read_bytes()
+    assert len(whole) > 2 * width
+    closed = again(segment, vouched(segment, suffix, whole + bytes(junk)))
+    index = closed.offset_index() if suffix == ".index" else closed.time_index()
+    assert index.encode() == whole
+    closed.drop_indexes()
+    assert path.read_bytes() == whole
+    assert disk.take() == ([("write", suffix)] if junk else [])
+
+
+def test_what_indexes_take_in_memory_is_counted_however_they_came(
+    disk: WatchedDisk, tmp_path: Path
+) -> None:
+    segment = created(disk, tmp_path)
+    fill(segment, range(200))
+    segment.close_for_appends()
+    least = 8 * len(segment.offset_index())
+    manifest = manifest_of(segment)
+    assert least <= segment.cache.bytes <= least + 2_048
+    for load in (
+        [Segment.offset_index],
+        [lambda one: one.rebuild_indexes(None)],
+        [Segment.offset_index, Segment.try_load_txn_index],
+    ):
+        closed = again(segment, manifest)
+        for step in load:
+            step(closed)
+        assert least <= closed.cache.bytes <= least + 2_048
+        closed.close()
+        assert closed.cache.bytes == 0
+    closed = again(segment, manifest)
+    assert closed.try_load_txn_index() and 0 < closed.cache.bytes <= 2_048
+
+
+def test_a_segment_that_is_closed_has_no_file_open(disk: WatchedDisk, tmp_path: Path) -> None:
+    segment = created(disk, tmp_path)
+    file = segment.file
+    assert file.fileno() >= 0
+    segment.close()
+    assert file.fileno() == -1, "also where somebody still has it"
+    assert segment.file.fileno() >= 0, "who reads it again opens it again"
+    assert segment.file is segment.file
+    segment.remove_files()
+    with pytest.raises(FileNotFoundError):
+        segment.file.pread(1, 0)
+
+
+# --- what is believed ---------------------------------------------------------------------------
+
+
+def closed_segment(disk: WatchedDisk, path: Path) -> Segment:
+    segment = created(disk, path)
+    fill(segment, range(9))
+    segment.close_for_appends()
+    return segment
+
+
+def test_a_segment_that_was_not_read_has_no_times(disk: WatchedDisk, tmp_path: Path) -> None:
+    segment = again(created(disk, tmp_path, base=7))
+    assert (segment.max_timestamp, segment.max_timestamp_offset) == (-1, 7)
+    assert not segment.has_times and not segment.txn_trusted
+
+
+ONE_TIME = TimeIndex()
+ONE_TIME.maybe_append(5, 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "is_noted", "is_built", "warnings"),
+    [
+        (ONE_TIME.encode(), True, False, 0),
+        (b"", True, False, 0),
+        (ONE_TIME.encode(), False, True, 0),
+        (None, False, True, 1),
+        (None, True, True, 1),
+    ],
+)
+def test_a_time_index_is_believed_that_the_manifest_notes(
+    disk: WatchedDisk,
+    tmp_path: Path,
+    builds: list[Segment],
+    caplog: pytest.LogCaptureFixture,
+    data: bytes | None,
+    is_noted: bool,
+    is_built: bool,
+    warnings: int,
+) -> None:
+    """Else it is built anew, once. That one is missing is told of."""
+    whole = closed_segment(disk, tmp_path)
+    right = whole.time_index().encode()
+    noted = vouched(whole, ".timeindex", data)
+    segment = again(whole, noted if is_noted else Manifest(TOPIC_ID, 0, 0))
+    for _ in range(2):
+        segment.load_times()
+        assert segment.has_times and segment.time_index() is segment.time_index()
+        assert segment.time_index().encode() == (right if is_built else data)
+        highest = (whole.max_timestamp, whole.max_timestamp_offset) if is_built else (5, 1)
+        assert (segment.max_timestamp, segment.max_timestamp_offset) == (
+            highest if is_built or data else (-1, 0)
+        )
+        segment.drop_indexes()
+        disk.was_read = []
+        segment.load_times()
+        assert not disk.was_read, "they are known, and stay known"
+    assert len(builds) == is_built and len(caplog.messages) == warnings
+    assert warnings == caplog.text.count("is missing")
+
+
+def test_a_manifest_that_is_wrong_about_one_index_is_believed_about_none(
+    disk: WatchedDisk, tmp_path: Path
+) -> None:
+    """Whatever made it wrong may have met the others."""
+    whole = closed_segment(disk, tmp_path)
+    right = whole.time_index().encode()
+    for find_out in (
+        lambda segment: segment.set_txn_index(TxnIndex(ABORTED[:1])),
+        lambda segment: segment.rebuild_indexes(None),
+    ):
+        segment = again(whole, vouched(whole, ".timeindex", ONE_TIME.encode()))
+        find_out(segment)
+        assert segment.manifest is None
+        assert segment.time_index().encode() == right
+
+
+def test_an_index_that_nobody_notes_is_built_anew_for_what_cannot_check_it(
+    disk: WatchedDisk, tmp_path: Path, builds: list[Segment]
+) -> None:
+    """Once: what this process built is right."""
+    whole = closed_segment(disk, tmp_path)
+    right = whole.upper_bound_offset(2 * ROW_BYTES)
+    assert right == 2
+    noted = manifest_of(whole)
+    Path(whole.path(".index")).write_bytes((7).to_bytes(4) + (2 * ROW_BYTES).to_bytes(4))
+    segment = again(whole, noted)
+    for _ in range(3):
+        assert segment.upper_bound_offset(2 * ROW_BYTES) == right
+        segment.drop_indexes()
+    assert builds == [segment]
+    segment = again(whole, manifest_of(whole))
+    assert segment.upper_bound_offset(2 * ROW_BYTES) == right and len(builds) == 1
+
+
+def test_that_an_offset_index_is_missing_is_told_and_it_is_built(
+    disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = closed_segment(disk, tmp_path)
+    right = whole.offset_index().encode()
+    Path(whole.path(".index")).unlink()
+    segment = again(whole)
+    assert segment.offset_index().encode() == right == Path(whole.path(".index")).read_bytes()
+    assert caplog.messages == [
+        f"an index of {segment.path('.log')} is missing: they are built anew from the log"
+    ]
+
+
+def test_data_behind_the_last_entry_has_no_bound(disk: WatchedDisk, tmp_path: Path) -> None:
+    segment = closed_segment(disk, tmp_path)
+    last = segment.offset_index().positions[-1]
+    assert segment.upper_bound_offset(last) == 8
+    assert segment.upper_bound_offset(last + 1) is None
+
+
+def test_an_aborted_index_is_believed_that_the_manifest_notes(
+    disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = closed_segment(disk, tmp_path)
+    data = TxnIndex(ABORTED).encode()
+    for content, entries in ((None, []), (data, ABORTED)):
+        segment = again(whole, vouched(whole, ".txnindex", content))
+        assert segment.try_load_txn_index() and segment.txn_trusted
+        assert segment.txn_index().entries == entries
+        segment.drop_indexes()
+        segment.manifest = None
+        assert segment.try_load_txn_index(), "this process knows that it is right"
+        assert not again(whole).try_load_txn_index()
+    assert not caplog.messages
+    segment = again(whole, vouched(whole, ".txnindex", data[:-1]))
+    segment.txn_trusted = True
+    assert not segment.try_load_txn_index() and not segment.txn_trusted
+    assert not segment.has_txn_index() and "it is built anew from the log" in caplog.text
+
+
+def test_an_aborted_index_built_anew_is_told_of_where_the_file_was_another(
+    disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = closed_segment(disk, tmp_path)
+    manifest = vouched(whole, ".txnindex", TxnIndex(ABORTED[:2]).encode())
+    steps: list[tuple[list[AbortedEntry], list[tuple[str, str]]]] = [
+        (ABORTED[:2], []),
+        (ABORTED, [("write", ".txnindex")]),
+        (ABORTED, []),
+        ([], [("unlink", ".txnindex")]),
+        ([], []),
+    ]
+    told = 0
+    for entries, expected in steps:
+        segment = again(whole, manifest)
+        segment.set_txn_index(TxnIndex(entries))
+        assert segment.txn_trusted and segment.txn_index().entries == entries
+        assert disk.take() == expected
+        told += len(expected)
+        assert len(caplog.messages) == told
+        assert (segment.manifest is manifest) == (not expected)
+        assert segment.checksums() == on_disk(segment)
+
+
+# --- built anew ---------------------------------------------------------------------------------
+
+
+def emptied(offset: int) -> bytes:
+    """A batch that lost its records to compaction, whose header still has their time."""
+    data = batch(timestamp=10_000)[:61]
+    data[:8], data[8:12], data[57:61] = offset.to_bytes(8), (49).to_bytes(4), bytes(4)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("first_empty", [False, True])
+def test_indexes_built_anew_are_those_that_were_appended(
+    disk: WatchedDisk, tmp_path: Path, is_closed: bool, first_empty: bool
+) -> None:
+    """Emptied batches have no time. A closed segment notes the highest time last; an open one,
+    which may still see a higher, does not.
+    """
+    rng = random.Random(2)
+    for interval in (0, ROW_BYTES - 1, ROW_BYTES, 3 * ROW_BYTES - 1, 10**6):
+        segment = created(disk, tmp_path / f"{interval}", interval, base=100)
+        for offset in range(100, 130):
+            if rng.randrange(4) == 0 or (first_empty and offset == 100):
+                segment.append(emptied(offset), 61, offset, offset, -1)
+            else:
+                fill(segment, range(offset - 100, offset - 99))
+        before = segment.bytes_since_entry
+        if is_closed:
+            segment.close_for_appends()
+        expected = state_of(segment)
+        if first_empty:
+            assert expected["first_timestamp"] == -1
+        segment.rebuild_indexes(None)
+        assert state_of(segment) == expected and segment.bytes_since_entry == before
+        if is_closed:
+            times = segment.time_index().encode()
+            assert Path(segment.path(".timeindex")).read_bytes() == times, "at once"
+            segment.drop_indexes()
+            assert state_of(segment) == expected and segment.checksums() == on_disk(segment)
+
+
+def test_without_any_time_there_is_no_highest(disk: WatchedDisk, tmp_path: Path) -> None:
+    segment = created(disk, tmp_path, base=100)
+    for offset in range(101, 104):
+        segment.append(emptied(offset), 61, offset, offset, -1)
+    for _ in range(2):
+        assert (segment.max_timestamp, segment.max_timestamp_offset) == (-1, 100)
+        assert len(segment.time_index()) == 0
+        segment.rebuild_indexes(None)
+
+
+def test_it_is_told_why_indexes_are_built_anew(
+    disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unless it is no more than that nobody notes them."""
+    segment = closed_segment(disk, tmp_path)
+    segment.rebuild_indexes(None)
+    assert not caplog.messages
+    segment.rebuild_indexes("has a hole")
+    assert caplog.messages == [
+        f"an index of {segment.path('.log')} has a hole: they are built anew from the log"
+    ]
+
+
+# --- opened again -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interval", [0, 2 * ROW_BYTES - 1, 3 * ROW_BYTES])
+@pytest.mark.parametrize("are_written", [False, True])
+def test_a_reopened_segment_goes_on_from_what_the_manifest_notes(
+    tmp_path: Path, interval: int, are_written: bool
+) -> None:
+    """As if its process had not ended, whether the index files had later entries or not.
+
+    No file is cut or written anew that is as noted, and no checksum is read that is known.
+    """
+    for number, (noted, later, aborted, aborted_later) in enumerate(
+        product((0, 1, 2, 5), (0, 5), (0, 1), (0, 1))
+    ):
+        disk = WatchedDisk()
+        segment = created(disk, tmp_path / f"{number}", interval, base=50)
+        fill(segment, range(noted))
+        for entry in ABORTED[:aborted]:
+            segment.append_aborted(entry)
+        segment.write_indexes()
+        manifest = manifest_of(segment)
+        before = on_disk(segment)
+        fill(segment, range(noted, noted + later))
+        for entry in ABORTED[aborted : aborted + aborted_later]:
+            segment.append_aborted(entry)
+        if are_written:
+            segment.write_indexes()
+        grown = {
+            Path(row[0]).suffix
+            for row, old in zip(on_disk(segment), before, strict=True)
+            if row != old
+        }
+        reopened = again(segment, manifest)
+        assert disk.take() == []
+        note = manifest.segments[50]
+        assert reopened.reopen(note)
+        assert reopened.size == note.size == noted * ROW_BYTES
+        assert not reopened.is_closed and reopened.txn_index().entries == ABORTED[:aborted]
+        assert disk.take() == [
+            ("write" if suffix == ".txnindex" else "truncate", suffix)
+            for suffix in INDEX_SUFFIXES
+            if suffix in grown
+        ]
+        disk.was_read = []
+        assert reopened.checksums() == on_disk(reopened)
+        assert disk.was_read == [suffix for suffix in (".txnindex",) if suffix in grown]
+        reopened.size = segment.size
+        for position, header in reopened.headers(note.size):
+            reopened.index_batch(
+                position, header.size_bytes, header.last_offset, header.max_timestamp
+            )
+        for entry in ABORTED[aborted : aborted + aborted_later]:
+            reopened.append_aborted(entry)
+        assert state_of(reopened) == state_of(segment)
+        assert reopened.bytes_since_entry == segment.bytes_since_entry
+        assert reopened.txn_index().entries == segment.txn_index().entries
+        reopened.close_for_appends()
+        assert disk.take() == []
+        assert reopened.checksums() == on_disk(reopened)
+        index, times = segment.offset_index(), segment.time_index()
+        times.maybe_append(segment.max_timestamp, segment.max_timestamp_offset - 50)
+        assert Path(segment.path(".index")).read_bytes() == index.encode()
+        assert Path(segment.path(".timeindex")).read_bytes() == times.encode()
+
+
+@pytest.mark.parametrize("suffix", INDEX_SUFFIXES)
+def test_a_segment_is_not_reopened_with_indexes_that_are_not_as_noted(
+    disk: WatchedDisk, tmp_path: Path, suffix: str
+) -> None:
+    segment = created(disk, tmp_path)
+    fill(segment, range(9))
+    segment.append_aborted(ABORTED[0])
+    segment.write_indexes()
+    manifest = manifest_of(segment)
+    note = manifest.segments[0]
+    assert not again(segment).reopen(note), "nobody noted them"
+    path = Path(segment.path(suffix))
+    data = path.read_bytes()
+    for content in (data[:-1], data[:-1] + b"?", None):
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        assert not again(segment, manifest).reopen(note)
+        path.write_bytes(data)
+    assert again(segment, manifest).reopen(note)
+    if suffix == ".txnindex":
+        manifest.files[path.name] = len(data) - 1, crc32c(data[:-1])
+        assert not again(segment, manifest).reopen(note), "no whole number of entries"
+    del manifest.files[path.name]
+    assert not again(segment, manifest).reopen(note), "this one was not noted"
+
+
+def test_a_reopened_index_that_has_no_entries_to_the_end_is_written_anew(
+    disk: WatchedDisk, tmp_path: Path
+) -> None:
+    """The manifest notes Apache Kafka's zeros, too."""
+    segment = created(disk, tmp_path)
+    fill(segment, range(9))
+    segment.write_indexes()
+    for suffix in (".index", ".timeindex"):
+        path = Path(segment.path(suffix))
+        path.write_bytes(path.read_bytes() + bytes(24))
+    manifest = manifest_of(segment)
+    reopened = again(segment, manifest)
+    assert reopened.reopen(manifest.segments[0])
+    reopened.write_indexes()
+    assert disk.take() == [("write", ".index"), ("write", ".timeindex")]
+    assert Path(segment.path(".index")).read_bytes() == segment.offset_index().encode()
+    assert Path(segment.path(".timeindex")).read_bytes() == segment.time_index().encode()
