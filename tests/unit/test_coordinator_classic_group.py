@@ -256,6 +256,9 @@ def test_syncs_that_are_refused():
     host = GroupHost()
     assert synced(host.sync("g", 1, "nobody")) == Code.UNKNOWN_MEMBER_ID
     assert synced(host.sync("", 1, "nobody")) == Code.INVALID_GROUP_ID
+    for version, code in ((4, Code.UNKNOWN_MEMBER_ID), (5, Code.INCONSISTENT_GROUP_PROTOCOL)):
+        answer = host.sync("g", 1, "nobody", kind=None, protocol=None, version=version)
+        assert synced(answer) == code, "from version 5 on a request has a protocol"
     member = GroupMember(host)
     assert synced(host.sync("g", 0, member.id)) == Code.UNKNOWN_MEMBER_ID, "with the id alone"
     member.join()
@@ -1277,3 +1280,10 @@ def test_a_leader_outlives_the_departure_of_others():
     ticket = host.join_later("g", leader, instance="leader", protocols={"range": b"l"})
     host.join("g", follower, instance="follower", protocols={"range": b"f"})
     assert host.answers[ticket].leader == follower
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_nobody_leaves_the_empty_group(version):
+    answer = GroupHost().leave("", ("m", None), version=version)
+    assert answer.error_code == Code.INVALID_GROUP_ID
+    assert not getattr(answer, "members", None)

@@ -22,7 +22,12 @@ from helpers.storage_logs import (
 from sim.disk import SimDisk
 
 from barnabas.storage import log_upkeep
-from barnabas.storage.checkpoints import MANIFEST_NAME, RECOVERY_POINT_NAME, decode_offsets
+from barnabas.storage.checkpoints import (
+    MANIFEST_NAME,
+    RECOVERY_POINT_NAME,
+    REPLICATION_NAME,
+    decode_offsets,
+)
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import UNREAD_BATCH_BYTES, Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
@@ -655,3 +660,37 @@ def test_a_directory_named_without_a_path_is_made_where_the_broker_stands(
     manager = open_manager(Path("data"))
     assert synced[0] == "." and (tmp_path / "data").is_dir()
     manager.close(NOW_MS)
+
+
+def test_a_log_without_files_is_in_no_checkpoint(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    log.append(batch(), now_ms=NOW_MS)
+    manager.create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    manager.write_checkpoints(force=True)
+    for name in (RECOVERY_POINT_NAME, REPLICATION_NAME):
+        assert set(decode_offsets((tmp_path / name).read_bytes())) == {("t", 0)}, name
+
+
+@pytest.mark.parametrize("is_offline", [True, False])
+def test_a_stop_keeps_the_journals_that_a_log_off_line_may_need(
+    tmp_path: Path, is_offline: bool
+) -> None:
+    manager, log = new_log(tmp_path)
+    for value in (b"a", b"b"):
+        log.append(batch([value]), now_ms=NOW_MS)
+    kill(manager)
+    if is_offline:
+        path = Path(log.segments.active.path(".log"))
+        path.write_bytes(path.read_bytes()[:30] + b"x" + path.read_bytes()[31:])
+    again = open_manager(tmp_path)
+    assert bool(again.offline) is is_offline
+    kept: list[bool] = []
+    forget = again.journal.forget_older
+
+    def note(*, keep_earlier: bool = False) -> None:
+        kept.append(keep_earlier)
+        forget(keep_earlier=keep_earlier)
+
+    again.journal.forget_older = note  # type: ignore[method-assign]
+    again.close(NOW_MS)
+    assert kept == [is_offline]

@@ -511,3 +511,15 @@ def test_bytes_that_are_no_snapshot_are_refused(
 
 def _crc(body: bytes) -> bytes:
     return crc32c(body).to_bytes(4, "big")
+
+
+def test_half_of_all_sequences_lie_behind_the_last_and_half_before_it() -> None:
+    """They begin anew after 2147483647, so that which came first is a matter of the distance."""
+    last, half = 2**30 + 5, 2**30
+    state = ProducerStateManager()
+    wrote(state, 0, last)
+    marked(state, 0, commit=False)
+    assert is_used_again(state, last - half + 1, last - half + 1)
+    with pytest.raises(KafkaError) as refused:
+        state.check_batch(PID, 0, last - half, last - half, True, lambda _: None)
+    assert refused.value.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
