@@ -25,7 +25,14 @@ from mutants.planting import Functions, UnfitMutant
 
 FOLDERS = ("tests/unit", "tests/property")
 # They are about other code, and take a third of the time.
-NOT_CONCERNED = ("test_spark_*.py", "test_bench_*.py", "test_protocol_*.py", "test_docs_*.py")
+NOT_CONCERNED = (
+    "test_spark_*.py",
+    "test_bench_*.py",
+    "test_protocol_[!m]*.py",
+    "test_protocol_messages*.py",
+    "test_protocol_metadata*.py",  # test_protocol_message_sets.py is about Produce and Fetch, too
+    "test_docs_*.py",
+)
 UNFIT = "unfit"
 RECORDING_LIMIT_S = 1800.0
 LEAST_LIMIT_S, TIMES_AS_LONG = 10.0, 4  # a test that was recorded took longer than it takes

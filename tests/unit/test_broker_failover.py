@@ -82,6 +82,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 PORTS = {1: 9092, 2: 9193, 3: 9294}
@@ -255,6 +256,14 @@ def test_only_the_leader_takes_records(cluster: Cluster) -> None:
         assert error_of(cluster.call(follower, produce("t"), 8)) == Code.NOT_LEADER_OR_FOLLOWER
     assert error_of(cluster.call(2, produce("t", partition=7), 8)) == 3
     assert cluster.broker.topics.partitions_of("t")[0].log_end_offset == 1  # type: ignore[union-attr]
+
+
+def test_a_produce_of_nothing_that_comes_to_another_broker_is_refused_as_any(
+    cluster: Cluster,
+) -> None:
+    request = produce("t")
+    request.topic_data[0].partition_data[0].records = None
+    assert error_of(cluster.call(2, request, 9)) == Code.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_batch_that_its_leader_did_not_get_is_not_overtaken(cluster: Cluster) -> None:
@@ -510,6 +519,35 @@ def test_a_batch_that_adds_its_partition_wants_enough_replicas_of_the_coordinato
     request = produce("t", transactional_id="shop", identity=identity)
     assert error_of(cluster.call(1, request, 12)) == 0
     assert log.log_end_offset == 1
+    cluster.close()
+
+
+def test_a_partition_that_is_in_the_transaction_is_written_beside_one_that_cannot_be_added(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster(
+        tmp_path, transaction_state_log_replication_factor="3",
+        transaction_state_log_min_isr="3",
+    )  # fmt: skip
+    cluster.create("u", 2)
+    cluster.broker.metadata.set_topic_replicas("u", ((1, 2), (1, 2)))
+    cluster.broker.cluster._leaderships.clear()
+    init = InitProducerIdRequest(transactional_id="shop", transaction_timeout_ms=60_000)
+    answer = cluster.call_flushed(cluster.coordinator(1, "shop"), init, 4)
+    identity = answer.producer_id, answer.producer_epoch
+
+    def request(partition: int, sequence: int = 0) -> ProduceRequest:
+        return produce(  # type: ignore[no-any-return]
+            "u", partition=partition, sequence=sequence, transactional_id="shop", identity=identity
+        )
+
+    assert error_of(cluster.call(1, request(0), 12)) == 0
+    cluster.broker.failover.take_away(3, cluster.now_ms)
+    both = request(0, 1)
+    both.topic_data[0].partition_data += request(1).topic_data[0].partition_data
+    (topic,) = cluster.call(1, both, 12).responses
+    codes = [row.error_code for row in topic.partition_responses]
+    assert codes == [Code.NONE, Code.NOT_ENOUGH_REPLICAS]
     cluster.close()
 
 

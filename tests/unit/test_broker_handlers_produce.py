@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import itertools
+import logging
 import os
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +16,18 @@ from helpers.admin_host import NOW_MS
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
 from barnabas.broker.error_counts import ErrorCounts
+from barnabas.broker.handlers import produce as produce_handler
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
+from barnabas.protocol.message_sets import upgraded
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
-from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.protocol.records import HEADER_SIZE, NewRecord, encode_batch
+from barnabas.storage import log as log_module
 
 BOMB = encode_batch([NewRecord(None, bytes(200 << 20), NOW_MS)], codec=4)
 
@@ -82,6 +88,24 @@ def test_a_bomb_is_refused_and_its_neighbour_in_the_request_is_not(host: CoreHos
         "barnabas.decompressed.max.bytes"
         in answer.responses[0].partition_responses[0].error_message
     )
+
+
+def test_what_was_checked_elsewhere_is_not_checked_again(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold up others after all."""
+    one = host.connect(1)
+    host.ask(one, asking(large()), 9)
+    checks: list[int] = []
+    check = log_module.check_client_batch
+
+    def counted(view: memoryview, *more: Any, **how: Any) -> Any:
+        checks.append(len(view))
+        return check(view, *more, **how)
+
+    monkeypatch.setattr(log_module, "check_client_batch", counted)
+    host.finish_work()
+    assert error_of(host.answers[one][0]) == 0 and checks == []
 
 
 def test_a_fetch_that_waits_is_answered_with_a_batch_that_was_checked_elsewhere(
@@ -306,6 +330,109 @@ def test_a_connection_that_is_hung_up_on_hears_which_partition_failed(
     request.topic_data[0].partition_data[1].records = SMALL[:-1]
     host.ask(host.connect(1), request, 9)
     assert [reason.endswith("failed: INVALID_RECORD on t-1") for reason in reasons] == [True]
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_without_acks_one_refused_of_several_ends_the_connection(
+    host: CoreHost, refused: int
+) -> None:
+    request = asking(SMALL, acks=0, partitions=(0, 1))
+    request.topic_data[0].partition_data[refused].records = SMALL[:-1]
+    host.ask(host.connect(1), request, 9)
+    assert f"INVALID_RECORD on t-{refused}" in host.closed[1]
+
+
+@pytest.mark.parametrize(("acks", "waits"), [(-1, True), (1, False)])
+def test_who_wants_one_replica_to_have_it_does_not_wait_for_the_disk(
+    host: CoreHost, acks: int, waits: bool
+) -> None:
+    host.create("safe", flush_messages="1")
+    one = host.connect(1)
+    host.ask(one, produce("safe", acks=acks), 9)
+    assert (host.answers[one] == []) is waits
+    while host.flushes:
+        host.flush()
+    assert len(host.answers[one]) == 1
+
+
+def older(value: bytes) -> bytes:
+    """A set of one message as it was before batches: format 0."""
+    body = b"\0\0" + struct.pack(">ii", -1, len(value)) + value
+    return struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize(("version", "code"), [(0, 0), (2, 0), (3, Code.INVALID_RECORD)])
+def test_older_messages_are_taken_before_version_3_alone(
+    host: CoreHost, version: int, code: int
+) -> None:
+    one = host.connect(1)
+    (row,) = host.call(one, asking(older(b"x")), version).responses[0].partition_responses
+    assert row.error_code == code
+    assert host.broker.topics.partition("t", 0).log_end_offset == int(code == 0)  # type: ignore[union-attr]
+
+
+def test_an_older_message_that_cannot_be_read_does_not_spoil_its_neighbour(host: CoreHost) -> None:
+    request = asking(older(b"x"), partitions=(0, 1))
+    request.topic_data[0].partition_data[0].records = older(b"x")[:-1]
+    rows = host.call(host.connect(1), request, 2).responses[0].partition_responses
+    assert [row.error_code for row in rows] == [Code.CORRUPT_MESSAGE, Code.NONE]
+
+
+@pytest.mark.parametrize(("left", "taken"), [(-1, 2), (0, 2), (1, 3)])
+def test_of_many_older_messages_the_last_are_to_be_sent_again(
+    host: CoreHost, left: int, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold up others. left: of what one request may have, behind two of them."""
+    _, converted_bytes = upgraded(older(b"x"))
+    monkeypatch.setattr(produce_handler, "MOST_OLDER_BYTES", 2 * converted_bytes + left)
+    host.create("many", 4)
+    request = asking(older(b"x"), partitions=tuple(range(4)))
+    request.topic_data[0].name = "many"
+    rows = host.call(host.connect(1), request, 2).responses[0].partition_responses
+    codes = [row.error_code for row in rows]
+    assert codes == [Code.NONE] * taken + [Code.REQUEST_TIMED_OUT] * (4 - taken)
+
+
+@pytest.mark.parametrize("version", [5, 9])
+def test_the_header_of_a_transactional_batch_needs_the_id_too(host: CoreHost, version: int) -> None:
+    header = TRANSACTIONAL_BATCH[:HEADER_SIZE]
+    (row,) = host.call(host.connect(1), asking(header), version).responses[0].partition_responses
+    assert row.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_in_version_7_zstd_may_stand_beside_a_transactional_id(host: CoreHost) -> None:
+    batch = bytes(encode_batch([NewRecord(None, b"v", NOW_MS)], codec=4))
+    one = host.connect(1)
+    for version, code in ((6, Code.UNSUPPORTED_COMPRESSION_TYPE), (7, Code.NONE)):
+        assert error_of(host.call(one, asking(batch, transactional_id="txn"), version)) == code
+
+
+def test_every_so_many_records_one_waits_for_the_disk(host: CoreHost) -> None:
+    """flush.messages: of what is not there yet."""
+    host.create("safe", flush_messages="4")
+    one, waited = host.connect(1), []
+    for _ in range(8):
+        host.ask(one, produce("safe"), 9)
+        waited.append(host.answers[one] == [])
+        while host.flushes:
+            host.flush()
+        host.answers[one].clear()
+    assert waited == [False, False, False, True] * 2
+
+
+def test_without_quotas_nobody_is_told_to_wait(host: CoreHost) -> None:
+    one = host.connect(1)
+    for request in (asking(SMALL), asking(SMALL[:-1])):
+        assert host.call(one, request, 9).throttle_time_ms == 0
+
+
+@pytest.mark.parametrize("version", [9, 12])
+def test_what_is_too_short_for_a_batch_is_refused_of_whomever_it_is(
+    host: CoreHost, version: int
+) -> None:
+    request = asking(SMALL[:10], transactional_id="txn")
+    (row,) = host.call(host.connect(1), request, version).responses[0].partition_responses
+    assert row.error_code == Code.INVALID_RECORD
 
 
 def test_a_refused_request_adds_nothing_to_a_transaction(host: CoreHost) -> None:
@@ -535,6 +662,41 @@ def test_a_batch_begins_a_transaction_on_its_partition_once(host_2: CoreHost) ->
     assert writer.write(("t", 0, writer.batch(sequence=2)), ("t", 1, writer.batch())) == [0, 0]
     assert writer.partitions == [("t", 0), ("t", 1)]
     assert transactions_end(host_2) == end + 1
+
+
+@pytest.mark.parametrize("sequence", [0, 3])
+def test_the_first_batch_of_a_producer_on_a_partition_begins_with_sequence_0(
+    host_2: CoreHost, sequence: int
+) -> None:
+    """KAFKA-18202. Who is not the producer of the transactional id hears that first."""
+    writer = Writer(host_2, 1)
+    out_of_order = Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert writer.write(("t", 0, writer.batch(sequence=sequence))) == [sequence and out_of_order]
+    Writer(host_2, 2)  # the next session
+    assert writer.write(("t", 1, writer.batch(sequence=sequence))) == [Code.INVALID_PRODUCER_EPOCH]
+
+
+def test_at_debug_level_is_told_what_a_transaction_writes_and_nothing_else(
+    host_2: CoreHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = Writer(host_2, 1)
+    other = host_2.connect(2)
+
+    def told() -> list[tuple[Any, ...]]:
+        lines = [vars(line) for line in caplog.records if "offsets " in line.getMessage()]
+        caplog.clear()
+        return [
+            (line["transactional_id"], line["producer_id"], line["producer_epoch"], line["offset"])
+            for line in lines
+        ]
+
+    assert writer.write(("t", 0, writer.batch())) == [0]
+    assert told() == []
+    with caplog.at_level(logging.DEBUG, "barnabas.transactions"):
+        assert error_of(host_2.call(other, produce("t"), 9)) == 0
+        assert told() == []
+        assert writer.write(("t", 0, writer.batch(sequence=1))) == [0]
+        assert [line[3] for line in told()] == [2]
 
 
 def test_batches_that_are_refused_or_plain_begin_nothing(host_2: CoreHost) -> None:

@@ -525,6 +525,16 @@ def test_the_producer_of_before_is_fenced_until_the_markers_are_there(
     assert b.group_offset("group", "t") == (0, 7)
 
 
+def test_others_write_on_while_a_transaction_is_kept(b: DiskBroker) -> None:
+    p, other = TwoPhase(b), Producer(b, "other")
+    assert p.write("t", 0, b"a") == 0
+    other.send("t", 0, b"b")
+    keep(b)
+    assert b.broker.transactions.kept_from
+    assert other.produce("t", 0, b"c") == 0
+    assert p.write("t", 0, b"d") == Code.INVALID_PRODUCER_EPOCH
+
+
 def test_offsets_of_the_producer_of_before_are_fenced(b: DiskBroker) -> None:
     p = TwoPhase(b, 1)
     p.send_offset("group", "t", 7)
