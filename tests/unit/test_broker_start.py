@@ -264,6 +264,25 @@ def test_a_directory_that_is_gone_with_its_records_is_told_of(
         assert (b.end_offset("t", 0), b.end_offset("t", 1)) == (1, 0)
 
 
+def test_the_fences_after_a_power_loss_are_on_the_disk_before_anybody_is_heard() -> None:
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    b.disk.sync_all()
+    b.disk.lose_power()
+    b.holds_flushes = True
+    b.open()
+    _, pid, _ = b.state("txn")
+    assert pid != p.pid
+    files = [
+        inode
+        for path, inode in b.disk.files()
+        if TRANSACTIONS_TOPIC in path and path.endswith(".log")
+    ]
+    assert all(inode.synced == len(inode.data) for inode in files)
+
+
 LIKELY = start.LAST_LIKELY_PRODUCER_ID
 
 
