@@ -231,6 +231,8 @@ def test_zstd_comes_with_version_7(host: CoreHost, version: int, code: int) -> N
     )
     assert error_of(host.call(host.connect(1), asking(zstd), version)) == code
     assert error_of(host.call(host.connect(2), asking(lz4), version)) == Code.NONE
+    header = Code.INVALID_RECORD if code == Code.NONE else code  # which says the codec
+    assert error_of(host.call(host.connect(3), asking(zstd[:HEADER_SIZE]), version)) == header
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 7])
