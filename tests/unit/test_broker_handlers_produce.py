@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from helpers.admin_host import NOW_MS
 from helpers.core_host import CoreHost, error_of, fetch, produce
+from helpers.disk_broker import DiskBroker, Producer
 
 from barnabas.broker.error_counts import ErrorCounts
 from barnabas.broker.handlers import produce as produce_handler
@@ -420,6 +421,40 @@ def test_every_so_many_records_one_waits_for_the_disk(host: CoreHost) -> None:
             host.flush()
         host.answers[one].clear()
     assert waited == [False, False, False, True] * 2
+
+
+def test_a_log_fences_whom_its_coordinator_has_forgotten() -> None:
+    """By the epoch that wrote there last; that one itself is unknown by then."""
+    b = DiskBroker(transactional_id_expiration_ms="1000")
+    b.topic("t")
+    first = Producer(b, "txn")
+    first.send("t", 0, b"a")
+    assert first.end(True) == 0
+    second = Producer(b, "txn")
+    second.send("t", 0, b"b")
+    assert second.end(True) == 0
+    for _ in range(2):
+        b.tick(10_000)
+    assert b.broker.transactions.metadata("txn") is None
+    assert first.produce("t", 0, b"c") == Code.INVALID_PRODUCER_EPOCH
+    assert second.produce("t", 0, b"c") == Code.INVALID_PRODUCER_ID_MAPPING
+    assert b.read("t", committed=True) == [b"a", b"b"]
+
+
+def test_a_header_alone_tells_that_a_producer_is_late() -> None:
+    """It comes over a connection that was given up; over the other it is no batch."""
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"a")
+    old = p.reconnect()
+    p.send("t", 0, b"b")
+    request = b.produce_request("t", (b"c",), pid=p.pid, epoch=p.epoch, sequence=2, txn="txn")
+    part = request.topic_data[0].partition_data[0]
+    assert part.records is not None
+    part.records = bytes(part.records)[:HEADER_SIZE]
+    assert error_of(b.call(request, 9, p.connection)) == Code.INVALID_RECORD
+    assert b.is_hung_up_on(old, request, 9)
 
 
 def test_without_quotas_nobody_is_told_to_wait(host: CoreHost) -> None:
