@@ -31,6 +31,19 @@ def test_a_segment_ends_where_the_next_begins(segments: SegmentList) -> None:
     assert segments.since(segments[2]) == segments[2:]
 
 
+def test_a_new_segment_is_the_active_one(segments: SegmentList) -> None:
+    """The one before it keeps its size, and ends where the new one begins."""
+    before = segments.active
+    new = Segment(
+        before.disk, before.directory, TXN_END, size=0, created_ms=0, cache=before.cache,
+        index_interval_bytes=4096,
+    )  # fmt: skip
+    segments.add(new)
+    assert segments[-1] is segments.active is new and segments.end_of(before) == TXN_END
+    assert segments.base_offsets == [*TXN_BASES, TXN_END]
+    assert segments.size_bytes == sum(SIZES) and segments.end == LogEnd(TXN_END, TXN_END, 0)
+
+
 # Positions and sizes as `kafka-dump-log.sh` prints them.
 @pytest.mark.parametrize(
     ("offset", "place"),
@@ -143,6 +156,8 @@ def test_the_batch_of_a_limit_is_looked_up_once(
         assert segments.end_position(segments[1], limit) == SIZES[1]
         segments.end_position(segments.active, limit)
     assert asked == [48, 40, 48]
+    assert segments.end_position(segments.active, TXN_END) == SIZES[-1]
+    assert asked == [48, 40, 48], "the log's end needs no look-up"
 
 
 @pytest.mark.parametrize("limit", [1, 20])

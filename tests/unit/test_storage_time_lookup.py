@@ -252,6 +252,18 @@ def test_where_the_peak_is_below_the_log_start_headers_are_read(
     assert opened == searched
 
 
+def test_times_may_be_as_far_as_a_record_can_tell(tmp_path: Path) -> None:
+    """The highest in the rest of a batch is closed in on without rounding."""
+    _, log = new_log(tmp_path)
+    far = 1 << 62
+    append_unchecked(log, batch([b"v"] * 3, times=[far + 9, far + 4, far + 5]))
+    assert log.offset_of_max_timestamp() == (far + 9, 0, 0)
+    log.delete_records_before(1)
+    assert log.offset_of_max_timestamp() == (far + 5, 2, 0)
+    assert log.offset_for_timestamp(far + 5) == (far + 5, 2, 0)
+    assert log.offset_for_timestamp(far + 6) is None
+
+
 def test_for_a_time_no_more_is_read_than_from_the_index_entry_before_it(
     peaked: Log, opened: list[int]
 ) -> None:

@@ -14,6 +14,14 @@ def filled() -> Trash:
     return trash
 
 
+def test_the_first_time_is_known_with_each_path_that_comes() -> None:
+    trash = Trash()
+    assert trash.next_due_ms is None
+    for due_ms, first_ms in ((30, 30), (10, 10), (20, 10)):
+        trash.add(due_ms, "/d/a")
+        assert trash.next_due_ms == first_ms
+
+
 def test_paths_go_in_the_order_of_their_time() -> None:
     trash = filled()
     assert trash.next_due_ms == 10

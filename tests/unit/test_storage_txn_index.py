@@ -54,6 +54,15 @@ def test_a_transaction_that_begins_behind_the_fetch_is_not_told() -> None:
         assert into == expected
 
 
+def test_entries_are_in_the_order_in_which_they_came() -> None:
+    index = TxnIndex()
+    for number, entry in enumerate((FIRST, SECOND), 1):
+        index.append(entry)
+        assert len(index) == number
+    assert index.entries == [FIRST, SECOND] == TxnIndex.decode(index.encode()).entries
+    assert TxnIndex().entries == []
+
+
 def test_an_entry_is_laid_out_as_kafka_writes_it() -> None:
     entry = AbortedEntry(0x1122, 0x33, 0x44, 0x55)
     assert encode_entry(entry) == bytes.fromhex(
