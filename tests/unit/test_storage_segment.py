@@ -588,6 +588,18 @@ def test_one_index_alone_may_be_longer_than_the_bound() -> None:
     assert alone.is_dropped and cache.bytes == 1
 
 
+def test_indexes_that_could_not_be_written_are_not_counted_for_ever() -> None:
+    class Failing(_Indexed):
+        def drop_indexes(self) -> None:
+            raise OSError("no room")
+
+    cache = IndexCache(100)
+    cache.hold(Failing(), 90)  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="no room"):
+        cache.hold(_Indexed(), 20)  # type: ignore[arg-type]
+    assert cache.bytes == 20
+
+
 def test_a_segment_that_goes_leaves_its_share_of_the_bound() -> None:
     cache = IndexCache(100)
     gone, other = _Indexed(), _Indexed()
