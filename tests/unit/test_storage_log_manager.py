@@ -26,6 +26,7 @@ from barnabas.storage.checkpoints import (
     MANIFEST_NAME,
     RECOVERY_POINT_NAME,
     REPLICATION_NAME,
+    Manifest,
     decode_offsets,
 )
 from barnabas.storage.disk import OsDisk
@@ -694,3 +695,95 @@ def test_a_stop_keeps_the_journals_that_a_log_off_line_may_need(
     again.journal.forget_older = note  # type: ignore[method-assign]
     again.close(NOW_MS)
     assert kept == [is_offline]
+
+
+# --- periodic work and the stop ------------------------------------------------------------------
+
+
+def test_how_many_logs_have_no_files_yet(tmp_path: Path) -> None:
+    manager, _ = new_log(tmp_path)
+    for index in range(3):
+        manager.create("u", index, TOPIC_ID, LogConfig(), NOW_MS)
+    assert manager.count_without_files() == 3
+
+
+def test_a_directory_without_files_goes_with_its_log(tmp_path: Path) -> None:
+    """Making the files may have failed after the directory was there."""
+    manager = open_manager(tmp_path)
+    for index in range(2):
+        manager.create("u", index, TOPIC_ID, LogConfig(), NOW_MS)
+    (tmp_path / "u-1").mkdir()
+    for index in range(2):
+        manager.remove("u", index, NOW_MS)
+    manager.end_removals()
+    assert manager.logs == {} and not (tmp_path / "u-1").exists()
+    going = [path.name for path in tmp_path.iterdir() if path.name.startswith("u-")]
+    assert len(going) == 1 and going[0].endswith("-delete")
+
+
+def test_the_checkpoint_of_recovery_points_is_written_in_its_time(tmp_path: Path) -> None:
+    manager = open_manager(
+        tmp_path, recovery_checkpoint_interval_ms=1000, initial_task_delay_ms=10**9
+    )
+    log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    log.append(batch([b"a"]), now_ms=NOW_MS)
+    log.flush()
+    path = tmp_path / RECOVERY_POINT_NAME
+    manager.on_tick(NOW_MS)
+    assert manager.next_deadline_ms() == NOW_MS + 1000
+    manager.on_tick(NOW_MS + 999)
+    assert ("t", 0) not in decode_offsets(path.read_bytes())
+    manager.on_tick(NOW_MS + 1000)
+    assert decode_offsets(path.read_bytes()) == {("t", 0): 1}
+    assert manager.next_deadline_ms() <= NOW_MS + 2000
+
+
+@pytest.mark.parametrize(("number", "ends"), [(errno.ENOSPC, False), (errno.EIO, True)])
+def test_a_checkpoint_waits_for_space_and_for_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, ends: bool
+) -> None:
+    manager, _ = new_log(tmp_path)
+
+    def fail(**_: object) -> None:
+        raise OSError(number, "of the disk")
+
+    monkeypatch.setattr(manager, "write_checkpoints", fail)
+    if ends:
+        with pytest.raises(OSError, match="of the disk"):
+            manager.on_tick(NOW_MS + 10**7)
+    else:
+        manager.on_tick(NOW_MS + 10**7)
+
+
+def test_a_stop_writes_all_checkpoints_whether_or_not_they_changed(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    log.append(batch([b"a"]), now_ms=NOW_MS)
+    log.flush()
+    manager.write_checkpoints()
+    for name in (RECOVERY_POINT_NAME, REPLICATION_NAME):
+        (tmp_path / name).unlink()
+    manager.write_checkpoints()
+    assert not (tmp_path / REPLICATION_NAME).exists(), "it has not changed"
+    manager.close(NOW_MS)
+    for name in (RECOVERY_POINT_NAME, REPLICATION_NAME):
+        assert decode_offsets((tmp_path / name).read_bytes()) == {("t", 0): 1}
+
+
+def test_a_stop_closes_the_files_of_all_logs(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    manager, log = new_log(tmp_path)
+    log.append(batch([b"a"]), now_ms=NOW_MS)
+    assert len(list(Path("/proc/self/fd").iterdir())) > before
+    manager.close(NOW_MS)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_told_start_is_in_the_logs_manifest(tmp_path: Path) -> None:
+    manager, log = new_log(tmp_path)
+    for value in (b"a", b"b", b"c"):
+        log.append(batch([value]), now_ms=NOW_MS)
+    log.flush()
+    log.delete_records_before(2)
+    manager.write_starts()
+    manifest = Manifest.decode((tmp_path / "t-0" / MANIFEST_NAME).read_bytes())
+    assert manifest.log_start_offset == 2
