@@ -723,19 +723,18 @@ def test_a_directory_without_files_goes_with_its_log(tmp_path: Path) -> None:
 
 def test_the_checkpoint_of_recovery_points_is_written_in_its_time(tmp_path: Path) -> None:
     manager = open_manager(
-        tmp_path, recovery_checkpoint_interval_ms=1000, initial_task_delay_ms=10**9
+        tmp_path, recovery_checkpoint_interval_ms=700, initial_task_delay_ms=1000
     )
     log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
-    log.append(batch([b"a"]), now_ms=NOW_MS)
-    log.flush()
     path = tmp_path / RECOVERY_POINT_NAME
-    manager.on_tick(NOW_MS)
-    assert manager.next_deadline_ms() == NOW_MS + 1000
-    manager.on_tick(NOW_MS + 999)
-    assert ("t", 0) not in decode_offsets(path.read_bytes())
-    manager.on_tick(NOW_MS + 1000)
-    assert decode_offsets(path.read_bytes()) == {("t", 0): 1}
-    assert manager.next_deadline_ms() <= NOW_MS + 2000
+    for offset, due_ms in enumerate((NOW_MS + 1000, NOW_MS + 1700)):
+        log.append(batch([b"a"]), now_ms=NOW_MS)
+        log.flush()
+        manager.on_tick(due_ms - 1)
+        written = decode_offsets(path.read_bytes())
+        assert written.get(("t", 0), 0) == offset and manager.next_deadline_ms() <= due_ms
+        manager.on_tick(due_ms)
+        assert decode_offsets(path.read_bytes()) == {("t", 0): offset + 1}
 
 
 @pytest.mark.parametrize(("number", "ends"), [(errno.ENOSPC, False), (errno.EIO, True)])
