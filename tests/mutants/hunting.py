@@ -232,6 +232,8 @@ class Hunt:
             tests_of[mutant.key], by_key[mutant.key] = names, mutant
 
             def run(directory: Path) -> str:
+                if not names:
+                    return ""  # nobody looks; the module may not even be loaded
                 try:
                     self.functions.plant(mutant, modules[mutant.module].source_of(mutant))
                 except UnfitMutant:
