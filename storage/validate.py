@@ -307,7 +307,7 @@ def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
 
 
 def _rebuilt(view: memoryview, body: bytes, attributes: int) -> bytearray:
-    """The batch with other records bytes and attributes; all else as it was, its CRC too."""
+    """The batch with other records bytes and attributes. Its CRC is still that of the old ones."""
     batch = bytearray(view[:HEADER_SIZE])
     batch += body
     set_size_and_attributes(batch, attributes)

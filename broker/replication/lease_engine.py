@@ -1,7 +1,7 @@
 """The engines that keep the lease's record: etcd, and Kubernetes; one request, one answer.
 
 Each is asked over HTTP with the standard library, from a thread that may wait (`lease_keeper`).
-An endpoint that takes no connection is passed over. What is not answered in time is Unknown, and
+An endpoint that refuses the connection is passed over. What is not answered in time is Unknown, and
 the next request goes to the next endpoint.
 
 etcd's JSON gateway (API v3):    POST /v3/kv/range           the key, linearizably
@@ -108,7 +108,7 @@ class _Http:
         return self._settings.endpoints[self._at % len(self._settings.endpoints)]
 
     def _connect_to_any(self) -> http.client.HTTPConnection:
-        """The first that takes a connection; those that refuse cost no time. Raises: OSError."""
+        """To the first endpoint that does not refuse the connection. Raises: OSError."""
         for _ in self._settings.endpoints[1:]:
             connection = self._connection_to(self._endpoint)
             try:

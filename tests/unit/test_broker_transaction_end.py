@@ -137,7 +137,7 @@ def test_an_end_takes_the_steps_of_the_law(
     assert b.read("t", committed=True) == ([b"a", b"b"] if commit else [b"a"])
 
 
-def waiting_for_data() -> tuple[DiskBroker, Producer, int]:
+def waiting_for_data(version: int = 3) -> tuple[DiskBroker, Producer, int]:
     """Somebody's flush is under way, and the commit waits for the next. Gives its connection."""
     b, p = ready()
     b.topic("u")
@@ -146,7 +146,7 @@ def waiting_for_data() -> tuple[DiskBroker, Producer, int]:
     log = b.broker.topics.partition("u", 0)
     assert log is not None
     b.broker.flushes.wait([log], lambda _: None, b.now_ms)
-    p.start_end(True)
+    b.send(p.connection, p.end_request(True), version)
     assert b.state("txn")[0] == "Ongoing"
     return b, p, p.connection
 
@@ -166,15 +166,7 @@ def test_partitions_that_are_added_before_the_decision_are_committed_with_it() -
 
 def test_in_version_5_an_end_that_was_held_back_is_heard_whatever_connection_it_came_by() -> None:
     """Its epoch tells a late one: KIP-890."""
-    b, p = ready()
-    b.topic("u")
-    b.hold_flushes()
-    assert b.produce("u", (b"x",))[0] == 0
-    log = b.broker.topics.partition("u", 0)
-    assert log is not None
-    b.broker.flushes.wait([log], lambda _: None, b.now_ms)
-    old = p.connection
-    b.send(old, p.end_request(True), 5)
+    b, p, old = waiting_for_data(version=5)
     p.connection = b.connect()
     assert p.add("u", 0) == 0 and p.produce("u", 0, b"y") == 0
     b.release_flushes()

@@ -149,7 +149,7 @@ def test_people_see_who_leads_in_the_lease_of_kubernetes(server: Any, tmp_path: 
     assert lease["metadata"]["annotations"][ANNOTATION].encode() == RECORDS[0]
 
 
-def test_an_endpoint_that_takes_no_connection_is_passed_over(server: Any) -> None:
+def test_an_endpoint_that_refuses_the_connection_is_passed_over(server: Any) -> None:
     """One member of three is away: that is nothing to miss a renewal for, or to warn of."""
     url = f"http://127.0.0.1:{server.server_port}"
     endpoints = ("http://127.0.0.1:1", "http://127.0.0.1:2", url)
@@ -159,7 +159,7 @@ def test_an_endpoint_that_takes_no_connection_is_passed_over(server: Any) -> Non
     engine.close()
 
 
-def test_where_none_takes_a_connection_that_is_unknown() -> None:
+def test_where_all_refuse_that_is_unknown() -> None:
     endpoints = tuple(f"http://127.0.0.1:{port}" for port in (1, 2, 3))
     engine = EtcdEngine(EngineSettings(endpoints, "x", 9000, 3000))
     assert engine.ask(Read()) == Unknown()
