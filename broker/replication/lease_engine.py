@@ -108,7 +108,7 @@ class _Http:
         return self._settings.endpoints[self._at % len(self._settings.endpoints)]
 
     def _connect_to_any(self) -> http.client.HTTPConnection:
-        """To the first endpoint that does not refuse the connection. Raises: OSError."""
+        """A connection to the first endpoint that does not refuse it. Raises: OSError."""
         for _ in self._settings.endpoints[1:]:
             connection = self._connection_to(self._endpoint)
             try:
