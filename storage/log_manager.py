@@ -160,6 +160,7 @@ class LogManager:
             opening = Opening(self.last_run, now_ms, redo, reading.on_read)
             self._load_log(partition, config_of(partition.topic), opening, points, starts)
             reading.on_log_done()
+        self._upkeep.hasten_checkpoints(now_ms)
         self._report_lost(points or {}, topics)
         self._begin_leader_epoch()
         self.write_checkpoints()

@@ -8,7 +8,8 @@
     checkpoint   producer_snapshot_interval_ms after a log     8 logs; 500 producers as one more
                  first differs from its last one; at once,
                  of those that hold the most, where all
-                 hold more than most_unread_bytes
+                 hold more than most_unread_bytes, and of
+                 those of which a start read MUCH_READ_BYTES
     deletion     what was renamed for it, when it is due       64 files, 8 directories
 
 What is left over is due at once.
@@ -27,6 +28,8 @@ from barnabas.storage.log_config import LogManagerConfig
 from barnabas.storage.log_directory import LogDirectory
 from barnabas.storage.segment import CorruptLog
 from barnabas.storage.trash import Trash
+
+MUCH_READ_BYTES = 1 << 20  # of a log; reading them again costs more than its checkpoint
 
 _CHECKPOINTS_AT_ONCE = 8
 _PRODUCERS_AS_A_CHECKPOINT = 500
@@ -109,6 +112,20 @@ class LogUpkeep:
         return self._logs.get((log.topic, log.partition)) is log
 
     # --- checkpoints -----------------------------------------------------------------------------
+
+    def hasten_checkpoints(self, now_ms: int) -> None:
+        """Make those logs due for a checkpoint now of which a start had to read much.
+
+        A broker that is killed again and again would else read ever more, as none of its runs comes
+        to the end of an interval.
+        """
+        changed = self._log_dir.changed_logs
+        due_ms = now_ms - self._config.producer_snapshot_interval_ms
+        much = {log: due_ms for log in changed if log.unread_bytes >= MUCH_READ_BYTES}
+        rest = {log: at for log, at in changed.items() if log not in much}
+        changed.clear()
+        changed.update(much)
+        changed.update(rest)
 
     def checkpoint_logs(self, now_ms: int) -> None:
         """Bring up the checkpoints of the logs that are due."""

@@ -35,6 +35,7 @@ from barnabas.storage.log import UNREAD_BATCH_BYTES, Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
 from barnabas.storage.log_directory import LogDirectoryError
 from barnabas.storage.log_manager import LogManager
+from barnabas.storage.log_upkeep import MUCH_READ_BYTES
 from barnabas.storage.trash import Trash
 
 
@@ -527,6 +528,22 @@ def test_what_was_read_at_a_start_is_known_after_the_next_interval(tmp_path: Pat
     assert again.logs["t", 0].snapshots.offsets == [1]
     kill(again, machine=False)
     assert open_manager(tmp_path).logs["t", 0].unread_bytes == 0
+
+
+def test_what_a_start_had_to_read_is_not_read_by_each_start_that_follows(tmp_path: Path) -> None:
+    """A broker that is killed again before the interval is over: its runs would add up."""
+    manager, logs = many_logs(tmp_path, 2)
+    for _ in range(MUCH_READ_BYTES // UNREAD_BATCH_BYTES):
+        logs[1].append(batch(), now_ms=NOW_MS)
+    logs[0].append(batch(), now_ms=NOW_MS)
+    kill(manager, machine=False)
+    again = open_manager(tmp_path)
+    assert again.logs["t", 1].unread_bytes >= MUCH_READ_BYTES
+    again.on_tick(NOW_MS)
+    kill(again, machine=False)
+    again = open_manager(tmp_path)
+    assert again.logs["t", 1].unread_bytes == 0
+    assert again.logs["t", 0].unread_bytes > 0, "little is read again sooner than written down"
 
 
 def test_a_roll_is_a_checkpoint(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogManagerConfig
 from barnabas.storage.log_directory import LogDirectory
-from barnabas.storage.log_upkeep import LogUpkeep
+from barnabas.storage.log_upkeep import MUCH_READ_BYTES, LogUpkeep
 from barnabas.storage.segment import CorruptLog
 
 MINUTE_MS = 60_000
@@ -275,6 +275,28 @@ def test_the_logs_that_hold_the_most_get_checkpoints_first(tmp_path: Path) -> No
     upkeep.checkpoint_logs(NOW_MS + 1_000)
     assert [log.checkpoints for log in logs] == [1, 1, 1, 1]
     assert sum(log.unread_bytes for log in logs) == 60
+
+
+def test_logs_of_which_a_start_read_much_are_due_at_once(tmp_path: Path) -> None:
+    """Those after them in the order of change are due in their time, and not before."""
+    logs = fakes(20, unread_bytes=MUCH_READ_BYTES - 1)
+    much = logs[3::2]
+    for log in much:
+        log.unread_bytes = MUCH_READ_BYTES
+    upkeep = changed_logs(tmp_path, logs, producer_snapshot_interval_ms=1_000)
+    upkeep.hasten_checkpoints(NOW_MS)
+    assert upkeep.next_deadline_ms() <= NOW_MS
+    upkeep.checkpoint_logs(NOW_MS)
+    assert [log.checkpoints for log in much] == [1] * 8 + [0], "a little at a call"
+    assert upkeep.next_deadline_ms() <= NOW_MS
+    upkeep.checkpoint_logs(NOW_MS)
+    assert [log for log in logs if log.checkpoints] == much
+    assert upkeep.next_deadline_ms() == NOW_MS + 1_000
+    upkeep.checkpoint_logs(NOW_MS + 999)
+    assert [log for log in logs if log.checkpoints] == much
+    upkeep.checkpoint_logs(NOW_MS + 1_000)
+    upkeep.checkpoint_logs(NOW_MS + 1_000)
+    assert all(log.checkpoints == 1 for log in logs)
 
 
 @pytest.mark.parametrize("unread_bytes", [5, 6])
