@@ -5,15 +5,21 @@ The order of effects: the log is brought to the disk up to where it is cleaned -
 `on_cleaned` -> the recovery point is written down -> the new segments are swapped in, a few at each
 tick -> the cleaner's checkpoint is written. What fails is logged and tried again later; it never
 harms the log, which is as it was.
+
+A start replays the logs of internal topics from their first record to their last, and a segment of
+theirs may take 100 MB, of which each record but the last of its key says what no longer holds. So
+where they are dirty by more than barnabas.internal.topics.dirty.bytes together, their active
+segments are closed before they are full.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Outbox
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.checkpoints import (
     CLEANER_NAME,
@@ -22,7 +28,7 @@ from barnabas.storage.checkpoints import (
     decode_offsets,
     encode_offsets,
 )
-from barnabas.storage.clean_plan import Dirt, assess, is_due, plan
+from barnabas.storage.clean_plan import Dirt, assess, dirty_bytes_if_rolled, is_due, plan
 from barnabas.storage.cleaner import CleanedSegment, CleanJob, CleanResult
 from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.segment import CorruptLog
@@ -38,6 +44,8 @@ logger = logging.getLogger("barnabas.compaction")
 
 FIRST_RETRY_MS, LAST_RETRY_MS = 15_000, 3_600_000
 SWAPPED_AT_ONCE = 16  # segments; a dozen names change for each, and nobody is served meanwhile
+ROLLED_AT_ONCE = 4
+LEAST_ROLLED = 16  # of barnabas.internal.topics.dirty.bytes: a part that is worth a segment
 
 
 class Compaction:
@@ -80,6 +88,7 @@ class Compaction:
             self._swap(now_ms)
             return
         self._next_ms = now_ms + self._config.log_cleaner_backoff_ms
+        self._roll_internal(now_ms)
         dirtiest = self._dirtiest(now_ms)
         if dirtiest is None:
             return
@@ -164,12 +173,28 @@ class Compaction:
 
     # --- choosing --------------------------------------------------------------------------------
 
+    def _roll_internal(self, now_ms: int) -> None:
+        """Close some active segments, the dirtiest first, where a start would replay too much."""
+        most = self._config.barnabas_internal_topics_dirty_bytes
+        dirty = [
+            (dirty_bytes, log)
+            for log in self._compactable(now_ms)
+            if log.topic in INTERNAL_TOPICS
+            and log.segments.active.size * LEAST_ROLLED >= most
+            and (dirty_bytes := dirty_bytes_if_rolled(log, self._cleaned_to_of(log)))
+        ]
+        excess = sum(dirty_bytes for dirty_bytes, _ in dirty) - most
+        dirty.sort(key=lambda row: row[0], reverse=True)
+        for dirty_bytes, log in dirty[:ROLLED_AT_ONCE]:
+            if excess <= 0 or not log.try_roll(now_ms):
+                return
+            excess -= dirty_bytes
+        if excess > 0:
+            self._next_ms = now_ms
+
     def _dirtiest(self, now_ms: int) -> tuple[Log, Dirt] | None:
         best: tuple[Log, Dirt] | None = None
-        for log in self._logs.logs.values():
-            key = TopicPartition(log.topic, log.partition)
-            if not log.config.is_compacted or self._failures.get(key, (0, 0))[1] > now_ms:
-                continue
+        for log in self._compactable(now_ms):
             dirt = self._assess(log, now_ms)
             if (
                 dirt is not None
@@ -179,10 +204,20 @@ class Compaction:
                 best = log, dirt
         return best
 
+    def _compactable(self, now_ms: int) -> Iterator[Log]:
+        """The compacted logs but those whose cleaning has failed and is not yet tried again."""
+        for (topic, partition), log in self._logs.logs.items():
+            failed = self._failures.get(TopicPartition(topic, partition))
+            if log.config.is_compacted and (failed is None or failed[1] <= now_ms):
+                yield log
+
+    def _cleaned_to_of(self, log: Log) -> int | None:
+        return self._cleaned_to.get((log.topic, log.partition))
+
     def _assess(self, log: Log, now_ms: int) -> Dirt | None:
         key = TopicPartition(log.topic, log.partition)
         try:
-            return assess(log, self._cleaned_to.get(key), now_ms + self._logs.wall.ahead_ms)
+            return assess(log, self._cleaned_to_of(log), now_ms + self._logs.wall.ahead_ms)
         except CorruptLog as error:
             self._note_failure(key, str(error), now_ms)
             return None

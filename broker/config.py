@@ -401,6 +401,7 @@ _BROKER_ROWS = (
     _broker("barnabas.replication.alone", Kind.BOOLEAN, True, "With sync, whether answers go out while no standby follows; else they wait for one."),
     _broker("barnabas.replication.timeout.ms", Kind.INT, 10_000, "A standby, or a leader, that says nothing for so long is taken for gone.", lowest=100),
     _broker("barnabas.replication.catch.up.bytes.per.second", Kind.LONG, 0, "How fast a standby that comes is sent what it lacks; 0: as fast as it goes. It is no less than 1 MiB in half of barnabas.replication.timeout.ms.", lowest=0),
+    _broker("barnabas.internal.topics.dirty.bytes", Kind.LONG, 4 << 20, "How much a start may have to replay of __consumer_offsets and __transaction_state together beyond what compaction leaves of them: where it is more, their segments are closed before they are full, and compacted.", lowest=0),
     _broker("barnabas.producer.snapshot.interval.ms", Kind.LONG, 30_000, "How long a partition's producers may differ from their last snapshot, which bounds what a start after a kill reads.", lowest=1),
     _broker("barnabas.flush.journal.logs", Kind.INT, 2, "Where so many logs are to be flushed together, or a transaction ends, what little each has goes to a journal first, and one file is flushed instead of all; 0: never, and a commit waits for three flushes.", lowest=0),
     _broker("barnabas.transaction.durability", Kind.STRING, "flush", "flush: a commit is answered when its data and its decision are on the disk; os: when the system has them.", choices=("flush", "os")),
@@ -619,6 +620,7 @@ class BrokerConfig:
     barnabas_metrics_detail = _Typed[str]()
     barnabas_metrics_host = _Typed[str]()
     barnabas_metrics_port = _Typed[int]()
+    barnabas_internal_topics_dirty_bytes = _Typed[int]()
     barnabas_producer_snapshot_interval_ms = _Typed[int]()
     barnabas_replication_advertised = _Typed[str]()
     barnabas_replication_alone = _Typed[bool]()

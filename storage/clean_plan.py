@@ -5,7 +5,8 @@ The clean part of a log is what an earlier cleaning has left, up to the offset i
 what is not wholly below the last stable offset (its transactions have no end yet), and the first
 segment younger than min.compaction.lag.ms with all after it. A log is cleaned when dirty bytes are
 more than min.cleanable.dirty.ratio of both parts, or when a dirty record is older than
-max.compaction.lag.ms.
+max.compaction.lag.ms. For logs that a start replays as a whole the active segment can be closed
+early, so that it is cleaned, too (`dirty_bytes_if_rolled`).
 """
 
 from __future__ import annotations
@@ -51,11 +52,8 @@ def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
     """
     if not log.config.is_compacted:
         return None
-    first_dirty = log.log_start_offset
-    if cleaned_to is not None and first_dirty < cleaned_to <= log.log_end_offset:
-        first_dirty = cleaned_to
     segments, stable = log.segments, log.last_stable_offset
-    begin = max(bisect_right(segments, first_dirty, key=lambda segment: segment.base_offset) - 1, 0)
+    first_dirty, begin = _first_dirty(log, cleaned_to)
     dirty: list[Segment] = []
     end = first_dirty
     youngest_ms = wall_ms - log.config.min_compaction_lag_ms
@@ -75,6 +73,32 @@ def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
         return None
     clean_bytes = sum(segment.size for segment in segments[:begin])
     return Dirt(first_dirty, end, clean_bytes, dirty_bytes, _is_overdue(log, dirty, wall_ms))
+
+
+def dirty_bytes_if_rolled(log: Log, cleaned_to: int | None) -> int:
+    """How much could be cleaned of a log if its active segment were closed now; 0 where that would
+    lead to no cleaning: it is not dirty enough, or must wait for transactions or for its lag.
+
+    Takes: cleaned_to, as `assess` does.
+    """
+    segments = log.segments
+    waits = log.last_stable_offset < segments.active.base_offset
+    if waits or not segments.active.size or log.config.min_compaction_lag_ms > 0:
+        return 0
+    _, begin = _first_dirty(log, cleaned_to)
+    dirty_bytes = sum(segment.size for segment in segments[begin:])
+    all_bytes = sum(segment.size for segment in segments[:begin]) + dirty_bytes
+    is_enough = dirty_bytes / all_bytes > log.config.min_cleanable_dirty_ratio
+    return dirty_bytes if is_enough else 0
+
+
+def _first_dirty(log: Log, cleaned_to: int | None) -> tuple[int, int]:
+    """The first offset of the dirty part, and the index of its segment."""
+    first_dirty = log.log_start_offset
+    if cleaned_to is not None and first_dirty < cleaned_to <= log.log_end_offset:
+        first_dirty = cleaned_to
+    index = bisect_right(log.segments, first_dirty, key=lambda segment: segment.base_offset) - 1
+    return first_dirty, max(index, 0)
 
 
 def _is_overdue(log: Log, dirty: list[Segment], wall_ms: int) -> bool:

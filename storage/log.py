@@ -579,8 +579,8 @@ class Log:
         else:
             self._set_checkpointed()
 
-    def _try_roll(self, now_ms: int) -> bool:
-        """Roll; False where the disk has no space for a new segment."""
+    def try_roll(self, now_ms: int) -> bool:
+        """Close the active segment, full or not; False where there is no space for a new one."""
         try:
             self._roll(now_ms)
         except OSError as error:
@@ -727,7 +727,7 @@ class Log:
 
         The active one stays where the disk has no space for another in its place.
         """
-        if count == len(self.segments) and not self._try_roll(now_ms):
+        if count == len(self.segments) and not self.try_roll(now_ms):
             count -= 1
         if not count:
             return 0

@@ -263,7 +263,14 @@ class Scenario:
                 quota_chance = random.Random(more.getrandbits(64))
                 if quota_chance.random() < QUOTA_SHARE:
                     scenario.draw_quotas(quota_chance)
+                scenario._draw_replay(random.Random(more.getrandbits(64)))
         return scenario
+
+    def _draw_replay(self, rng: random.Random) -> None:
+        """How much internal logs hold before they are rolled early and compacted."""
+        dirty_bytes = rng.choice(("0", "1500", "6000", ""))
+        if dirty_bytes:
+            self.properties["barnabas.internal.topics.dirty.bytes"] = dirty_bytes
 
     def _draw_more(self, rng: random.Random) -> None:
         """What only some schedules have, from chance of its own: where none of it is drawn, a

@@ -40,6 +40,7 @@ SETTINGS_DRAWN = {
     "segment.jitter.ms": 2,
     "transaction.state.log.segment.bytes": 3,
     "offsets.topic.segment.bytes": 2,
+    "barnabas.internal.topics.dirty.bytes": 3,
     "transaction.state.log.num.partitions": 3,
     "offsets.topic.num.partitions": 3,
     "log.index.size.max.bytes": 3,

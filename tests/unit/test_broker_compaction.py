@@ -15,14 +15,26 @@ import pytest
 from helpers.storage_cleaning import COMPACTED, entries, put
 from helpers.storage_logs import NOW_MS, TOPIC_ID, open_manager
 
-from barnabas.broker.compaction import FIRST_RETRY_MS, SWAPPED_AT_ONCE, Compaction
+from barnabas.broker.compaction import (
+    FIRST_RETRY_MS,
+    LEAST_ROLLED,
+    ROLLED_AT_ONCE,
+    SWAPPED_AT_ONCE,
+    Compaction,
+)
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.outbox import Outbox
+from barnabas.coordinator.internal_topics import (
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from barnabas.storage.checkpoints import decode_offsets
 from barnabas.storage.cleaner import CleanResult, clean
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import Log
+from barnabas.storage.segment import Segment
 
 BACKOFF_MS = 100
 
@@ -334,3 +346,149 @@ def test_many_segments_are_swapped_in_a_few_at_a_time(tmp_path: Path) -> None:
         assert (
             host.compaction._result is None and host.compaction._under_way is None
         ) or host.outbox.cleanings
+
+
+# --- internal topics, which a start replays -------------------------------------------------------
+
+
+def internal_logs(host: Host, *names: str, **settings: Any) -> list[Log]:
+    """Of segments that do not become full. Each record of `fill` has 70 bytes and more there."""
+    settings = {"segment_bytes": 1 << 20, "min_cleanable_dirty_ratio": 0.5, **settings}
+    return [host.log(name, **settings) for name in names]
+
+
+def test_internal_logs_are_compacted_before_their_segments_are_full(tmp_path: Path) -> None:
+    host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "2000"})
+    offsets, transactions, plain = internal_logs(host, *INTERNAL_TOPICS, "plain")
+    fill(offsets, 10)
+    fill(plain, 100)
+    host.tick()
+    assert len(offsets.segments) == 1, "a start replays little enough"
+    fill(transactions, 20)
+    host.tick()
+    assert host.clean() == f"{TRANSACTIONS_TOPIC}-0", "that with the most; then it is little enough"
+    assert [entry[0] for entry in entries(transactions)] == [19]
+    host.tick()
+    assert [len(log.segments) for log in (offsets, plain)] == [1, 1]
+    fill(offsets, 50)
+    host.tick()
+    assert host.clean() == f"{OFFSETS_TOPIC}-0"
+    assert [entry[0] for entry in entries(offsets)] == [59]
+
+
+def test_what_is_clean_is_not_rolled_again_before_as_much_is_dirty(tmp_path: Path) -> None:
+    host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "500"})
+    (log,) = internal_logs(host, OFFSETS_TOPIC)
+    for number in range(50):
+        put(log, b"%d" % number, b"v")
+    host.tick()
+    host.clean()
+    assert len(entries(log)) == 50
+    cleaned, _ = log.segments
+    while len(log.segments) == 2:
+        dirty_bytes = log.segments.active.size
+        assert dirty_bytes <= cleaned.size
+        fill(log, 1)
+        host.tick()
+    assert log.segments[1].size > cleaned.size >= dirty_bytes
+    assert host.clean() == f"{OFFSETS_TOPIC}-0"
+
+
+@pytest.mark.parametrize(
+    ("count", "is_rolled"), [(1, False), (2, True)], ids=["a sliver", "a sixteenth"]
+)
+def test_a_sliver_is_not_worth_a_segment(tmp_path: Path, count: int, is_rolled: bool) -> None:
+    """Many partitions with little each are left, though together they are above the bound."""
+    host = Host(tmp_path)
+    logs = internal_logs(host, OFFSETS_TOPIC)
+    logs += [
+        host.logs.create(OFFSETS_TOPIC, index, TOPIC_ID, logs[0].config, NOW_MS)
+        for index in range(1, 40)
+    ]
+    for log in logs:
+        fill(log, count)
+    most = LEAST_ROLLED * logs[0].segments.active.size * 2 // count
+    host.compaction._config = BrokerConfig.from_properties(
+        {"barnabas.internal.topics.dirty.bytes": str(most)}
+    )
+    host.tick()
+    assert any(len(log.segments) > 1 for log in logs) is is_rolled
+
+
+def test_some_are_rolled_at_a_call(tmp_path: Path) -> None:
+    host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "0"})
+    (first,) = internal_logs(host, OFFSETS_TOPIC)
+    logs = [first] + [
+        host.logs.create(OFFSETS_TOPIC, index, TOPIC_ID, first.config, NOW_MS)
+        for index in range(1, 10)
+    ]
+    for count, log in enumerate(logs, start=1):
+        fill(log, count)
+    host.tick()
+    assert [len(log.segments) for log in logs] == [1] * 6 + [2] * ROLLED_AT_ONCE, "the dirtiest"
+    order = [host.clean()]
+    while host.outbox.cleanings or host.compaction.next_deadline_ms() == host.now_ms:
+        order += [host.clean()] if host.outbox.cleanings else []
+        host.tick()
+    assert sorted(order) == sorted(f"{OFFSETS_TOPIC}-{index}" for index in range(10))
+
+
+def test_a_log_whose_transactions_are_open_is_rolled_once(tmp_path: Path) -> None:
+    """What was closed is not stable yet: more segments would not help."""
+    host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "100"})
+    (log,) = internal_logs(host, OFFSETS_TOPIC)
+    fill(log)
+    put(log, b"k", b"open", pid=1, epoch=0, seq=0, transactional=True)
+    for _ in range(3):
+        fill(log)
+        host.tick()
+        assert len(log.segments) == 2 and not host.outbox.cleanings
+    log.append_marker(
+        producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=host.now_ms
+    )
+    host.tick()
+    assert host.clean() == f"{OFFSETS_TOPIC}-0"
+
+
+@pytest.mark.parametrize("lag_ms", [0, 1])
+def test_a_log_that_has_to_wait_is_not_rolled(tmp_path: Path, lag_ms: int) -> None:
+    host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "100"})
+    (log,) = internal_logs(host, OFFSETS_TOPIC, min_compaction_lag_ms=lag_ms)
+    fill(log)
+    host.tick()
+    assert len(log.segments) == (1 if lag_ms else 2)
+
+
+def test_a_log_that_cannot_be_compacted_is_not_rolled_meanwhile(tmp_path: Path) -> None:
+    host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "100"})
+    (log,) = internal_logs(host, OFFSETS_TOPIC)
+    fill(log)
+    host.tick()
+    host.clean("the process is gone")
+    fill(log)
+    host.tick()
+    assert len(log.segments) == 2 and not host.outbox.cleanings
+    host.now_ms += FIRST_RETRY_MS
+    host.tick()
+    host.clean()
+    assert [entry[0] for entry in entries(log)] == [7]
+
+
+def test_without_space_for_a_segment_nothing_is_rolled_at_once_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "0"})
+    logs = internal_logs(host, *INTERNAL_TOPICS)
+    for log in logs:
+        fill(log)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "create", fail)
+        host.tick()
+    assert [len(log.segments) for log in logs] == [1, 1] and not host.outbox.cleanings
+    assert host.compaction.next_deadline_ms() == host.now_ms + BACKOFF_MS
+    host.tick()
+    assert host.outbox.cleanings

@@ -1060,5 +1060,5 @@ def test_only_what_may_succeed_later_is_put_off(tmp_path: Path, code: int) -> No
             action(log)
 
     act(MANIFEST_NAME, lambda log: log._roll(NOW_MS))
-    act(".snapshot", lambda log: log._try_roll(NOW_MS))
+    act(".snapshot", lambda log: log.try_roll(NOW_MS))
     act(LEADER_EPOCH_NAME, lambda log: log.delete_records_before(1))

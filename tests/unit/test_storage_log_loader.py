@@ -227,7 +227,7 @@ def test_without_the_snapshot_of_its_end_a_manifest_is_not_enough(log: Log) -> N
 
 def test_an_empty_last_segment_may_be_gone(log: Log) -> None:
     log.append(batch(pid=1, epoch=0, seq=7), now_ms=NOW_MS)
-    assert log._try_roll(NOW_MS)
+    assert log.try_roll(NOW_MS)
     log.checkpoint()
     file_of(log, 8).unlink()
     assert loaded(log) == (2, 8, 7)
