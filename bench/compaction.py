@@ -59,7 +59,7 @@ def filled(folder: str, megabytes: int, value_bytes: int, codec: int) -> tuple[L
         ]
         log.append(encode_batch(records, codec=codec), now_ms=NOW_MS)
     log.append(encode_batch([NewRecord(b"last", b"", NOW_MS)]), now_ms=NOW_MS)
-    log._roll(NOW_MS)
+    log.try_roll(NOW_MS)
     log.flush()
     return manager, log
 

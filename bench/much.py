@@ -5,7 +5,9 @@ Without sockets, as in scale.py. `offsets`: a start after a kill with a million 
 reads the same amount at the end; both get whole megabytes, of which no byte is in Python's memory.
 `partitions`: a start after a kill with 20,000 partitions that all were written to, or as many as
 the limit of open files allows. `bytes`: a partition of 100 GB in 1,000 segments, of which the disk
-has the first and last bytes of each batch alone, against one of 1 GB.
+has the first and last bytes of each batch alone, against one of 1 GB. `transactions`: a start after
+a kill with 200,000 transactions of eight transactional ids behind it, whose records are compacted
+early, in turns with one that waits until their segments are full.
 """
 
 from __future__ import annotations
@@ -29,12 +31,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
+from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.cleaner import clean
+from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import Log
 from bench.many_partitions import NOW_MS, Ids
 from bench.scale import CASES, OFFSETS_A_GROUP, TOPIC, Core
@@ -45,6 +50,9 @@ ROUNDS, FETCHES = 5, 200
 PARTITIONS, OTHER_FILES = 20_000, 100
 SEGMENTS, BATCHES_A_SEGMENT = 1000, 100
 SPARSE_BATCH, ENDS = 1_000_000, 128  # bytes of its record; of it that are written
+TRANSACTIONS, PRODUCERS, STARTS = 200_000, 8, 3
+A_QUARTER_OF_A_MINUTE = 250  # of transactions of each: 130 in a second of all eight
+EARLY = "barnabas.internal.topics.dirty.bytes"
 SPARSE = {"log.segment.bytes": str(1 << 30), "message.max.bytes": str(2 << 20)}
 
 
@@ -156,6 +164,70 @@ def sparse_bytes(directory: str, scale: float) -> None:
         )
 
 
+def transactions(directory: str, scale: float) -> None:
+    """Another process commits them, and is gone; each 15 s compaction has its turn."""
+    cases = {"compacted early": {}, "in full segments": {EARLY: str(1 << 60)}}
+    paths = {name: f"{directory}/{number}" for number, name in enumerate(cases)}
+    count = int(TRANSACTIONS * scale) // PRODUCERS
+    for name, settings in cases.items():
+        commit = functools.partial(_commit_many, paths[name], settings, count)
+        assert _in_a_process_of_its_own(commit), "the process that commits failed"
+    for name in list(cases) * STARTS:
+        start = functools.partial(_start_after_transactions, name, paths[name])
+        assert _in_a_process_of_its_own(start), "the start failed"
+
+
+def _commit_many(directory: str, settings: dict[str, str], count: int) -> None:
+    core = Core(directory, {"log.cleaner.backoff.ms": "15000", **settings})
+    broker = core.broker
+    ids = {name: core.begin(name) for name in (f"p{number}" for number in range(PRODUCERS))}
+    cpu_s, now_ms = time.process_time(), NOW_MS
+    for number in range(count):
+        for name, producer_id in ids.items():
+            core.add(name, producer_id)
+            core.call(EndTxnRequest(name, producer_id, 0, True), 1)
+            assert core.answer()[-2:] == b"\0\0"
+        if number % A_QUARTER_OF_A_MINUTE == 0:
+            now_ms += 15_000
+            broker.on_tick(now_ms)
+            _do_what_it_asks(broker, now_ms)
+    print(
+        f"{count * PRODUCERS:,} transactions: {time.process_time() - cpu_s:.1f} s of CPU with "
+        f"{', '.join(settings) or 'compaction'}",
+        flush=True,
+    )
+
+
+def _do_what_it_asks(broker: Broker, now_ms: int) -> None:
+    """Flushes and compactions, until there are none."""
+    outbox = broker.outbox
+    while outbox.flushes or outbox.cleanings:
+        for flush in (flushes := outbox.flushes[:]):
+            for file in flush.files:
+                file.fsync()
+        del outbox.flushes[:]
+        for flush in flushes:
+            broker.on_flushed(flush, now_ms)
+        cleanings, outbox.cleanings[:] = outbox.cleanings[:], []
+        for job in cleanings:
+            broker.on_cleaned(job, clean(OsDisk(), job), "", now_ms)
+        broker.on_tick(now_ms)
+
+
+def _start_after_transactions(name: str, directory: str) -> None:
+    gc.disable()  # as the daemon does at its start
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    broker = _opened(directory)
+    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
+    logs = broker.topics.partitions_of("__transaction_state")
+    size = sum(log.segments.size_bytes for log in logs if log is not None)
+    print(
+        f"start after a kill, transactional ids {name} ({size / 1e6:.1f} MB): {cpu_s:.2f} s of "
+        f"CPU, {wall_s:.2f} s",
+        flush=True,
+    )
+
+
 def _worked(core: Core, log: Log) -> dict[str, float]:
     """What a request of each kind took, in us."""
     end = log.log_end_offset
@@ -168,7 +240,7 @@ def _worked(core: Core, log: Log) -> dict[str, float]:
             core.answer()
         took_us[f"Fetch at the {where}"] = took_ns / FETCHES / 1000
     began_ns = time.thread_time_ns()
-    log._roll(NOW_MS)
+    log.try_roll(NOW_MS)
     took_us["a roll"] = (time.thread_time_ns() - began_ns) / 1000
     core.offset = log.log_end_offset
     return took_us
@@ -214,6 +286,7 @@ EACH: dict[str, Callable[[str, float], None]] = {
     "behind": behind,
     "partitions": partitions,
     "bytes": sparse_bytes,
+    "transactions": transactions,
 }
 
 

@@ -15,7 +15,7 @@ segments are closed before they are full.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Outbox
@@ -88,8 +88,9 @@ class Compaction:
             self._swap(now_ms)
             return
         self._next_ms = now_ms + self._config.log_cleaner_backoff_ms
-        self._roll_internal(now_ms)
-        dirtiest = self._dirtiest(now_ms)
+        logs = self._compactable(now_ms)
+        self._roll_internal(logs, now_ms)
+        dirtiest = self._dirtiest(logs, now_ms)
         if dirtiest is None:
             return
         log, dirt = dirtiest
@@ -173,12 +174,12 @@ class Compaction:
 
     # --- choosing --------------------------------------------------------------------------------
 
-    def _roll_internal(self, now_ms: int) -> None:
+    def _roll_internal(self, logs: list[Log], now_ms: int) -> None:
         """Close some active segments, the dirtiest first, where a start would replay too much."""
         most = self._config.barnabas_internal_topics_dirty_bytes
         dirty = [
             (dirty_bytes, log)
-            for log in self._compactable(now_ms)
+            for log in logs
             if log.topic in INTERNAL_TOPICS
             and log.segments.active.size * LEAST_ROLLED >= most
             and (dirty_bytes := dirty_bytes_if_rolled(log, self._cleaned_to_of(log)))
@@ -192,9 +193,9 @@ class Compaction:
         if excess > 0:
             self._next_ms = now_ms
 
-    def _dirtiest(self, now_ms: int) -> tuple[Log, Dirt] | None:
+    def _dirtiest(self, logs: list[Log], now_ms: int) -> tuple[Log, Dirt] | None:
         best: tuple[Log, Dirt] | None = None
-        for log in self._compactable(now_ms):
+        for log in logs:
             dirt = self._assess(log, now_ms)
             if (
                 dirt is not None
@@ -204,12 +205,14 @@ class Compaction:
                 best = log, dirt
         return best
 
-    def _compactable(self, now_ms: int) -> Iterator[Log]:
+    def _compactable(self, now_ms: int) -> list[Log]:
         """The compacted logs but those whose cleaning has failed and is not yet tried again."""
-        for (topic, partition), log in self._logs.logs.items():
-            failed = self._failures.get(TopicPartition(topic, partition))
-            if log.config.is_compacted and (failed is None or failed[1] <= now_ms):
-                yield log
+        waiting = {key for key, (_, again_ms) in self._failures.items() if again_ms > now_ms}
+        return [
+            log
+            for key, log in self._logs.logs.items()
+            if log.config.is_compacted and key not in waiting
+        ]
 
     def _cleaned_to_of(self, log: Log) -> int | None:
         return self._cleaned_to.get((log.topic, log.partition))
