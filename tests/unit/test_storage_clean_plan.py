@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,14 @@ import pytest
 from helpers.storage_kafka_log import KAFKA, TXN_ABORTED, TXN_BASES, TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS
 
-from barnabas.storage.clean_plan import Dirt, _groups, assess, is_due, plan
+from barnabas.storage.clean_plan import (
+    Dirt,
+    _groups,
+    assess,
+    dirty_bytes_if_rolled,
+    is_due,
+    plan,
+)
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.segment import Segment
@@ -47,6 +55,23 @@ def test_what_is_not_stable_stays(tmp_path: Path) -> None:
     log.last_stable_offset = 30
     dirt = assess(log, None, LATE_MS)
     assert dirt is not None and dirt.end_offset == 28
+
+
+def test_what_could_be_cleaned_if_the_active_segment_were_closed(tmp_path: Path) -> None:
+    log = compacted(tmp_path, min_cleanable_dirty_ratio=0.5)
+    size = log.segments.active.size
+    assert size and dirty_bytes_if_rolled(log, None) == sum(SIZES[:3]) + size
+    assert dirty_bytes_if_rolled(log, 31) == 0, "most is clean"
+    ratio = size / (sum(SIZES[:3]) + size)
+    for least, expected in ((ratio, 0), (ratio - 1e-9, size)):
+        log.config = replace(log.config, min_cleanable_dirty_ratio=least)
+        assert dirty_bytes_if_rolled(log, 31) == expected
+    log.last_stable_offset = 31
+    assert dirty_bytes_if_rolled(log, 31) == size, "all before the active segment is stable"
+    log.last_stable_offset = 30
+    assert dirty_bytes_if_rolled(log, 31) == dirty_bytes_if_rolled(log, None) == 0
+    log.last_stable_offset = log.log_end_offset
+    assert log.try_roll(NOW_MS) and dirty_bytes_if_rolled(log, None) == 0, "nothing to close"
 
 
 @pytest.mark.parametrize(("lag_ms", "end"), [(0, 31), (LATE_MS - 1795222689507, 31), (LATE_MS, 3)])
