@@ -45,7 +45,7 @@ logger = logging.getLogger("barnabas.compaction")
 FIRST_RETRY_MS, LAST_RETRY_MS = 15_000, 3_600_000
 SWAPPED_AT_ONCE = 16  # segments; a dozen names change for each, and nobody is served meanwhile
 ROLLED_AT_ONCE = 4
-LEAST_ROLLED = 16  # of barnabas.internal.topics.dirty.bytes: a part that is worth a segment
+LEAST_SHARE = 1 / 16  # of barnabas.internal.topics.dirty.bytes: with less a segment stays open
 
 
 class Compaction:
@@ -181,7 +181,7 @@ class Compaction:
             (dirty_bytes, log)
             for log in logs
             if log.topic in INTERNAL_TOPICS
-            and log.segments.active.size * LEAST_ROLLED >= most
+            and log.segments.active.size >= most * LEAST_SHARE
             and (dirty_bytes := dirty_bytes_if_rolled(log, self._cleaned_to_of(log)))
         ]
         excess = sum(dirty_bytes for dirty_bytes, _ in dirty) - most

@@ -184,7 +184,14 @@ class Producer(Client):
         try:
             while self.waiting or self.in_flight:
                 link = yield from self.connected()
-                while self.waiting and len(self.in_flight) < self.world.scenario.most_in_flight:
+                if not self.in_flight:
+                    sending_over = link
+                # over another link only when what was under way over the last one is known lost
+                while (
+                    link is sending_over
+                    and self.waiting
+                    and len(self.in_flight) < self.world.scenario.most_in_flight
+                ):
                     batch = self.waiting.popleft()
                     batch.attempts += 1
                     batch.sent_ms = self.world.loop.now_ms

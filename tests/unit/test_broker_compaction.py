@@ -17,7 +17,7 @@ from helpers.storage_logs import NOW_MS, TOPIC_ID, open_manager
 
 from barnabas.broker.compaction import (
     FIRST_RETRY_MS,
-    LEAST_ROLLED,
+    LEAST_SHARE,
     ROLLED_AT_ONCE,
     SWAPPED_AT_ONCE,
     Compaction,
@@ -407,7 +407,7 @@ def test_a_sliver_is_not_worth_a_segment(tmp_path: Path, count: int, is_rolled: 
     ]
     for log in logs:
         fill(log, count)
-    most = LEAST_ROLLED * logs[0].segments.active.size * 2 // count
+    most = int(logs[0].segments.active.size * 2 / count / LEAST_SHARE)
     host.compaction._config = BrokerConfig.from_properties(
         {"barnabas.internal.topics.dirty.bytes": str(most)}
     )
