@@ -219,14 +219,14 @@ def _trace_step(ending: Ending, before: Step, event: Event) -> None:
 class Marker(NamedTuple):
     """What a marker says of a producer's transaction.
 
-    timestamp: None for the time of its append.
+    decided_ms: the time that orders the decision; None where the marker is of no decision.
     """
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     commit: bool
-    timestamp: int | None = None
+    decided_ms: int | None = None
 
 
 class TransactionEnds:
@@ -604,7 +604,7 @@ class TransactionEnds:
         A transaction that is open there always ends (`epochs_of_decision`). Markers of internal
         offsets also materialise (or drop) the group offsets that waited for them.
         """
-        producer_id, producer_epoch, coordinator_epoch, commit, timestamp = marker
+        producer_id, producer_epoch, coordinator_epoch, commit, decided_ms = marker
         log = self._broker.topics.partition(topic, index)
         if log is None:
             return None
@@ -619,7 +619,7 @@ class TransactionEnds:
                 coordinator_epoch=coordinator_epoch,
                 commit=commit,
                 now_ms=now_ms,
-                timestamp=timestamp,
+                decided_ms=decided_ms,
             )
         except KafkaError as error:
             is_open = producers.has_ongoing_transaction_of(producer_id)

@@ -78,8 +78,8 @@ class Decision(NamedTuple):
     when the markers are written.
 
     coordinator_epoch: the markers bear it. partitions: those that get a marker, in the order in
-    which they were added. decided_ms: the time of the decision, which no other decision of this
-    transactional id has; the markers' timestamp. prepare: what the Prepare record says.
+    which they were added. decided_ms: the time that orders the decision, which no other decision of
+    this transactional id has; its markers' base timestamp. prepare: what the Prepare record says.
     log_partition: of __transaction_state. waiting: who is answered at the end.
     """
 

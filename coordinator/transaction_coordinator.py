@@ -339,7 +339,7 @@ class TransactionCoordinator:
             # the id has expired, or a later session has begun: sessions are durable from their
             # beginning
             return Result()
-        if transaction.last_update_ms >= decided.last_update_ms:
+        if transaction.order_ms >= decided.order_ms:
             return Result()  # a decision is later than all before it
         return self._result(decided, [decided], [])
 
@@ -974,7 +974,8 @@ class TransactionCoordinator:
             coordinator_epoch=self._coordinator_epoch(partition),
             commit=prepare.state is TransactionState.PREPARE_COMMIT,
             partitions=tuple(prepare.partitions),
-            decided_ms=prepare.last_update_ms,
+            # `order_ms`, without a call
+            decided_ms=prepare.last_update_ms if prepare.latest_ms < 0 else prepare.latest_ms,
             prepare=prepare,
             log_partition=partition,
             waiting=waiting,

@@ -9,7 +9,8 @@ Value, version 1:               the same with compact strings and arrays, and ta
                                 each structure; at the end of the value
                                 0 int64 previous_producer_id, 1 int64 next_producer_id,
                                 2 int16 client_transaction_version, 3 int16 next_producer_epoch,
-                                10000 int16 last_producer_epoch, 10001 int8 epoch_is_a_fence (1)
+                                10000 int16 last_producer_epoch, 10001 int8 epoch_is_a_fence (1),
+                                10002 int64 latest_ms
 
 string: int16 length, UTF-8. array: int32 count, -1 is null. Compact: unsigned varint of length + 1,
 0 is null. The partitions of an Empty transaction are null, those of a completed one an empty array.
@@ -19,10 +20,10 @@ Apache Kafka 3.9 writes version 0 as long as transaction.version is 0, and reads
 write version 0, byte for byte, except where a field has something to say that version 0 has no
 place for; that is the case after a producer requested its next epoch, and is what lets the same
 request be recognised after a restart (KAFKA-20357); and after a transaction was aborted over its
-producer's head, so that whoever guesses the epoch is refused. Kafka 3.9 has no tag for
-last_producer_epoch nor for epoch_is_a_fence: ours are far from those that it assigns, and readers
-skip the tags that they do not know. Source: TransactionLogKey and TransactionLogValue of Apache
-Kafka 3.9, and its tag 3 of KIP-939.
+producer's head, so that whoever guesses the epoch is refused; and while the wall clock is behind an
+earlier record. Kafka 3.9 has no tag for last_producer_epoch, epoch_is_a_fence and latest_ms: ours
+are far from those that it assigns, and readers skip the tags that they do not know.
+Source: TransactionLogKey and TransactionLogValue of Apache Kafka 3.9, and its tag 3 of KIP-939.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from functools import lru_cache
 from barnabas.coordinator.transaction_state import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIMESTAMP,
     NUMBERS,
     STATE_BY_NUMBER,
     TransactionMetadata,
@@ -56,6 +58,7 @@ PREVIOUS_PRODUCER_ID, NEXT_PRODUCER_ID, CLIENT_TRANSACTION_VERSION, LAST_PRODUCE
 )
 NEXT_PRODUCER_EPOCH = 3
 EPOCH_IS_A_FENCE = 10_001
+LATEST_MS = 10_002
 
 
 # The fields that version 0 has no place for, and what they say by default.
@@ -162,6 +165,7 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
         next_producer_id=_tag(tags, NEXT_PRODUCER_ID, _INT64, NO_PRODUCER_ID),
         next_producer_epoch=_tag(tags, NEXT_PRODUCER_EPOCH, _INT16, NO_PRODUCER_EPOCH),
         epoch_is_a_fence=_tag(tags, EPOCH_IS_A_FENCE, _INT8, 0) == 1,
+        latest_ms=_tag(tags, LATEST_MS, _INT64, NO_TIMESTAMP),
         client_transaction_version=_tag(tags, CLIENT_TRANSACTION_VERSION, _INT16, 0),
     )
 
@@ -181,6 +185,8 @@ def _tags_of(metadata: TransactionMetadata) -> list[tuple[int, bytes]]:
         tags.append((LAST_PRODUCER_EPOCH, _INT16.pack(metadata.last_producer_epoch)))
     if metadata.epoch_is_a_fence:
         tags.append((EPOCH_IS_A_FENCE, _INT8.pack(1)))
+    if metadata.latest_ms != NO_TIMESTAMP:
+        tags.append((LATEST_MS, _INT64.pack(metadata.latest_ms)))
     return tags
 
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.protocol.wall_clock import MOST_LEAD_MS
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -156,6 +157,9 @@ class TransactionMetadata(NamedTuple):
         (KIP-939): in Ongoing the one producer that may end it, in Prepare the one that Complete
         gives. producer_id and producer_epoch stay those that wrote it.
     client_transaction_version: VERSION_2 where the transaction is of that version, else 0.
+    latest_ms: the latest time of all records of this transactional id, where the wall clock was
+        more than MOST_LEAD_MS behind it at the last one; else NO_TIMESTAMP, and last_update_ms is
+        the latest.
     """
 
     transactional_id: str
@@ -172,6 +176,14 @@ class TransactionMetadata(NamedTuple):
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     client_transaction_version: int = 0
     epoch_is_a_fence: bool = False
+    latest_ms: int = NO_TIMESTAMP
+
+    @property
+    def order_ms(self) -> int:
+        """The time that orders decisions: no earlier record of this transactional id has a later
+        one, and no earlier decision has the same.
+        """
+        return self.last_update_ms if self.latest_ms < 0 else self.latest_ms
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
@@ -252,13 +264,34 @@ class TransactionMetadata(NamedTuple):
             return producer == self.last_producer
         return producer == (self.producer_id, self.producer_epoch - 1)
 
-    def _moved(self, state: TransactionState, wall_ms: int, **changes: Any) -> TransactionMetadata:
+    def _moved(
+        self, state: TransactionState, wall_ms: int, step_ms: int = 0, **changes: Any
+    ) -> TransactionMetadata:
+        """The next state, at the time of the clock.
+
+        Takes: step_ms, by which the time that orders goes on at least: 1 for a decision.
+        """
         assert self.state in LEGAL_PREDECESSORS[state], (
             f"{self.transactional_id}: {self.state.value} -> {state.value}"
         )
-        return self._replace(
-            state=state, last_update_ms=max(wall_ms, self.last_update_ms), **changes
-        )
+        least_ms = step_ms + (self.last_update_ms if self.latest_ms < 0 else self.latest_ms)
+        if least_ms <= wall_ms:
+            return self._replace(
+                state=state, last_update_ms=wall_ms, latest_ms=NO_TIMESTAMP, **changes
+            )
+        if least_ms - wall_ms <= MOST_LEAD_MS:
+            return self._replace(
+                state=state, last_update_ms=least_ms, latest_ms=NO_TIMESTAMP, **changes
+            )
+        return self._replace(state=state, last_update_ms=wall_ms, latest_ms=least_ms, **changes)
+
+    def _next_start_ms(self, wall_ms: int) -> int:
+        """When a transaction begins: now, and another time than the one before where that is near.
+
+        By it records of two transactions are distinguished.
+        """
+        next_ms = self.start_ms + 1
+        return next_ms if 0 < next_ms - wall_ms <= MOST_LEAD_MS else wall_ms
 
     def in_new_session(
         self,
@@ -294,18 +327,14 @@ class TransactionMetadata(NamedTuple):
     def with_partitions(
         self, added: Iterable[TopicPartition], wall_ms: int, client_transaction_version: int = 0
     ) -> TransactionMetadata:
-        """Ongoing, with `added` behind those that it has; begun now if it was not.
-
-        No two transactions of a session begin at the same time, even where the wall clock stands or
-        steps back: `start_ms` distinguishes them.
-        """
+        """Ongoing, with `added` behind those that it has; begun now if it was not."""
         return self._moved(
             TransactionState.ONGOING,
             wall_ms,
             partitions={**self.partitions, **dict.fromkeys(added)},
             start_ms=self.start_ms
             if self.state is TransactionState.ONGOING
-            else max(wall_ms, self.start_ms + 1),
+            else self._next_start_ms(wall_ms),
             previous_producer_id=NO_PRODUCER_ID,
             last_producer_epoch=NO_PRODUCER_EPOCH,
             client_transaction_version=client_transaction_version,
@@ -333,14 +362,13 @@ class TransactionMetadata(NamedTuple):
         )
 
     def prepared(self, commit: bool, wall_ms: int) -> TransactionMetadata:
-        """The decision of the producer itself, in version 1: whoever kept it goes on as it is.
+        """The decision of the producer itself, in version 1: the producer that kept the
+        transaction continues with its epoch.
 
-        Its time is the transaction's own: later than that of any decision before.
+        The time that orders it (`order_ms`) is later than that of any decision before.
         """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
-        return self._moved(
-            state, max(wall_ms, self.last_update_ms + 1), client_transaction_version=0
-        )
+        return self._moved(state, wall_ms, 1, client_transaction_version=0)
 
     def prepared_with_next_epoch(
         self, commit: bool, wall_ms: int, allocate_producer_id: Callable[[], int]
@@ -363,7 +391,8 @@ class TransactionMetadata(NamedTuple):
             next_producer_id, next_producer_epoch = current[0], current[1] + 1
         return self._moved(
             state,
-            max(wall_ms, self.last_update_ms + 1),
+            wall_ms,
+            1,
             producer_epoch=min(self.producer_epoch + 1, MAX_PRODUCER_EPOCH),
             previous_producer_id=current.producer_id,
             last_producer_epoch=current.producer_epoch,
@@ -371,7 +400,7 @@ class TransactionMetadata(NamedTuple):
             next_producer_epoch=next_producer_epoch,
             client_transaction_version=VERSION_2,
             epoch_is_a_fence=False,
-            start_ms=self.start_ms if was_open else max(wall_ms, self.start_ms + 1),
+            start_ms=self.start_ms if was_open else self._next_start_ms(wall_ms),
         )
 
     def fenced(self, requester: ProducerIdAndEpoch, wall_ms: int) -> TransactionMetadata:
@@ -388,6 +417,7 @@ class TransactionMetadata(NamedTuple):
         raised = self._moved(
             TransactionState.PREPARE_EPOCH_FENCE,
             wall_ms,
+            1,
             producer_epoch=min(self.producer_epoch + 1, MAX_PRODUCER_EPOCH),
             epoch_is_a_fence=True,
             previous_producer_id=requester.producer_id,
@@ -396,7 +426,7 @@ class TransactionMetadata(NamedTuple):
             if self.is_kept
             else next_epoch,
         )
-        return raised._moved(TransactionState.PREPARE_ABORT, max(wall_ms, self.last_update_ms + 1))
+        return raised._moved(TransactionState.PREPARE_ABORT, wall_ms)
 
     def completed(self, wall_ms: int) -> TransactionMetadata:
         """The end, when all markers are written.

@@ -529,29 +529,37 @@ def assemble_batch(
 
 @lru_cache(maxsize=4)
 def encode_marker(
-    *, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int
+    *,
+    commit: bool,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp: int,
+    base_timestamp: int | None = None,
 ) -> bytes:
     """The control batch that ends a transaction on one partition (KIP-98, "Control messages").
 
     The markers of one transaction differ in no more than what the log patches, their offset and
     leader epoch: so they are made once.
+
+    Takes: timestamp, the time of the record in ms. base_timestamp, that of the batch where it is
+           another one: the record holds the difference, as in every batch.
     """
+    kind = COMMIT if commit else ABORT
+    if base_timestamp is None or base_timestamp == timestamp:
+        base_timestamp = timestamp
+        body = _MARKER.pack(*_MARKER_START, 0, kind, _MARKER_VALUE_SIZE, 0, coordinator_epoch, 0)
+    else:
+        key, value = _CONTROL_KEY.pack(0, kind), _CONTROL_VALUE.pack(0, coordinator_epoch)
+        body = encode_record(NewRecord(key, value, timestamp), 0, base_timestamp)
     return bytes(
         assemble_batch(
-            _MARKER.pack(
-                *_MARKER_START,
-                0,
-                COMMIT if commit else ABORT,
-                _MARKER_VALUE_SIZE,
-                0,
-                coordinator_epoch,
-                0,
-            ),
+            body,
             base_offset=0,
             leader_epoch=NO_LEADER_EPOCH,
             attributes=TRANSACTIONAL | CONTROL,
             last_offset_delta=0,
-            base_timestamp=timestamp,
+            base_timestamp=base_timestamp,
             max_timestamp=timestamp,
             producer_id=producer_id,
             producer_epoch=producer_epoch,

@@ -45,6 +45,7 @@ from barnabas.protocol.records import (
     producer_of,
     set_offset_and_epoch,
 )
+from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.checkpoints import (
     NO_TOPIC_ID,
     PARTITION_METADATA_NAME,
@@ -379,7 +380,7 @@ class Log:
         coordinator_epoch: int,
         commit: bool,
         now_ms: int,
-        timestamp: int | None = None,
+        decided_ms: int | None = None,
         is_decided: bool = True,
         transaction_version: int = 0,
     ) -> AppendInfo:
@@ -387,10 +388,14 @@ class Log:
 
         It is written even where no transaction is open, as Apache Kafka does.
 
-        Takes:  timestamp, the marker's; the wall clock's where it is not given. is_decided: a
-                coordinator's decision brings the marker back where a power loss takes it. Else,
-                with flush.messages=1, the transaction is not stable before the disk has the marker.
-                transaction_version, of the marker (KIP-1228).
+        Its time is that of the clock: retention and look-ups by time go by it.
+
+        Takes:  decided_ms, the time that orders the decision among those of its transactional id;
+                it becomes the base timestamp of the batch, and the time of the record, too, as long
+                as the clock is near (MOST_LEAD_MS). is_decided: a coordinator's decision brings
+                the marker back where a power loss takes it. Else, with flush.messages=1, the
+                transaction is not stable before the disk has the marker. transaction_version, of
+                the marker (KIP-1228).
         Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
                 one with data is in the index.
@@ -399,7 +404,12 @@ class Log:
         self.producer_state.check_marker(
             producer_id, producer_epoch, coordinator_epoch, transaction_version
         )
-        time_ms = now_ms + self.wall.ahead_ms if timestamp is None else timestamp
+        time_ms = now_ms + self.wall.ahead_ms
+        if decided_ms is None or -MOST_LEAD_MS <= decided_ms - time_ms <= MOST_LEAD_MS:
+            time_ms = time_ms if decided_ms is None else decided_ms
+            base_ms = time_ms
+        else:
+            base_ms = decided_ms
         batch = bytearray(
             encode_marker(
                 commit=commit,
@@ -407,6 +417,7 @@ class Log:
                 producer_epoch=producer_epoch,
                 coordinator_epoch=coordinator_epoch,
                 timestamp=time_ms,
+                base_timestamp=base_ms,
             )
         )
         first_offset = self.producer_state.open_txns.get(producer_id)
@@ -498,8 +509,13 @@ class Log:
         if self.producer_state.refused and len(batch) >= HEADER_SIZE:
             self.producer_state.check_overtaking(*producer_of(batch))
 
-    def ended_before_open_transaction(self, producer_id: int, marker_timestamp: int) -> bool:
-        """Whether a marker of the producer, of that time or later, is before its open one."""
+    def ended_before_open_transaction(self, producer_id: int, decided_ms: int) -> bool:
+        """Whether a marker of that decision, or of a later one of the producer, is before the
+        producer's open transaction.
+
+        The base timestamp of a marker is the time that orders its decision. Cleaning puts a delete
+        horizon in its place (KIP-534); the time of the record is the next best then.
+        """
         first_offset = self.producer_state.first_offset_of_transaction(producer_id)
         if first_offset is None:
             return False
@@ -513,7 +529,8 @@ class Log:
                 if header.producer_id == producer_id and header.is_control:
                     last = header
             if last is not None:
-                return last.max_timestamp >= marker_timestamp
+                is_cleaned = last.delete_horizon_ms is not None
+                return (last.max_timestamp if is_cleaned else last.base_timestamp) >= decided_ms
         return False
 
     def expire_producers(self, now_ms: int, most: int = sys.maxsize) -> int:

@@ -37,6 +37,7 @@ KINDS = {
     "order": "a session's records stand, or were read, in another order than they were sent",
     "moved": "an offset holds another record than before, or than was promised",
     "skipped": "a reader passed by a record without seeing it",
+    "clock": "a marker has another time than the clock, or a look-up by time finds another record",
     "watermark": "the last stable offset or high watermark went back, or a log's are out of order",
     "offsets": "consumed offsets and produced records do not agree",
     "misled": "a broker answered what only another could, which led by then",

@@ -23,7 +23,7 @@ from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.topics import TopicRegistry
 from barnabas.broker.transaction_end import TransactionEnds
 from barnabas.broker.transaction_recovery import JournaledDecision, TransactionRecovery
-from barnabas.coordinator import transaction_coordinator
+from barnabas.coordinator import transaction_coordinator, transaction_state
 from barnabas.coordinator.classic_group import ClassicGroup, State
 from barnabas.coordinator.consumer_group import ConsumerGroup
 from barnabas.coordinator.consumer_group_change import GroupChange
@@ -586,7 +586,7 @@ def holes_are_kept() -> Iterator[None]:
     tweak=focuses.with_power_on_transactions,
 )
 def markers_end_the_next_transaction() -> Iterator[None]:
-    def ended_before(self: Log, producer_id: int, marker_timestamp: int) -> bool:
+    def ended_before(self: Log, producer_id: int, decided_ms: int) -> bool:
         return False
 
     with changed(Log, "ended_before_open_transaction", ended_before):
@@ -1763,6 +1763,19 @@ def records_begin_in_the_future() -> Iterator[None]:
         return timestamp_ms - self.ahead_ms
 
     with changed(WallClock, "since_ms", since_ms):
+        yield
+
+
+@defect(
+    "a marker has the time that orders its decision, whatever the clock shows",
+    "clock",
+    tweak=focuses.with_a_clock_set_back,
+)
+def markers_keep_a_clock_that_was_ahead() -> Iterator[None]:
+    with (
+        changed(log_module, "MOST_LEAD_MS", 1 << 62),
+        changed(transaction_state, "MOST_LEAD_MS", 1 << 62),
+    ):
         yield
 
 

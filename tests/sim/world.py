@@ -17,6 +17,8 @@ from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Sour
 
 from barnabas.broker.outbox import CloseReason
 from barnabas.protocol.errors import Code, DelayedRequest
+from barnabas.protocol.records import records_of
+from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.disk import FailedFsync, is_out_of_resources, may_have_lost_pages
 from barnabas.storage.segment import SWAP_SUFFIX
 from sim import two_phase
@@ -133,6 +135,7 @@ class World:
         self._workers: list[Worker] = []
         self._consumers: list[Consumer] = []
         self._watermarks: dict[Any, tuple[int, int, int]] = {}
+        self._checked_ends: dict[Any, int] = {}  # of the logs whose markers' times are checked
         self._logs: list[tuple[Any, Any]] = []
         self._logs_of = (-1, -1)
 
@@ -307,7 +310,10 @@ class World:
                 row for row in sorted(broker.logs.logs.items()) if not row[0][0].startswith("__")
             ]
             self._logs = [((*key, log.topic_id), log) for key, log in logs]
+            self._checked_ends = {key: log.log_end_offset for key, log in self._logs}
         for key, log in self._logs:
+            if self.scenario.clock_steps_ms:
+                self._check_times_of_markers(key, log)
             now = (log.log_start_offset, log.last_stable_offset, log.high_watermark)
             before = self._watermarks.get(key)
             if now != before:
@@ -323,6 +329,42 @@ class World:
                         f"are {now}",
                     )
                 self._watermarks[key] = now
+
+    def _check_times_of_markers(self, key: Any, log: Any) -> None:
+        """A marker has the time that the clock shows when it is written.
+
+        Retention and look-ups by time go by it. Client batches have their client's time.
+        """
+        checked, self._checked_ends[key] = self._checked_ends[key], log.log_end_offset
+        for header, _ in log.read_batches(checked) if checked < log.log_end_offset else ():
+            is_new = header.is_control and header.base_offset >= checked
+            if is_new and abs(header.max_timestamp - self.wall_ms()) > MOST_LEAD_MS:
+                self.history.incident(
+                    "clock",
+                    f"{key}: the marker at {header.base_offset} has the time "
+                    f"{header.max_timestamp}, the clock {self.wall_ms()}",
+                )
+
+    def _check_look_ups_by_time(self) -> None:
+        """At the end: what a look-up by time finds is what a walk over all records does."""
+        for key, log in self._logs:
+            first_at: dict[int, int] = {}
+            latest = -1
+            for _, record_batch in log.read_batches():
+                for record in records_of(record_batch):
+                    if record.offset >= log.log_start_offset and record.timestamp > latest:
+                        latest = record.timestamp
+                        first_at[latest] = record.offset
+            for timestamp, offset in first_at.items():
+                found = log.offset_for_timestamp(timestamp)
+                if found is None or (found.timestamp, found.offset) != (timestamp, offset):
+                    self.history.incident(
+                        "clock",
+                        f"{key}: the first record of {timestamp} or later is at {offset}, and "
+                        f"{found} is found",
+                    )
+            if log.offset_for_timestamp(latest + 1) is not None:
+                self.history.incident("clock", f"{key}: nothing is as late as {latest + 1}")
 
     # --- faults ----------------------------------------------------------------------------------
 
@@ -936,6 +978,8 @@ class World:
         self.loop.run_until(self.loop.now_ms + 60_000, lambda: finished.done)
         if not finished.done:
             self.history.incident("stuck", "the last reader does not come to an end")
+        if self.scenario.clock_steps_ms:
+            self._check_look_ups_by_time()
 
     def _read_everything(self) -> Asking:
         scenario = self.scenario

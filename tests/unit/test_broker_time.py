@@ -10,17 +10,20 @@ from typing import Any
 
 import pytest
 from helpers.core_host import CoreHost, fetch, produce
+from helpers.disk_broker import NOW_MS, DiskBroker, Producer
 from helpers.group_host import GroupHost, alone
 from helpers.txn_host import TxnHost
 
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.transaction_coordinator import TxnSettings
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.records import BatchHeader
 from barnabas.protocol.wall_clock import WallClock
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+YEAR_MS = 365 * DAY_MS
 STEPS = [120_000, -HOUR_MS, 8 * DAY_MS, -8 * DAY_MS]
 TIMEOUT_MS = 60_000
 T0 = {"t": [0]}
@@ -150,9 +153,9 @@ def test_a_transactional_id_expires_after_its_own_time(step_ms: int) -> None:
     assert host.state("txn") is None
 
 
-@pytest.mark.parametrize("ahead_ms", [0, -HOUR_MS])
+@pytest.mark.parametrize("ahead_ms", [0, -500])
 def test_no_two_transactions_begin_at_one_time_though_the_clock_stands(ahead_ms: int) -> None:
-    """A late EndTxn is known by the time at which its transaction began."""
+    """Records of two transactions are distinguished by the time at which theirs began."""
     host = TxnHost()
     answer = host.init("txn")
     starts = []
@@ -164,6 +167,49 @@ def test_no_two_transactions_begin_at_one_time_though_the_clock_stands(ahead_ms:
         host.end("txn", answer.producer_id, answer.producer_epoch, commit=True)
         host.wall_ahead_ms = ahead_ms
     assert starts[0] < starts[1]
+
+
+@pytest.mark.parametrize("end", ["kill", "stop", "lose_power"])
+def test_a_clock_that_was_ahead_while_a_transaction_ended_stamps_no_later_marker(end: str) -> None:
+    """Neither of its session, nor of a later one, nor after a restart."""
+    b = DiskBroker()
+    b.topic("t")
+    producer = Producer(b, "txn")
+
+    def commit(ahead_ms: int = 0) -> None:
+        b.tick(5_000)
+        b.broker.wall.ahead_ms = ahead_ms
+        producer.send("t", 0, b"v")
+        assert producer.end(True) == Code.NONE
+        b.broker.wall.ahead_ms = 0
+
+    commit()
+    commit(ahead_ms=YEAR_MS)
+    commit()
+    getattr(b, end)()
+    producer.reconnect()
+    for _ in range(2):
+        producer.begin_session()
+        commit()
+    (log,) = b.broker.topics.logs_of("t")
+    markers = [header for header, _ in log.read_batches() if header.is_control]
+    # a start after a power loss may write a marker again
+    times = {
+        header.base_timestamp: (header.max_timestamp - NOW_MS) // 1_000 * 1_000
+        for header in markers
+    }
+    assert list(times.values()) == [5_000, 10_000 + YEAR_MS, 15_000, 20_000, 25_000]
+    assert list(times) == sorted(times), "decisions keep their order"
+    producer.send("t", 0, b"v")
+    b.tick(2_000)
+
+    def is_listed(duration_ms: int) -> bool:
+        request = ListTransactionsRequest(
+            state_filters=[], producer_id_filters=[], duration_filter=duration_ms
+        )
+        return bool(b.call(request, 1).transaction_states)
+
+    assert (is_listed(1_000), is_listed(3_000)) == (True, False)
 
 
 # --- groups -------------------------------------------------------------------------------------

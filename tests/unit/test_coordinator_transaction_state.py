@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from barnabas.coordinator.transaction_records import decode_value, encode_value
 from barnabas.coordinator.transaction_state import (
     NOBODY,
     ProducerIdAndEpoch,
@@ -30,18 +33,42 @@ def test_no_two_transactions_of_a_session_begin_at_the_same_time(wall_ms: int) -
     assert ended.with_partitions([PAIR], 500).start_ms == 500
 
 
-@pytest.mark.parametrize("wall_ms", [100, 99, 0])
-def test_a_decision_is_later_than_all_before_it(wall_ms: int) -> None:
-    """By its time a journaled decision is told from the transaction's former ones."""
-    transaction = begun(100)
-    for decision in (
-        transaction.prepared(True, wall_ms),
-        transaction.prepared(False, wall_ms),
-        transaction.fenced(NOBODY, wall_ms),
-    ):
-        assert decision.last_update_ms == 101
-    assert transaction.prepared(True, 500).last_update_ms == 500
-    assert transaction.fenced(NOBODY, 500).last_update_ms == 500
+DECISIONS: list[Callable[[TransactionMetadata, int], TransactionMetadata]] = [
+    lambda transaction, wall_ms: transaction.prepared(True, wall_ms),
+    lambda transaction, wall_ms: transaction.prepared(False, wall_ms),
+    lambda transaction, wall_ms: transaction.prepared_with_next_epoch(True, wall_ms, no_id),
+    lambda transaction, wall_ms: transaction.fenced(NOBODY, wall_ms),
+]
+YEAR_MS = 365 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize("decide", DECISIONS)
+@pytest.mark.parametrize(
+    ("wall_ms", "order_ms"), [(0, 101), (99, 101), (100, 101), (101, 101), (500, 500)]
+)
+def test_a_decision_is_later_than_all_before_it(
+    decide: Callable[[TransactionMetadata, int], TransactionMetadata], wall_ms: int, order_ms: int
+) -> None:
+    """By its time a journaled decision is distinguished from the transaction's former ones."""
+    decision = decide(begun(100), wall_ms)
+    assert (decision.last_update_ms, decision.order_ms) == (order_ms, order_ms)
+
+
+@pytest.mark.parametrize("decide", DECISIONS)
+def test_a_clock_that_was_ahead_for_a_moment_leaves_its_time_in_no_later_record(
+    decide: Callable[[TransactionMetadata, int], TransactionMetadata],
+) -> None:
+    ahead = decide(begun(100 + YEAR_MS), 100 + YEAR_MS).completed(100 + YEAR_MS)
+    again = ahead.with_partitions([PAIR], 200)
+    assert (again.start_ms, again.last_update_ms) == (200, 200)
+    decision = decide(again, 300)
+    assert decision.last_update_ms == 300
+    assert decision.order_ms == ahead.order_ms + 1, "decisions keep their order"
+    session = decision.completed(300).in_new_session(ProducerIdAndEpoch(9, 0), NOBODY, 60_000, 400)
+    assert (session.last_update_ms, session.order_ms) == (400, decision.order_ms)
+    assert decode_value("id", encode_value(session)) == session
+    caught_up = session.with_partitions([PAIR], 200 + YEAR_MS)
+    assert (caught_up.latest_ms, caught_up.order_ms) == (-1, 200 + YEAR_MS)
 
 
 def test_who_requested_an_epoch_is_known_by_its_own_epoch() -> None:
@@ -77,12 +104,6 @@ def test_an_epoch_that_only_fences_or_is_the_last_is_nobodys() -> None:
 
 def no_id() -> int:
     raise AssertionError("an id is allocated")
-
-
-def test_a_decision_of_version_2_is_later_than_all_before_it() -> None:
-    for wall_ms, decided_ms in ((0, 101), (100, 101), (500, 500)):
-        decision = begun(100).prepared_with_next_epoch(True, wall_ms, no_id)
-        assert decision.last_update_ms == decided_ms
 
 
 @pytest.mark.parametrize("keeper", [ProducerIdAndEpoch(5, 4), ProducerIdAndEpoch(9, 0)])

@@ -28,7 +28,14 @@ from helpers.storage_logs import (
 )
 
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.records import HEADER_SIZE, read_header
+from barnabas.protocol.records import (
+    HEADER_SIZE,
+    EndTransactionMarker,
+    computed_crc,
+    decode_marker,
+    read_header,
+    records_of,
+)
 from barnabas.storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, PARTITION_METADATA_NAME
 from barnabas.storage.disk import Data, DirectorySync, OsDisk
 from barnabas.storage.log import UNREAD_BATCH_BYTES, AppendInfo, Log
@@ -38,6 +45,7 @@ from barnabas.storage.producer_snapshots import KEPT_SNAPSHOTS
 from barnabas.storage.validate import TakesLongError, check_client_batch
 
 COMMITTED = Isolation.READ_COMMITTED
+YEAR_MS = 365 * 24 * 3_600_000
 
 
 def refused(log: Log, **sent: object) -> Code:
@@ -745,11 +753,34 @@ def test_records_are_stamped_by_the_wall_clock_and_not_by_the_steady_one(tmp_pat
     log.append(checked.view, now_ms=NOW_MS, checked=checked)
     log.append_records([(b"k", b"v")], NOW_MS)
     end(log, 1, True)
+    assert [header.max_timestamp for header, _ in log.read_batches()] == [NOW_MS + 5_000] * 4
+
+
+@pytest.mark.parametrize("behind_ms", [-YEAR_MS, -1001, -1000, -1, 0, 1, 1000, 1001, YEAR_MS])
+def test_a_marker_has_the_time_of_the_clock_however_far_its_decision_is(
+    tmp_path: Path, behind_ms: int
+) -> None:
+    """The base timestamp orders decisions; the record's time is what retention goes by."""
+    log = new_log(tmp_path)[1]
+    send(log, pid=2, epoch=0, seq=0, transactional=True)
+    decided_ms = NOW_MS + behind_ms
     log.append_marker(
-        producer_id=2, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=NOW_MS,
-        timestamp=77,
+        producer_id=2, producer_epoch=0, coordinator_epoch=7, commit=True, now_ms=NOW_MS,
+        decided_ms=decided_ms,
     )  # fmt: skip
-    assert [header.max_timestamp for header, _ in log.read_batches()] == [NOW_MS + 5_000] * 4 + [77]
+    header, marker = list(log.read_batches())[-1]
+    is_near = abs(behind_ms) <= 1000
+    assert (header.base_timestamp, header.max_timestamp) == (
+        decided_ms,
+        decided_ms if is_near else NOW_MS,
+    )
+    (record,) = records_of(marker)
+    assert record.timestamp == header.max_timestamp
+    assert decode_marker(marker) == EndTransactionMarker(commit=True, coordinator_epoch=7)
+    assert header.crc == computed_crc(marker)
+    send(log, pid=2, epoch=0, seq=1, transactional=True)
+    assert log.ended_before_open_transaction(2, decided_ms)
+    assert not log.ended_before_open_transaction(2, decided_ms + 1)
 
 
 def test_retention_goes_by_the_wall_clock(tmp_path: Path) -> None:
