@@ -20,6 +20,11 @@ from barnabas.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from barnabas.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -29,6 +34,11 @@ from barnabas.protocol.messages.list_transactions import (
     ListTransactionsResponse,
 )
 from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from barnabas.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -40,6 +50,8 @@ Response = TypeVar("Response", bound=Message)
 _SIZE = struct.Struct(">i")
 _OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 _CREATE_TOPICS, _LIST_TRANSACTIONS, _DESCRIBE_TRANSACTIONS = 5, 1, 0  # versions
+_METADATA, _DESCRIBE_CONFIGS = 9, 4
+_TOPIC = 2  # the type of a resource
 _HANDSHAKE, _AUTHENTICATE = 1, 2
 
 
@@ -158,8 +170,14 @@ class Admin:
             data += part
         return bytes(data)
 
-    def create_topics(self, topics: Iterable[NewTopic]) -> None:
-        """Make topics; one that exists already stays as it is. Raises: AdminError."""
+    def create_topics(self, topics: Iterable[NewTopic], *, keep_different: bool = False) -> None:
+        """Make topics; one that exists already, and is as it is to be, stays.
+
+        Takes:  keep_different: a topic that exists stays, whatever it is like.
+        Raises: AdminError; TOPIC_ALREADY_EXISTS where one has another number of partitions or
+                replicas, or other settings.
+        """
+        topics = list(topics)
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -174,10 +192,62 @@ class Admin:
                 for topic in topics
             ]
         )
+        existing = set()
         for row in self.call(request, _CREATE_TOPICS, CreateTopicsResponse).topics:
             code = Code(row.error_code)
-            if code not in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
+            if code is Code.TOPIC_ALREADY_EXISTS:
+                existing.add(row.name)
+            elif code is not Code.NONE:
                 raise AdminError(code, f"topic {row.name!r}: {row.error_message or code.name}")
+        if not keep_different:
+            for topic in topics:
+                if topic.name in existing:
+                    self._check_is_as(topic)
+
+    def _check_is_as(self, topic: NewTopic) -> None:
+        """Raises: AdminError TOPIC_ALREADY_EXISTS where the topic of that name is another one."""
+        (row,) = self.call(
+            MetadataRequest(
+                topics=[MetadataRequestTopic(name=topic.name)], allow_auto_topic_creation=False
+            ),
+            _METADATA,
+            MetadataResponse,
+        ).topics
+        counts = (len(row.partitions), *{len(one.replica_nodes) for one in row.partitions})
+        for what, found, wanted in zip(
+            ("partitions", "replicas"), counts, (topic.partitions, topic.replication_factor),
+            strict=False,
+        ):  # fmt: skip
+            if wanted not in (-1, found):
+                raise AdminError(
+                    Code.TOPIC_ALREADY_EXISTS,
+                    f"topic {topic.name!r} exists already, with {found} {what} and not {wanted}",
+                )
+        if not topic.configs:
+            return
+        (described,) = self.call(
+            DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(
+                        resource_type=_TOPIC,
+                        resource_name=topic.name,
+                        configuration_keys=list(topic.configs),
+                    )
+                ]
+            ),
+            _DESCRIBE_CONFIGS,
+            DescribeConfigsResponse,
+        ).results
+        values = {config.name: config.value for config in described.configs}
+        for name, value in topic.configs.items():
+            if name not in values:
+                raise AdminError(Code.INVALID_CONFIG, f"topics have no setting {name!r}")
+            if values[name] != value:
+                raise AdminError(
+                    Code.TOPIC_ALREADY_EXISTS,
+                    f"topic {topic.name!r} exists already, with {name}={values[name]} and not "
+                    f"{value}",
+                )
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that are not complete, in the order in which the broker lists them."""

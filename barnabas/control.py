@@ -40,7 +40,9 @@ class Fault:
         raise ControlError("the fault was removed")
 
     def release(self) -> None:
-        """Let the requests go on that it holds (action `hold`)."""
+        """Let the requests go on that it holds. Raises: ControlError where its action is no hold,
+        or it was removed.
+        """
         self._control.ask("POST", f"/faults/{self.number}/release")
 
     def remove(self) -> None:
@@ -162,11 +164,13 @@ class Control:
         return brokers
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """The id of the broker that leads a partition; None where none does."""
-        for broker in self.brokers():
-            if partition in broker["leads"].get(topic, ()):
-                return int(broker["id"])
-        return None
+        """The id of the broker that leads a partition; None where none does.
+
+        Raises: ControlError where there is no such partition.
+        """
+        query = urllib.parse.urlencode({"topic": topic, "partition": partition})
+        leader = self.ask("GET", f"/leaders?{query}")["leader"]
+        return None if leader is None else int(leader)
 
     def take_away(self, broker: int) -> None:
         """Let a broker be gone: its port closes, its connections end, and its leaders move."""
@@ -218,8 +222,9 @@ class Control:
 
         The last 10,000 are kept, and of them as many as fit into 64 MiB.
 
-        Takes: api, and client_id, topic, group, transactional_id, outcome, after (a number).
-        Gives: of each number, at_ms, connection, client, client_id, api, version, request, answer,
+        Takes:  api, and client_id, topic, group, transactional_id, outcome, after (a number).
+        Raises: ControlError where there is no such API, outcome or filter.
+        Gives:  of each number, at_ms, connection, client, client_id, api, version, request, answer,
                errors (names), outcome, deliveries and faults.
         """
         wanted = {"api": api, **filters}

@@ -44,6 +44,10 @@ class BrokerStartError(RuntimeError):
     """The daemon did not start; the message has what it said."""
 
 
+class BrokerNotRunningError(RuntimeError):
+    """What was asked needs a daemon that runs, or that ran before."""
+
+
 class LocalBroker:
     """The daemon on a free port of 127.0.0.1, as a context manager (`with` or `async with`).
 
@@ -60,7 +64,8 @@ class LocalBroker:
             "4.3". All parameters but data_dir are by name: each is one thing that a
             test may want otherwise.
     Raises: BrokerStartError with what the daemon said when it does not start; AdminError where a
-            topic is refused.
+            topic is refused; BrokerNotRunningError where something is asked of a broker that does
+            not run, or its address before it ran; ValueError for arguments that mean nothing.
     """
 
     def __init__(
@@ -77,20 +82,23 @@ class LocalBroker:
         tls: bool = False,
         emulate: str = "",
     ) -> None:
+        if brokers < 1:
+            raise ValueError(f"brokers={brokers}: there has to be one at least")
         self._is_temporary = data_dir is None
-        self.data_dir = _temporary_directory(in_memory) if data_dir is None else os.fspath(data_dir)
+        self._in_memory = in_memory
+        self._data_dir = "" if data_dir is None else os.fspath(data_dir)
         self.settings = {name: _text(value) for name, value in (settings or {}).items()}
         self.topics = topics
         self.users = dict(users or {})
         self._has_tls = tls
         self._emulated = emulate
-        self.port = port
-        self.ports = [port + at if port else 0 for at in range(brokers)]
+        self._ports = [port + at if port else 0 for at in range(brokers)]
         self.output: list[str] = []
         self.process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._listens = False
+        self._has_topics = False
         self._is_controlled = control
         self._control_url = ""
         self._clock_ahead_ms = 0
@@ -104,18 +112,54 @@ class LocalBroker:
             raise RuntimeError(
                 "a broker without test control: start it by LocalBroker(control=True)"
             )
+        if not self._control_url:
+            raise BrokerNotRunningError("the broker was not started: it has no test control yet")
         return Control(self._control_url)
 
     @property
+    def data_dir(self) -> str:
+        """The directory with all that the broker keeps; a temporary one is made when it is needed
+        first.
+        """
+        if not self._data_dir:
+            self._data_dir = _temporary_directory(self._in_memory)
+        return self._data_dir
+
+    @property
+    def ports(self) -> list[int]:
+        """The port of each broker. They stay the same when it stops and starts again.
+
+        Raises: BrokerNotRunningError before the first start, where they are not chosen yet.
+        """
+        if not all(self._ports):
+            raise BrokerNotRunningError(
+                "the broker was not started: it has no port yet (or give LocalBroker(port=…))"
+            )
+        return list(self._ports)
+
+    @property
+    def port(self) -> int:
+        """The port of the first broker; raises as `ports` does."""
+        return self.ports[0]
+
+    @property
     def bootstrap_servers(self) -> str:
-        """The addresses for a client's `bootstrap.servers`."""
+        """The addresses for a client's `bootstrap.servers`; raises as `ports` does."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     @property
     def pid(self) -> int:
-        """The daemon's process."""
-        assert self.process is not None, "the broker does not run"
-        return self.process.pid
+        """The daemon's process id. Raises: BrokerNotRunningError."""
+        return self._running().pid
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self.process is None:
+            raise BrokerNotRunningError("the broker does not run: it was not started, or has ended")
+        if (code := self.process.poll()) is not None:
+            raise BrokerNotRunningError(
+                f"the broker does not run: its process ended with {code}:\n{self.log_tail(20)}"
+            )
+        return self.process
 
     @property
     def is_running(self) -> bool:
@@ -126,7 +170,8 @@ class LocalBroker:
 
     def start(self, timeout_s: float = 30.0) -> LocalBroker:
         """Start the daemon, wait until it listens, and make the topics that it is to have."""
-        assert self.process is None, "the broker runs already"
+        if self.process is not None:
+            raise RuntimeError("the broker was started already: stop it first, or use restart()")
         self._write_users()
         self._make_certificates()
         self.process = subprocess.Popen(
@@ -153,7 +198,9 @@ class LocalBroker:
         if topics:
             try:
                 with self.admin() as admin:
-                    admin.create_topics(topics)
+                    # a test may have changed them since: a restart only makes what is missing
+                    admin.create_topics(topics, keep_different=self._has_topics)
+                self._has_topics = True
             except BaseException:
                 self.kill()
                 self._remove_directory()
@@ -163,11 +210,11 @@ class LocalBroker:
     def _command(self) -> list[str]:
         command = [
             *(sys.executable, "-P", "-m", "barnabas.broker.main", "start"),
-            *("--port", ",".join(map(str, self.ports)), "--data-dir", self.data_dir),
+            *("--port", ",".join(map(str, self._ports)), "--data-dir", self.data_dir),
             "--stop-at-end-of-input",
         ]
-        if len(self.ports) > 1:
-            command += ["--brokers", str(len(self.ports))]
+        if len(self._ports) > 1:
+            command += ["--brokers", str(len(self._ports))]
         if self._is_temporary:
             command.append("--remove-data-at-end-of-input")
         if self._is_controlled:
@@ -241,19 +288,21 @@ class LocalBroker:
             if match := _AHEAD.search(line):
                 self._clock_ahead_ms = max(0, int(match.group(1)))
             if not self._listens and (match := _READY.search(line)):
-                self.ports = [int(one.rpartition(":")[2]) for one in match.group(1).split(",")]
-                self.port = self.ports[0]
+                self._ports = [int(one.rpartition(":")[2]) for one in match.group(1).split(",")]
                 self._listens = True
                 decided.set()
         process.stdout.close()
         decided.set()
 
     def stop(self) -> int:
-        """SIGTERM, and wait for the clean end; gives the exit code."""
+        """SIGTERM, and wait for the clean end. Gives the exit code; 0 where no daemon runs."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL: what a crash of the process leaves is what the operating system has."""
+        """SIGKILL: what a crash of the process leaves is what the operating system has.
+
+        A broker that does not run stays as it is.
+        """
         self._end(signal.SIGKILL)
 
     def lose_power(self) -> None:
@@ -261,10 +310,10 @@ class LocalBroker:
 
         Needs `control=True`. `restart` then does what a start does after a power loss.
         """
-        assert self.process is not None, "the broker does not run"
+        process = self._running()
         self._note_clock()
         self.control.lose_power()
-        self.process.wait(timeout=60)
+        process.wait(timeout=60)
         self._end(signal.SIGKILL)
 
     def restart(self) -> LocalBroker:
@@ -298,12 +347,12 @@ class LocalBroker:
                 self._clock_ahead_ms = max(0, self.control.ahead_ms)
 
     def _remove_directory(self) -> None:
-        if self._is_temporary:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
+        if self._is_temporary and self._data_dir:
+            shutil.rmtree(self._data_dir, ignore_errors=True)
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing is answered, until `resume`."""
-        assert self.process is not None, "the broker does not run"
+        process = self._running()
         if self._guard is None:
             self._note_clock()  # one that is stopped cannot tell it
             # nor can it notice that its parent is gone
@@ -312,12 +361,11 @@ class LocalBroker:
                 stdin=subprocess.PIPE,
                 start_new_session=True,
             )
-        self.process.send_signal(signal.SIGSTOP)
+        process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT: go on after `pause`."""
-        assert self.process is not None, "the broker does not run"
-        self.process.send_signal(signal.SIGCONT)
+        self._running().send_signal(signal.SIGCONT)
         self._dismiss_guard()
 
     def _dismiss_guard(self) -> None:
@@ -359,10 +407,12 @@ class LocalBroker:
     def admin(self, timeout_s: float = 10.0, *, port: int | None = None) -> Admin:
         """A connection for administrative requests, to be closed after use.
 
-        Takes: port, of one of several brokers; None: one that is there.
+        Takes:  port, of one of several brokers; None: one that is there.
+        Raises: BrokerNotRunningError; OSError where it does not answer.
         """
         from barnabas.admin import Admin
 
+        self._running()
         connect = functools.partial(
             Admin,
             "127.0.0.1",
@@ -378,8 +428,10 @@ class LocalBroker:
     def create_topic(self, name: str, partitions: int = -1, **configs: object) -> str:
         """Make a topic, if there is none of that name, and give its name.
 
-        Takes: partitions, -1 for the broker's num.partitions; configs by Kafka's names with
-               underscores for dots: `cleanup_policy="compact"`.
+        Takes:  partitions, -1 for the broker's num.partitions; configs by Kafka's names with
+                underscores for dots: `cleanup_policy="compact"`.
+        Raises: AdminError TOPIC_ALREADY_EXISTS where there is one with another number of partitions
+                or other settings than were asked for.
         """
         from barnabas.admin import NewTopic
 
@@ -393,12 +445,23 @@ class LocalBroker:
         return self.create_topic(f"{prefix}-{uuid.uuid4().hex[:8]}", partitions)
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """The transactions that are not complete."""
-        transactions = []
+        """The transactions that are not complete.
+
+        Raises: BrokerNotRunningError; OSError where no broker answers.
+        """
+        transactions: list[OpenTransaction] = []
+        refusal: ConnectionRefusedError | None = None
+        answered = 0
         for port in self.ports:
-            # one that refuses is taken away
-            with contextlib.suppress(ConnectionRefusedError), self.admin(port=port) as admin:
-                transactions += admin.open_transactions()
+            try:
+                with self.admin(port=port) as admin:
+                    transactions += admin.open_transactions()
+            except ConnectionRefusedError as error:  # it is taken away
+                refusal = error
+            else:
+                answered += 1
+        if refusal is not None and not answered:
+            raise refusal
         return transactions
 
     def requests(self, api: str | None = None, **filters: Any) -> list[dict[str, Any]]:

@@ -34,6 +34,21 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse a marker that would be ignored: it is for `fresh_barnabas_broker` alone."""
+    marker = item.get_closest_marker("barnabas")
+    if marker is None:
+        return
+    if "fresh_barnabas_broker" not in getattr(item, "fixturenames", ()):
+        pytest.fail(
+            "@pytest.mark.barnabas says what fresh_barnabas_broker is started with, and this test "
+            "does not use it. The shared barnabas_broker is started with barnabas_options",
+            pytrace=False,
+        )
+    if marker.args:
+        pytest.fail("@pytest.mark.barnabas takes arguments by name: settings={…}", pytrace=False)
+
+
 @pytest.fixture(scope="session")
 def barnabas_options() -> dict[str, Any]:
     """What `barnabas_broker` is started with: arguments of LocalBroker."""

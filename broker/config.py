@@ -121,7 +121,8 @@ class Setting(NamedTuple):
                     )
             return tuple(members)
         if self.choices and text not in self.choices:
-            raise ConfigError(f"{self.name}={text}: it must be one of {', '.join(self.choices)}")
+            choices = ", ".join(choice or "empty" for choice in self.choices)
+            raise ConfigError(f"{self.name}={text}: it must be one of {choices}")
         return text
 
     def _parse_number(self, text: str) -> float:

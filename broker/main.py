@@ -761,7 +761,8 @@ def _open_and_serve(
             broker = open_broker(
                 config,
                 SystemIds(),
-                now_ms=steady_ms(),
+                # both as the server's clock has them, else all that is loaded ages by the lead
+                now_ms=steady_ms() + options.test_clock_ahead,
                 wall_ms=wall_ms() + options.test_clock_ahead,
                 sync=sync_together,
                 disk=_disk(options, config),

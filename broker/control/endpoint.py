@@ -18,6 +18,7 @@
     POST   /brokers/ID/take-away   its port closes, its connections end, its leaders move
     POST   /brokers/ID/give-back   it is there again
     POST   /brokers/ID/controller  it is the one that Metadata names
+    GET    /leaders                ?topic=, partition=: {"leader"}, null where no broker leads it
     POST   /leaders                {"topic", "partition", "broker"}: let it lead that partition
     POST   /coordinators           {"group" or "transactional_id", "broker"}: let it be theirs
     POST   /lose-power             what was not flushed is lost, and the process ends as in a crash
@@ -35,8 +36,9 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from barnabas.broker.control.faults import fault_of
-from barnabas.broker.control.server import ControlledServer, Exchange
+from barnabas.broker.control.faults import Action, fault_of
+from barnabas.broker.control.observed import api_named
+from barnabas.broker.control.server import OUTCOMES, ControlledServer, Exchange
 from barnabas.broker.http_server import (
     HttpServer,
     Request,
@@ -131,6 +133,8 @@ def _route(
             return calls.brokers
         case ("POST", "brokers", number, "take-away" | "give-back" | "controller" as verb):
             return lambda _: calls.change_broker(_node_id(number), verb)
+        case ("GET", "leaders"):
+            return calls.leader
         case ("POST", "leaders"):
             return calls.move_leader
         case ("POST", "coordinators"):
@@ -193,6 +197,9 @@ class _Calls:
         return self._server.add_fault(fault_of(values)).told()
 
     async def release(self, number: int) -> Any:
+        fault = self._server.faults[number]
+        if fault.action is not Action.HOLD:
+            raise ValueError(f"a fault that is `{fault.action.value}` holds no request")
         self._server.release(number)
         return {}
 
@@ -209,6 +216,10 @@ class _Calls:
         for name, value in values.items():
             if name != "after" and not isinstance(value, str):
                 raise ValueError(f"`{name}` has to be a text, not {value!r}")
+        if "api" in values:
+            api_named(str(values["api"]))
+        if values.get("outcome", OUTCOMES[0]) not in OUTCOMES:
+            raise ValueError(f"`outcome` has to be one of: {', '.join(OUTCOMES)}")
         after = int(str(values.get("after", 0)))
         return [
             exchange.told()
@@ -241,6 +252,17 @@ class _Calls:
         else:
             self._server.change(self._server.broker.failover.set_controller, node_id)
         return await self.brokers({})
+
+    async def leader(self, values: Values) -> Any:
+        topic, index = _values_of(values, "topic", "partition")
+        leadership = (
+            self._server.broker.cluster.leadership(str(topic), int(str(index)))
+            if str(index).isdigit()
+            else None
+        )
+        if leadership is None:
+            raise KeyError(f"partition {topic}-{index}")
+        return {"leader": leadership.leader if leadership.leader >= 0 else None}
 
     async def move_leader(self, values: Values) -> Any:
         topic, index, node_id = _values_of(values, "topic", "partition", "broker")

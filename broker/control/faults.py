@@ -166,8 +166,21 @@ def _checked(fault: Fault) -> Fault:
         raise ValueError("`error` needs `code`, and only that takes one: as NOT_COORDINATOR, or 16")
     if fault.action is Action.ERROR and fault.api is None:
         raise ValueError("`error` needs `api`: not every answer can bear an error")
-    if fault.nth is not None and fault.nth < 1:
-        raise ValueError("`nth` counts from 1")
+    for name in ("nth", "times"):
+        value = getattr(fault, name)
+        if value is not None and value < 1:
+            raise ValueError(
+                f"`{name}` counts from 1: with {value} no request would meet the fault"
+            )
+    if fault.ms and fault.action not in (Action.DELAY, Action.DELAY_ANSWER):
+        raise ValueError(f"`{fault.action.value}` takes no `ms`: only delay and delay_answer do")
+    if fault.api is not None and fault.version is not None:
+        api = api_named(fault.api)
+        if not api.min_version <= fault.version <= api.max_version:
+            raise ValueError(
+                f"{api.name} has the versions {api.min_version} to {api.max_version}, not "
+                f"{fault.version}"
+            )
     fault._random = random.Random(fault.seed)
     return fault
 
@@ -199,6 +212,13 @@ class FaultTable:
         fault.number, self._next = self._next, self._next + 1
         self._faults[fault.number] = fault
         return fault
+
+    def __getitem__(self, number: int) -> Fault:
+        """The fault of that number. Raises: KeyError."""
+        try:
+            return self._faults[number]
+        except KeyError:
+            raise KeyError(f"fault {number}: it was removed") from None
 
     def remove(self, number: int) -> Fault:
         """Let it hold no more. Raises: KeyError where there is none of that number."""

@@ -48,6 +48,9 @@ KEPT_REQUESTS, KEPT_BYTES = 10_000, 64 << 20
 _QUIET_ROUNDS, _ROUND_S = 3, 0.002
 
 
+OUTCOMES = ("under way", "answered", "answer dropped", "no answer", "connection closed")
+
+
 @dataclass(slots=True)
 class Exchange:
     """One request, its answer, and what was made of both: a line of the journal.
@@ -66,7 +69,7 @@ class Exchange:
     faults: list[Fault]
     answer: Any = None
     errors: list[str] = field(default_factory=list)
-    outcome: str = "under way"
+    outcome: str = OUTCOMES[0]
     deliveries: int = 0
     size: int = 0
     node_id: int = -1

@@ -29,6 +29,10 @@ from barnabas.protocol.messages.alter_client_quotas import (
     EntryData,
     OpData,
 )
+from barnabas.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    TopicRequest,
+)
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -45,6 +49,8 @@ from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 
 pytestmark = pytest.mark.e2e
+
+MINUTE_MS = 60_000
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +73,12 @@ def wait_until(holds: Callable[[], bool], within_s: float = 10.0) -> None:
 
 
 def init(name: str) -> wire.Call:
+    return init_request(name, MINUTE_MS)
+
+
+def init_request(name: str | None, timeout_ms: int) -> wire.Call:
     request = InitProducerIdRequest(
-        transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        transactional_id=name, transaction_timeout_ms=timeout_ms, producer_id=-1, producer_epoch=-1
     )
     return wire.request(request, 4)
 
@@ -324,6 +334,95 @@ def test_time_goes_on_where_it_was_though_the_broker_died_by_itself() -> None:
         os.kill(broker.pid, signal.SIGKILL)
         broker.restart()
         assert broker.control.ahead_ms >= 8 * 86_400_000
+
+
+def _batch_of(client: Wire) -> bytes:
+    """A batch of an idempotent producer."""
+    producer = client.call(init_request(None, 60_000))
+    return bytes(
+        encode_batch([NewRecord(None, b"v", 0)], producer_id=producer.producer_id,
+                     producer_epoch=producer.producer_epoch, base_sequence=0)
+    )  # fmt: skip
+
+
+def _offset_of(group: str) -> wire.Call:
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=""
+    )
+    return wire.request(
+        OffsetCommitRequest(
+            group_id=group, generation_id_or_member_epoch=-1, member_id="",
+            topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])],
+        ),
+        8,
+    )  # fmt: skip
+
+
+def _producers_of(topic: str) -> wire.Call:
+    topics = [TopicRequest(name=topic, partition_indexes=[0])]
+    return wire.request(DescribeProducersRequest(topics=topics), 0)
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_what_a_restart_loads_is_as_old_as_the_tests_clock_says(end: str) -> None:
+    """Offsets, transactional ids and open transactions: 45 of their 60 minutes."""
+    hour = {
+        "offsets.retention.minutes": 60,
+        "offsets.retention.check.interval.ms": 1000,
+        "transactional.id.expiration.ms": 60 * MINUTE_MS,
+        "producer.id.expiration.ms": 60 * MINUTE_MS,
+        "transaction.max.timeout.ms": 60 * MINUTE_MS,
+    }
+    with LocalBroker(control=True, topics=["t", "u"], settings=hour) as broker:
+        with Wire(broker.port) as client:
+            written = wire.produce(None, "u", 0, _batch_of(client))
+            assert client.call(written).error_code == Code.NONE
+            client.call(_offset_of("g"))
+            client.call(init("resting"))
+            opened = init_request("open", 60 * MINUTE_MS)
+            assert client.call(add("open", client.call(opened))).results_by_topic_v3_and_below
+        broker.control.advance(minutes=45)
+        getattr(broker, end)()
+        broker.start()
+        with Wire(broker.port) as client:
+            for minutes, is_there in ((0, True), (10, True), (10, False)):
+                broker.control.advance(minutes=minutes, ms=1)
+                states = {
+                    row.transactional_id: row.transaction_state
+                    for row in client.call(list_transactions()).transaction_states
+                }
+                (producers,) = client.call(_producers_of("u")).topics[0].partitions
+                assert [
+                    committed(client, "g", "t")[0] >= 0,
+                    "resting" in states,
+                    states["open"] == "Ongoing",
+                ] == [is_there] * 3, minutes
+                assert producers.active_producers, "a start counts as an append of theirs"
+
+
+def test_what_cannot_be_answered_is_an_error(broker: LocalBroker) -> None:
+    control = broker.control
+    for ask, says in (
+        (lambda: control.requests(api="Prodduce"), "perhaps Produce"),
+        (lambda: control.requests(outcome="lost"), "`outcome` has to be one of: under way"),
+        (lambda: control.requests(partition="0"), "no filter"),
+        (lambda: control.leader("nope"), "there is no partition nope-0"),
+        (lambda: control.leader("t", 7), "there is no partition t-7"),
+        (lambda: control.add_fault("delay", ms=5, times=0), "counts from 1"),
+        (lambda: control.add_fault("drop_answer", ms=5), "takes no `ms`"),
+        (lambda: control.add_fault("twice", api="Heartbeat", version=9), "versions 0 to 4"),
+    ):
+        with pytest.raises(ControlError, match=says):
+            ask()
+    assert control.leader("t") is not None
+    fault = control.add_fault("drop_answer", api="EndTxn")
+    with pytest.raises(ControlError, match="holds no request"):
+        fault.release()
+    fault.remove()
+    with pytest.raises(ControlError, match="was removed"):
+        fault.release()
+    with pytest.raises(ControlError, match="was removed"):
+        _ = fault.met
 
 
 def test_a_broker_is_killed_whose_endpoint_answers_with_an_error(

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -15,8 +16,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from helpers.e2e_clients import PATIENCE_S, eventually, producer, send_all, values_of
 
-from barnabas.admin import AdminError
-from barnabas.local_broker import BrokerStartError, LocalBroker
+from barnabas.admin import AdminError, NewTopic
+from barnabas.local_broker import BrokerNotRunningError, BrokerStartError, LocalBroker
+from barnabas.protocol.errors import Code
 
 pytestmark = pytest.mark.e2e
 
@@ -124,6 +126,77 @@ def test_transactions_that_are_open() -> None:
         assert (transaction.transactional_id, transaction.state) == ("delta", "Ongoing")
         assert transaction.partitions == (("orders", 1),)
         client.commit_transaction(PATIENCE_S)
+
+
+def test_what_needs_a_broker_is_refused_before_it_was_started(tmp_path: Path) -> None:
+    """And nothing is left behind of one that never was."""
+    broker = LocalBroker(control=True)
+    questions: dict[str, Callable[[], object]] = {
+        "open_transactions": broker.open_transactions,
+        "bootstrap_servers": lambda: broker.bootstrap_servers,
+        "port": lambda: broker.port,
+        "ports": lambda: broker.ports,
+        "pid": lambda: broker.pid,
+        "control": lambda: broker.control,
+        "admin": broker.admin,
+        "create_topic": lambda: broker.create_topic("t"),
+        "create_unique_topic": broker.create_unique_topic,
+        "requests": broker.requests,
+        "pause": broker.pause,
+        "resume": broker.resume,
+        "lose_power": broker.lose_power,
+    }
+    for ask in questions.values():
+        with pytest.raises(BrokerNotRunningError, match="was not started"):
+            ask()
+    assert not broker.is_running and broker._data_dir == ""
+    assert LocalBroker(port=9099, brokers=2).bootstrap_servers == "127.0.0.1:9099,127.0.0.1:9100"
+    with pytest.raises(ValueError, match="one at least"):
+        LocalBroker(brokers=0)
+
+
+def test_what_needs_a_broker_is_refused_once_it_is_dead() -> None:
+    with LocalBroker(control=True, topics=["t"]) as broker:
+        servers = broker.bootstrap_servers
+        os.kill(broker.pid, signal.SIGKILL)
+        broker.process.wait()  # type: ignore[union-attr]
+        for ask in (broker.open_transactions, broker.admin, lambda: broker.create_topic("u")):
+            with pytest.raises(BrokerNotRunningError, match="ended with -9"):
+                ask()
+        broker.kill()
+        with pytest.raises(BrokerNotRunningError):
+            broker.open_transactions()
+        assert broker.bootstrap_servers == servers, "it is started again there"
+        broker.start()
+        assert broker.open_transactions() == []
+        with pytest.raises(RuntimeError, match="started already"):
+            broker.start()
+
+
+def test_a_topic_that_is_there_and_another_one_is_refused() -> None:
+    with LocalBroker(topics={"t": {"partitions": 2, "retention.ms": 5000}}) as broker:
+        broker.create_topic("t")
+        broker.create_topic("t", 2, retention_ms=5000)
+        for partitions, configs, says in (
+            (5, {}, "2 partitions and not 5"),
+            (2, {"retention_ms": 6000}, "retention.ms=5000 and not 6000"),
+            (-1, {"cleanup_policy": "compact"}, "cleanup.policy=delete and not compact"),
+        ):
+            with pytest.raises(AdminError, match=says) as refused:
+                broker.create_topic("t", partitions, **configs)
+            assert refused.value.code is Code.TOPIC_ALREADY_EXISTS
+        with (
+            pytest.raises(AdminError, match="1 replicas and not 3"),
+            broker.admin() as admin,
+        ):
+            admin.create_topics([NewTopic("t", replication_factor=3)])
+        broker.topics = {"t": 3}
+        broker.restart()  # which makes what is missing, and changes nothing
+
+
+def test_an_emulated_release_that_there_is_not_is_refused_with_those_there_are() -> None:
+    with pytest.raises(BrokerStartError, match=r"one of empty, 3\.9, 4\.3"):
+        LocalBroker(emulate="2.8").start()
 
 
 def test_a_paused_broker_goes_on() -> None:

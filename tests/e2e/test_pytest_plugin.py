@@ -74,6 +74,26 @@ def test_each_had_its_own():
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
+def test_a_marker_that_would_be_ignored_is_an_error(tmp_path: Path) -> None:
+    done = run_pytest(
+        tmp_path,
+        """
+import pytest
+
+@pytest.mark.barnabas(topics=["orders"])
+def test_shared(barnabas_broker):
+    pass
+
+@pytest.mark.barnabas({"num.partitions": 4})
+def test_positional(fresh_barnabas_broker):
+    pass
+""",
+        "--strict-markers",
+    )
+    assert "2 errors" in done.stdout, done.stdout + done.stderr
+    assert "barnabas_options" in done.stdout and "by name" in done.stdout
+
+
 def test_a_failure_shows_what_the_broker_said_and_what_was_open(tmp_path: Path) -> None:
     done = run_pytest(
         tmp_path,
