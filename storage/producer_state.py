@@ -11,7 +11,9 @@ A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at
      2   4    crc: CRC-32C of the rest   8   2   producer_epoch
      6   4    producer count            10   4   last_sequence (-1: no batch)
     10        the producers             14   8   last_offset (-1: no batch)
-                                        22   4   offset_delta: last less first offset of it
+                                        22   4   offset_delta: last less first offset of it;
+                                                 without a batch 0, or -1 where earlier ones of
+                                                 the epoch may have been (`MAY_HAVE_WRITTEN`)
                                         26   8   timestamp
                                         34   4   coordinator_epoch (-1: no marker yet)
                                         38   8   current_txn_first_offset (-1: none open)
@@ -48,6 +50,7 @@ PRODUCER_SIZE = PRODUCER.size
 NO_OFFSET = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
 NO_CRC = -1
+MAY_HAVE_WRITTEN = -1  # Apache Kafka reads no offset_delta where there is no batch
 _HALF_THE_SEQUENCES = 1 << 30
 
 
@@ -98,7 +101,8 @@ class ProducerEntry:
 
     batches: the last five of the present epoch, oldest first. has_whole_window is False while
     earlier ones may be in the log but not here (after a snapshot was loaded, or where a marker made
-    the entry: its producer may have written before, and have expired since). seen_ms is the
+    the entry: its producer may have written before, and have expired since; a snapshot tells that
+    from an epoch that a marker began, in which nothing was written). seen_ms is the
     broker's clock at the last append (or at loading), by which the entry expires: the batches' own
     times may be of any year. row: where `ProducerRows` has it; -1: nowhere.
     """
@@ -149,7 +153,11 @@ class ProducerEntry:
             self.producer_epoch,
             last.last_sequence if last else NO_SEQUENCE,
             last.last_offset if last else NO_OFFSET,
-            last.last_offset - last.first_offset if last else 0,
+            last.last_offset - last.first_offset
+            if last
+            else 0
+            if self.has_whole_window
+            else MAY_HAVE_WRITTEN,
             self.last_timestamp,
             self.coordinator_epoch,
             self.txn_first_offset,
@@ -546,7 +554,7 @@ class ProducerStateManager:
                 txn_first,
             ) = row
             entry = ProducerEntry(producer_id, epoch, now_ms)
-            entry.has_whole_window = False
+            entry.has_whole_window = last_offset < 0 and delta != MAY_HAVE_WRITTEN
             if last_offset >= 0:
                 first_sequence = (
                     NO_SEQUENCE if last_sequence < 0 else (last_sequence - delta) & MAX_SEQUENCE

@@ -309,6 +309,23 @@ def test_batches_that_are_in_the_log_alone_are_looked_for_once_they_are_needed()
     assert restored == [PID], "it is known from then on"
 
 
+def test_a_snapshot_tells_an_epoch_without_batches_from_a_producer_that_may_have_written() -> None:
+    """A marker of version 2 begins an epoch, in which the first sequence is 0, after a restart too.
+    A producer that a marker made known may have expired before: its sequence may be any.
+    """
+    state = ProducerStateManager()
+    batch(state, PID)
+    marker(state, PID, epoch=1)
+    marker(state, PID + 1, epoch=1)
+    loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 3, NOW_MS)
+    for one in (state, loaded):
+        with pytest.raises(KafkaError) as refused:
+            one.check_batch(PID, 1, 1, 1, True, lambda _: None)
+        assert refused.value.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert one.check_batch(PID, 1, 0, 0, True, lambda _: None) is None
+        assert one.check_batch(PID + 1, 1, 7, 7, True, lambda _: None) is None
+
+
 def test_five_batches_that_were_appended_since_are_all_there_can_be() -> None:
     state = ProducerStateManager()
     batch(state)
@@ -455,7 +472,8 @@ def test_a_snapshot_is_laid_out_as_kafka_writes_it() -> None:
             "00000002"
             "0000000000000001 0002 00000008 0000000000000011 00000001 0000000000000123 ffffffff"
             "0000000000000010"
-            "0000000000000003 0004 ffffffff ffffffffffffffff 00000000"
+            # without a batch Apache Kafka writes 0 for the delta, and reads none
+            "0000000000000003 0004 ffffffff ffffffffffffffff ffffffff"
         )
         + NOW_MS.to_bytes(8, "big")
         + bytes.fromhex("00000006 ffffffffffffffff")

@@ -1,0 +1,103 @@
+"""What a log knows of its producers answers alike before and after a restart: for each batch that
+could come next, whichever that is, the same verdict.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import pytest
+from helpers.storage_logs import NOW_MS, batch, new_log, reopened
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.protocol.errors import KafkaError
+from barnabas.storage.log import Log
+from barnabas.storage.log_config import LogConfig
+
+PRODUCERS, EPOCHS, SEQUENCES = (1, 2), range(4), range(6)
+Verdict = tuple[Any, ...]
+
+writes = st.tuples(
+    st.just("write"),
+    st.sampled_from(PRODUCERS),
+    st.integers(0, 1),  # so many epochs later
+    st.integers(1, 2),  # records
+    st.booleans(),  # transactional
+)
+markers = st.tuples(
+    st.just("end"),
+    st.sampled_from(PRODUCERS),
+    st.integers(0, 1),  # 1: of version 2, which raises the epoch
+    st.booleans(),
+)
+steps = st.one_of(writes, writes, markers, st.tuples(st.just("roll")))
+
+
+def carry_out(log: Log, all_steps: list[tuple[Any, ...]]) -> None:
+    """Each step as far as the log takes it: refusals are verdicts like others."""
+    for name, *values in all_steps:
+        if name == "roll":
+            if log.segments.active.size:
+                log._roll(NOW_MS)
+            continue
+        pid, later, *rest = values
+        entry = log.producer_state.producers.get(pid)
+        epoch = (0 if entry is None else entry.producer_epoch) + later
+        try:
+            if name == "write":
+                count, transactional = rest
+                is_same = entry is not None and not later
+                seq = entry.last_sequence + 1 if is_same and entry is not None else 0
+                log.append(
+                    batch([b"v"] * count, pid=pid, epoch=epoch, seq=seq,
+                          transactional=transactional),
+                    now_ms=NOW_MS,
+                )  # fmt: skip
+            else:
+                log.append_marker(
+                    producer_id=pid, producer_epoch=epoch, coordinator_epoch=0, commit=rest[0],
+                    now_ms=NOW_MS,
+                )  # fmt: skip
+        except KafkaError:
+            pass
+
+
+def verdict(log: Log, *sent: Any) -> Verdict:
+    try:
+        earlier = log.producer_state.check_batch(*sent, log._restore_window)
+    except KafkaError as error:
+        return ("refused", error.code)
+    # A snapshot has no checksums, and of times the producer's last, as Apache Kafka's has.
+    return ("append",) if earlier is None else ("repeats", *earlier[:4])
+
+
+def verdicts(log: Log) -> dict[tuple[Any, ...], Verdict]:
+    return {
+        (pid, epoch, first, first + count - 1, transactional): verdict(
+            log, pid, epoch, first, first + count - 1, transactional
+        )
+        for pid in PRODUCERS
+        for epoch in EPOCHS
+        for first in SEQUENCES
+        for count in (1, 2)
+        for transactional in (False, True)
+    }
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@settings(max_examples=40, deadline=None)
+@given(all_steps=st.lists(steps, max_size=14))
+def test_a_restarted_log_judges_every_batch_as_the_live_one(
+    clean: bool, all_steps: list[tuple[Any, ...]]
+) -> None:
+    with tempfile.TemporaryDirectory() as path:
+        manager, log = new_log(path)
+        carry_out(log, all_steps)
+        before = verdicts(log)
+        if not clean:
+            log.flush()  # what is on the disk is all that a restart can know
+        manager, log = reopened(manager, LogConfig(), clean=clean)
+        assert verdicts(log) == before
+        manager.close(NOW_MS)
