@@ -165,7 +165,7 @@ def test_what_was_kept_goes_where_nothing_has_the_topics_name() -> None:
     assert not b.disk.exists(UNWRITTEN)
 
 
-def test_the_marker_that_was_kept_has_the_time_of_its_producers_decision() -> None:
+def test_the_marker_that_was_kept_has_the_base_time_of_its_producers_decision() -> None:
     b, p = with_partition_off_line()
     other = Producer(b, "other")
     other.send("t", 0, b"b")
@@ -177,7 +177,7 @@ def test_the_marker_that_was_kept_has_the_time_of_its_producers_decision() -> No
     restore(b)
     times = [
         {
-            header.max_timestamp
+            header.base_timestamp
             for header, _ in log.read_batches()
             if header.is_control and header.producer_id == p.pid
         }
