@@ -394,9 +394,10 @@ _BROKER_ROWS = (
     _broker("barnabas.lease.password", Kind.PASSWORD, None, "The password of barnabas.lease.user."),
     _broker("barnabas.lease.ca.file", Kind.STRING, "", "The certificates that etcds:// or kubernetes:// is trusted by; empty: those of the system, or of the pod."),
     _broker("barnabas.replication.port", Kind.INT, -1, "Where a standby connects (`barnabas start --standby-of HOST:PORT`): docs/STANDBY.md. 0: a free port, which is logged; -1: nowhere.", lowest=-1, highest=65535),
-    _broker("barnabas.replication.host", Kind.STRING, "127.0.0.1", "The address of barnabas.replication.port. What is sent there is not encrypted."),
+    _broker("barnabas.replication.host", Kind.STRING, "127.0.0.1", "The address of barnabas.replication.port. One that is not of this machine alone needs TLS: barnabas.replication.security.protocol."),
     _broker("barnabas.replication.advertised", Kind.STRING, "", "With barnabas.lease.url, the HOST:PORT where the other node reaches barnabas.replication.port, if that is another than this node's own (behind NAT, or published by a container)."),
-    _broker("barnabas.replication.secret", Kind.PASSWORD, None, "What the leader and its standby show each other that they know. Needed where barnabas.replication.host is not of this machine alone."),
+    _broker("barnabas.replication.secret", Kind.PASSWORD, None, "What the leader and its standby show each other that they know: the same on both, and long. Needed with barnabas.replication.port, barnabas.lease.url and --standby-of."),
+    _broker("barnabas.replication.security.protocol", Kind.STRING, None, "SSL: the link speaks TLS, by the settings ssl.* of listeners (the standby believes the authorities of ssl.truststore.location, and the leader's certificate has to have its address); PLAINTEXT: it does not. By default SSL where ssl.keystore.* or ssl.truststore.* is set.", choices=("PLAINTEXT", "SSL")),
     _broker("barnabas.replication.mode", Kind.STRING, "async", "async: answers go out at once; sync: each waits until the standby has all that was done before it.", choices=("async", "sync")),
     _broker("barnabas.replication.alone", Kind.BOOLEAN, True, "With sync, whether answers go out while no standby follows; else they wait for one."),
     _broker("barnabas.replication.timeout.ms", Kind.INT, 10_000, "A standby, or a leader, that says nothing for so long is taken for gone.", lowest=100),
@@ -629,6 +630,7 @@ class BrokerConfig:
     barnabas_replication_mode = _Typed[str]()
     barnabas_replication_port = _Typed[int]()
     barnabas_replication_secret = _Typed[str | None]()
+    barnabas_replication_security_protocol = _Typed[str | None]()
     barnabas_replication_timeout_ms = _Typed[int]()
     barnabas_request_max_bytes = _Typed[int]()
     barnabas_transaction_durability = _Typed[str]()
