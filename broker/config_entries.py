@@ -21,6 +21,7 @@ from barnabas.broker.config import (
     Setting,
     topic_setting_value,
 )
+from barnabas.broker.exposure import without_password
 from barnabas.broker.group_configs import GROUP_SETTINGS, broker_setting
 
 
@@ -78,9 +79,10 @@ def broker_default_entries(config: BrokerConfig) -> list[ConfigEntry]:
     """What was set for every broker at run time, and nothing else."""
     source = Source.DYNAMIC_DEFAULT_BROKER
     return [
-        ConfigEntry(setting, text, source, [Synonym(name, text, source)])
+        ConfigEntry(setting, seen, source, [Synonym(name, seen, source)])
         for name, text in config.told_dynamic_defaults.items()
         if (setting := ALL_BROKER_SETTINGS.get(name)) is not None
+        for seen in [shown_text(setting, text)]
     ]
 
 
@@ -124,7 +126,13 @@ def logger_entries(levels: Mapping[str, str]) -> list[ConfigEntry]:
 
 def shown(setting: Setting, value: Any) -> str | None:
     """A typed value as text."""
-    return None if value is None or setting.kind is Kind.PASSWORD else setting.render(value)
+    text = None if value is None else setting.render(value)
+    return None if text is None else shown_text(setting, text)
+
+
+def shown_text(setting: Setting, text: str) -> str | None:
+    """A value's text as requests may see it: no password, nor one in an address."""
+    return None if setting.kind is Kind.PASSWORD else without_password(text)
 
 
 def _topic_entry(
@@ -158,7 +166,7 @@ def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]
                 synonyms.append(
                     Synonym(
                         name,
-                        None if ALL_BROKER_SETTINGS[name].kind is Kind.PASSWORD else values[name],
+                        shown_text(ALL_BROKER_SETTINGS[name], values[name]),
                         source,
                     )
                 )

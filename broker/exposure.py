@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 OTHERS_MAY_READ = 0o044
 OTHERS_MAY_ENTER = 0o005  # and read; a group may be meant to
 _LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}")
+# of a password with a slash in it, too; but HOST:PORT/PATH@ is none
+_USER_INFO = re.compile(r"://(?:[^/?#\s]*@|[^/?#@:\s]*:(?![0-9]+[/?#])\S*@)")
 SECRET_WORDS = ("password", "jaas.config", "ssl.keystore.key", "secret")
 
 
@@ -31,6 +33,11 @@ def is_local(host: str) -> bool:
         or host.startswith(UNIX_SCHEME)
         or _LOOPBACK.fullmatch(host) is not None  # 127.example.com is a name of anybody
     )
+
+
+def without_password(text: str) -> str:
+    """A text that may be an address with a user and a password, without these."""
+    return _USER_INFO.sub("://[hidden]@", text)
 
 
 def is_secret(name: str) -> bool:

@@ -96,8 +96,8 @@ class HttpServer:
     Takes: sock, which listens already, so that a port in use is found before anything is started;
            answer, called in threads: what it raises is told as status 500; name, of the threads.
     Hosts: on a loopback address, a request of which Host or Origin is not this machine's own is
-           refused (403). Where the user chose another address, any Host that leads here will do,
-           and an Origin has to be that of the Host.
+           refused (403). Where the user chose another address, any Host that leads here will do.
+           An Origin has to be that of the Host, with its port.
     """
 
     def __init__(
@@ -191,14 +191,18 @@ class HttpServer:
             return False
         if origin is None:
             return True
-        return _name_of(origin.partition("://")[2]) in (OWN_HOSTS if self._is_loopback else (name,))
+        asked, authority = (host or "").lower(), origin.partition("://")[2].lower()
+        if authority == asked:
+            return True
+        # a proxy may leave the port out of Host; of this machine another port is another program's
+        return not self._is_loopback and name == asked == _name_of(authority)
 
 
 def _name_of(authority: str | None) -> str:
     """The host of HOST or HOST:PORT, in small letters; an IPv6 address has its brackets."""
     text = (authority or "").lower()
     name, colon, port = text.rpartition(":")
-    return name if colon and port.isdigit() else text
+    return name if colon and port.isascii() and port.isdigit() else text
 
 
 _Request = socket.socket | tuple[bytes, socket.socket]  # of `socketserver`; the second: datagrams

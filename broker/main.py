@@ -491,13 +491,15 @@ def _read_signing_keys(config: BrokerConfig) -> None:
     """Have the keys read that sign tokens, where listeners take some. Raises: StartError."""
     for listener in config.listeners:
         if listener.oauth_keys is not None and listener[JWKS_URL]:
+            from barnabas.broker.exposure import without_password
             from barnabas.broker.security.jwks import JwksReader
             from barnabas.broker.security.oauth import KeySetError
 
             try:
                 JwksReader(listener, listener.oauth_keys).start()
             except KeySetError as error:
-                raise StartError(f"{JWKS_URL}={listener[JWKS_URL]}: {error}") from error
+                url = without_password(listener[JWKS_URL])
+                raise StartError(f"{JWKS_URL}={url}: {error}") from error
 
 
 def _check_audit_log(config: BrokerConfig) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from barnabas.broker.config import BrokerConfig
+import pytest
+
+from barnabas.broker.config import BrokerConfig, ConfigError, Kind
 from barnabas.broker.config_entries import (
     ConfigEntry,
     Source,
@@ -11,6 +13,7 @@ from barnabas.broker.config_entries import (
     logger_entries,
     topic_entries,
 )
+from barnabas.broker.exposure import without_password
 
 
 def entry(entries: list[ConfigEntry], name: str) -> ConfigEntry:
@@ -46,3 +49,43 @@ def test_loggers_are_shown_as_settings() -> None:
     (root,) = logger_entries({"root": "INFO"})
     assert (root.setting.name, root.value) == ("root", "INFO")
     assert root.source is Source.DYNAMIC_BROKER_LOGGER
+
+
+JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://ann:her-password@example.org/keys", "https://[hidden]@example.org/keys"),
+        ("https://ann:her@password@example.org", "https://[hidden]@example.org"),
+        ("https://ann:her/password@example.org", "https://[hidden]@example.org"),
+        ("https://her-password@example.org:80/a@b", "https://[hidden]@example.org:80/a@b"),
+        ("https://example.org:8080/a@b", "https://example.org:8080/a@b"),
+        ("https://example.org/a@b", "https://example.org/a@b"),
+        ("file:///keys.json", "file:///keys.json"),
+    ],
+)
+def test_a_password_in_an_address_is_hidden(text: str, shown: str) -> None:
+    assert without_password(text) == shown
+    config = BrokerConfig.from_properties({JWKS_URL: text})
+    one = entry(broker_entries(config), JWKS_URL)
+    assert one.value == shown
+    assert [synonym.value for synonym in one.synonyms] == [shown]
+
+
+def test_no_setting_shows_a_password_wherever_it_is_set() -> None:
+    """Of each setting that takes any text, in every layer."""
+    text = "https://ann:her-password@example.org/keys"
+    for setting in broker_entries(BrokerConfig.from_properties({})):
+        row = setting.setting
+        if row.kind not in (Kind.STRING, Kind.PASSWORD) or row.choices:
+            continue
+        try:
+            config = BrokerConfig.from_properties({row.name: text})
+        except ConfigError:
+            continue
+        config.set_dynamic_defaults({row.name: text})
+        rows = [*broker_entries(config), *broker_default_entries(config)]
+        seen = [one.value for one in rows] + [s.value for one in rows for s in one.synonyms]
+        assert not any("her-password" in (value or "") for value in seen), row.name

@@ -91,7 +91,15 @@ def test_a_request_is_answered_and_the_connection_kept(asked: Asked) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:1", "LOCALHOST", "[::1]:9092", "[::1]"])
 def test_this_machines_own_names_may_ask(asked: Asked, host: str) -> None:
     assert asked.ask("GET", "/", Host=host)[0] == 200
-    assert asked.ask("GET", "/", Origin=f"http://{host}")[0] == 200
+    assert asked.ask("GET", "/", Host=host, Origin=f"http://{host}")[0] == 200
+
+
+@pytest.mark.parametrize("other", ["127.0.0.1:2", "127.0.0.1", "localhost:1", "[::1]:1"])
+def test_a_page_of_another_port_or_name_of_this_machine_may_not_ask(
+    asked: Asked, other: str
+) -> None:
+    assert asked.ask("GET", "/", Host="127.0.0.1:1", Origin=f"http://{other}")[0] == 403
+    assert asked.ask("GET", "/", Host="127.0.0.1:1", Origin="null")[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -106,6 +114,8 @@ def test_on_an_address_that_the_user_chose_any_host_asks_and_no_other_origin() -
     asked = Asked("0.0.0.0")
     assert asked.ask("GET", "/", Host="broker.lan:9404")[0] == 200
     assert asked.ask("GET", "/", Host="broker.lan:1", Origin="http://broker.lan:1")[0] == 200
+    assert asked.ask("GET", "/", Host="broker.lan", Origin="http://broker.lan:8080")[0] == 200
+    assert asked.ask("GET", "/", Host="broker.lan:1", Origin="http://broker.lan:2")[0] == 403
     assert asked.ask("GET", "/", Host="broker.lan", Origin="http://example.org")[0] == 403
     assert asked.server.url.startswith("http://127.0.0.1:")
     asked.server.close()
