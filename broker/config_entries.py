@@ -24,6 +24,20 @@ from barnabas.broker.config import (
 from barnabas.broker.exposure import without_password
 from barnabas.broker.group_configs import GROUP_SETTINGS, broker_setting
 
+# What Apache Kafka lets change at run time and this broker does not. Kafka refuses a part of it,
+# too: a listener may not come or go, and security is changed for each listener by itself.
+DYNAMIC_IN_KAFKA = frozenset(
+    (
+        "advertised.listeners", "listener.security.protocol.map", "listeners",
+        "sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol",
+        "ssl.cipher.suites", "ssl.client.auth", "ssl.enabled.protocols", "ssl.key.password",
+        "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location",
+        "ssl.keystore.password", "ssl.keystore.type", "ssl.protocol",
+        "ssl.truststore.certificates", "ssl.truststore.location", "ssl.truststore.password",
+        "ssl.truststore.type",
+    )
+)  # fmt: skip
+
 
 class Source(IntEnum):
     """The source of a setting's value, by the numbers of responses."""
@@ -63,6 +77,11 @@ class ConfigEntry(NamedTuple):
 def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
     """All settings of a topic with these configs of its own."""
     return [_topic_entry(config, overrides, setting) for setting in TOPIC_SETTINGS.values()]
+
+
+def is_read_only(setting: Setting) -> bool:
+    """Whether a broker's setting is told as one that only a restart changes."""
+    return not setting.dynamic and setting.name not in DYNAMIC_IN_KAFKA
 
 
 def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:
