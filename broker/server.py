@@ -39,6 +39,7 @@ from barnabas.broker.clocks import NS_PER_MS, busy_ns, steady_ns, wall_ns
 from barnabas.broker.core import Broker
 from barnabas.broker.flusher import Flusher
 from barnabas.broker.listeners import UNIX_SCHEME
+from barnabas.broker.log_lines import BoundedLines
 from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.broker.receive_turns import ReceiveTurns
 from barnabas.broker.thread_calls import ThreadCalls
@@ -73,6 +74,7 @@ HEARING_ROUNDS = (
     4  # of the loop: what was received, what waited to be accepted, and what these sent
 )
 ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
+MOST_LINES_OF_AN_ADDRESS = 20  # a minute, of connections that are closed
 MOST_REFUSED = 1000  # connections that are held until they are closed
 KEPT_FOR_LOGS, FEWEST_FOR_LOGS = 8, 64  # a part of all descriptors, and a number of them
 SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
@@ -571,6 +573,8 @@ class Server:
         self._timer_at_ms = self.event_ns = self._hearing_rounds = 0
         self._accept_timer: asyncio.TimerHandle | None = None
         self._complain_at_s = loop.time()
+        self._closing_lines = BoundedLines(MOST_LINES_OF_AN_ADDRESS)
+        self._left_out_timer: asyncio.TimerHandle | None = None
         self._carrying_out = self._is_closed = False
         self._idle_ms = broker.config.connections_max_idle_ms
         self._sweep_s = max(self._idle_ms / 1000 / IDLE_SWEEPS, SHORTEST_SWEEP_S)
@@ -876,10 +880,7 @@ class Server:
         if connection.closed:
             return
         if reason is not None:
-            logger.log(
-                level, "closing the connection of %s: %s", connection.peer, reason,
-                extra={"client": connection.peer},
-            )  # fmt: skip
+            self._tell_of_closing(connection.peer, reason, level)
         connection.close()
         del self._connections[connection.connection_id]
         self._admission_deadlines_s.pop(connection.connection_id, None)
@@ -892,6 +893,33 @@ class Server:
         if muted is not None:
             muted.cancel()
         self.broker.on_closed(connection.connection_id)
+
+    def _tell_of_closing(self, peer: str, reason: CloseReason, level: int) -> None:
+        """Log why a connection is closed, unless there were many lines of its address lately: who
+        connects again and again fills no disk. What is left out is counted.
+        """
+        lines, now_ms = self._closing_lines, int(self.loop.time() * 1000)
+        if lines.may_write(logging.getLevelName(level), peer.rpartition(":")[0], now_ms):
+            logger.log(
+                level, "closing the connection of %s: %s", peer, reason, extra={"client": peer}
+            )
+        elif self._left_out_timer is None:
+            self._tell_left_out()
+
+    def _tell_left_out(self) -> None:
+        now_ms = int(self.loop.time() * 1000)
+        for row in self._closing_lines.left_out(now_ms):
+            logger.log(
+                logging.getLevelNamesMapping()[row.kind],
+                "%d more connections of %s were closed within a minute",
+                row.line_count,
+                row.peer,
+            )
+        deadline_ms = self._closing_lines.deadline_ms
+        self._left_out_timer = None
+        if deadline_ms is not None and not self._is_closed:
+            delay_s = max(0, deadline_ms - now_ms) / 1000 + SHORTEST_SWEEP_S
+            self._left_out_timer = self.loop.call_later(delay_s, self._tell_left_out)
 
     def on_broken(self, connection: Connection, error: OSError) -> None:
         """Nothing can be received any more; or TLS, with its certificate, was not set up."""
