@@ -526,6 +526,44 @@ def _audit_log(path: str | None) -> Any:
     return AuditLog(path)
 
 
+class _ClosingLines:
+    """The log's lines of connections that are closed.
+
+    Of each address so many are written in a minute, the others are counted: who connects again and
+    again fills no disk.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._lines = BoundedLines(MOST_LINES_OF_AN_ADDRESS)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def tell(self, peer: str, reason: CloseReason, level: int) -> None:
+        """Log why a connection is closed, or count it."""
+        kind, host = logging.getLevelName(level), peer.rpartition(":")[0]
+        if self._lines.may_write(kind, host, int(self._loop.time() * 1000)):
+            logger.log(
+                level, "closing the connection of %s: %s", peer, reason, extra={"client": peer}
+            )
+        elif self._timer is None:
+            self.tell_left_out()
+
+    def tell_left_out(self) -> None:
+        """Log what was counted in the minutes that have ended, and again when another ends."""
+        now_ms = int(self._loop.time() * 1000)
+        for row in self._lines.left_out(now_ms):
+            logger.log(
+                logging.getLevelNamesMapping()[row.kind],
+                "%d more connections of %s were closed within a minute",
+                row.line_count,
+                row.peer,
+            )
+        deadline_ms, self._timer = self._lines.deadline_ms, None
+        if deadline_ms is not None:
+            delay_s = max(0, deadline_ms - now_ms) / 1000 + SHORTEST_SWEEP_S
+            self._timer = self._loop.call_later(delay_s, self.tell_left_out)
+
+
 class Server:
     """The listening sockets, their connections, the timer and the flusher around the core.
 
@@ -572,9 +610,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = self.event_ns = self._hearing_rounds = 0
         self._accept_timer: asyncio.TimerHandle | None = None
-        self._complain_at_s = loop.time()
-        self._closing_lines = BoundedLines(MOST_LINES_OF_AN_ADDRESS)
-        self._left_out_timer: asyncio.TimerHandle | None = None
+        self._closing_lines, self._complain_at_s = _ClosingLines(loop), loop.time()
         self._carrying_out = self._is_closed = False
         self._idle_ms = broker.config.connections_max_idle_ms
         self._sweep_s = max(self._idle_ms / 1000 / IDLE_SWEEPS, SHORTEST_SWEEP_S)
@@ -880,7 +916,7 @@ class Server:
         if connection.closed:
             return
         if reason is not None:
-            self._tell_of_closing(connection.peer, reason, level)
+            self._closing_lines.tell(connection.peer, reason, level)
         connection.close()
         del self._connections[connection.connection_id]
         self._admission_deadlines_s.pop(connection.connection_id, None)
@@ -893,33 +929,6 @@ class Server:
         if muted is not None:
             muted.cancel()
         self.broker.on_closed(connection.connection_id)
-
-    def _tell_of_closing(self, peer: str, reason: CloseReason, level: int) -> None:
-        """Log why a connection is closed, unless there were many lines of its address lately: who
-        connects again and again fills no disk. What is left out is counted.
-        """
-        lines, now_ms = self._closing_lines, int(self.loop.time() * 1000)
-        if lines.may_write(logging.getLevelName(level), peer.rpartition(":")[0], now_ms):
-            logger.log(
-                level, "closing the connection of %s: %s", peer, reason, extra={"client": peer}
-            )
-        elif self._left_out_timer is None:
-            self._tell_left_out()
-
-    def _tell_left_out(self) -> None:
-        now_ms = int(self.loop.time() * 1000)
-        for row in self._closing_lines.left_out(now_ms):
-            logger.log(
-                logging.getLevelNamesMapping()[row.kind],
-                "%d more connections of %s were closed within a minute",
-                row.line_count,
-                row.peer,
-            )
-        deadline_ms = self._closing_lines.deadline_ms
-        self._left_out_timer = None
-        if deadline_ms is not None and not self._is_closed:
-            delay_s = max(0, deadline_ms - now_ms) / 1000 + SHORTEST_SWEEP_S
-            self._left_out_timer = self.loop.call_later(delay_s, self._tell_left_out)
 
     def on_broken(self, connection: Connection, error: OSError) -> None:
         """Nothing can be received any more; or TLS, with its certificate, was not set up."""

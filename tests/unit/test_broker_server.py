@@ -513,7 +513,7 @@ def test_connections_of_one_address_that_are_closed_make_so_many_lines_a_minute(
     break_off(102, "192.0.2.1", logging.INFO)
     assert len(caplog.records) == 22
     monkeypatch.setattr(log_lines, "INTERVAL_MS", 0)  # the minute is over
-    rim.server._tell_left_out()
+    rim.server._closing_lines.tell_left_out()
     rest = [record for record in caplog.records if "more connections of" in record.message]
     assert [(record.levelname, record.message) for record in rest] == [
         ("WARNING", "80 more connections of 192.0.2.1 were closed within a minute")
