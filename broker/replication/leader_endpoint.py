@@ -30,7 +30,7 @@ logger = logging.getLogger("barnabas.replication")
 TICK_PARTS = 10  # of the time-out
 SENDS_REST_S = 3.0
 MOST_GREETING = 128  # connections that have not shown the secret
-REFUSED = "refused"
+REFUSED, WAITS = "refused", "waits"
 
 
 class ReplicatedConnection(Connection):
@@ -157,7 +157,7 @@ class _Endpoint:
         self.address: tuple[str, int] = sock.getsockname()[:2]
         self._standby: _StandbyProtocol | None = None
         self._greeting: dict[_StandbyProtocol, None] = {}  # the eldest first
-        self._refused = BoundedLines(1)
+        self._lines = BoundedLines(1)
         self._tls = tls
         self.timeout_s = server.leading.settings.timeout_ms / 1000
         self._interval_s = self.timeout_s / TICK_PARTS
@@ -175,7 +175,8 @@ class _Endpoint:
         except OSError as error:  # no descriptors: who waits would be heard of without end
             self.loop.remove_reader(self._socket.fileno())
             self._is_paused = True
-            logger.warning("a standby has to wait: %s", error)
+            if self._lines.may_write(WAITS, "", self.server.now_ms()):
+                logger.warning("a standby has to wait: %s", error)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -216,7 +217,7 @@ class _Endpoint:
         """A connection has ended that was not the standby's."""
         protocol.forget()
         self._greeting.pop(protocol, None)
-        if not self._is_closed and self._refused.may_write(REFUSED, "", self.server.now_ms()):
+        if not self._is_closed and self._lines.may_write(REFUSED, "", self.server.now_ms()):
             logger.warning(
                 "a connection from %s to barnabas.replication.port ended before it was a "
                 "standby's: %s",
@@ -258,12 +259,13 @@ class _Endpoint:
             self._is_paused = False
             self.loop.add_reader(self._socket.fileno(), self._on_connect)
         now_ms = self.server.now_ms()
-        for row in self._refused.left_out(now_ms):
-            logger.warning(
-                "%d more connections to barnabas.replication.port ended within a minute before "
-                "they were a standby's",
-                row.line_count,
-            )
+        for row in self._lines.left_out(now_ms):
+            if row.kind == REFUSED:
+                logger.warning(
+                    "%d more connections to barnabas.replication.port ended within a minute "
+                    "before they were a standby's",
+                    row.line_count,
+                )
         self.server.leading.on_tick(now_ms)
         if self._standby is not None:
             self._standby.send_soon()

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from barnabas.broker.config import BrokerConfig, ConfigError
 from barnabas.broker.java_text import java_pattern, trimmed
+from barnabas.broker.metadata import Acl
+from barnabas.broker.security.acls import Operation, PatternType, Permission, ResourceType
+from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.jaas import JaasError, parse_jaas
+from barnabas.broker.security.plain import PlainServer
 from barnabas.broker.security.principals import MappingError, PrincipalMapper
+from barnabas.broker.security.scram import SCRAM_SHA_256, AuthenticationError, ScramServer
 from barnabas.broker.security.users import parse_users
 
 UNICODE_BLANKS = "\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000"
@@ -104,3 +112,29 @@ def test_a_blank_that_is_not_ascii_is_a_part_of_a_name(blank: str) -> None:
     audiences = {"sasl.oauthbearer.expected.audience": f"a ,\tb{blank}"}
     config = BrokerConfig.from_properties(audiences)
     assert config["sasl.oauthbearer.expected.audience"] == ("a", f"b{blank}")
+
+
+ALIKE = ("admin\xa0", "admin\xad", "ADMIN", "\uff41dmin", "adm\u0131n", "a\u0308dmin", "\xe4dmin")
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_names_that_look_alike_are_users_of_their_own(name: str) -> None:
+    """No mechanism and no ACL normalizes a name (SASLprep would): Kafka compares what was sent."""
+    asked: list[str] = []
+    scram = ScramServer(SCRAM_SHA_256, asked.append, "nonce")  # append gives None: no such user
+    with pytest.raises(AuthenticationError, match="there is no"):
+        scram.evaluate(f"n,,n={name},r=x".encode())
+    assert asked == [name]
+    with pytest.raises(AuthenticationError, match="no such user"):
+        PlainServer({"admin": "pw", "\u00e5": "pw"}).evaluate(f"\0{name}\0pw".encode())
+    acl = Acl(
+        ResourceType.TOPIC, "*", PatternType.LITERAL, "User:admin", "*", Operation.READ,
+        Permission.ALLOW,
+    )  # fmt: skip
+    metadata: Any = SimpleNamespace(acls={0: acl})
+    for authorizer in (Authorizer(metadata), Authorizer(metadata, ["User:admin"])):
+        asked_of = partial(
+            authorizer.decide, host="192.0.2.1", operation=Operation.READ,
+            resource_type=ResourceType.TOPIC, name="t",
+        )  # fmt: skip
+        assert asked_of("User:admin") and not asked_of(f"User:{name}")

@@ -171,7 +171,7 @@ def test_strangers_who_come_again_and_again_keep_no_standby_out(
                 assert leader.endpoint._standby is not None
                 leader.endpoint._standby.end("it is to come again")
                 await leader.until(lambda: leader.endpoint._standby is None)
-            ended = leader.endpoint._refused._rows["refused", ""]
+            ended = leader.endpoint._lines._rows["refused", ""]
             before = len(caplog.records)
             await leader.until(lambda: ended[1] > 50)
             assert len(caplog.records) == before
