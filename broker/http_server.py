@@ -96,15 +96,22 @@ class HttpServer:
     Takes: sock, which listens already, so that a port in use is found before anything is started;
            answer, called in threads: what it raises is told as status 500; name, of the threads.
     Hosts: on a loopback address, a request of which Host or Origin is not this machine's own is
-           refused (403). Where the user chose another address, any Host that leads here will do.
-           An Origin has to be that of the Host, with its port.
+           refused (403). Where the user chose another address, any Host that leads here will do,
+           and an Origin has to be that of the Host. changes_things: what is asked has effects, so
+           that it matters also where a browser keeps the answer from the page: an Origin has to
+           be that of the Host with its port, since another port is another program's.
     """
 
     def __init__(
-        self, sock: socket.socket, answer: Callable[[Request], Response], name: str
+        self,
+        sock: socket.socket,
+        answer: Callable[[Request], Response],
+        name: str,
+        *,
+        changes_things: bool = False,
     ) -> None:
         sock.setblocking(True)
-        self._answer = answer
+        self._answer, self._changes_things = answer, changes_things
         self._is_closed = False
         self._is_loopback = sock.getsockname()[0] in LOOPBACK
         self._http = _Listener(sock, _handler_of(self), name)
@@ -191,11 +198,10 @@ class HttpServer:
             return False
         if origin is None:
             return True
-        asked, authority = (host or "").lower(), origin.partition("://")[2].lower()
-        if authority == asked:
-            return True
-        # a proxy may leave the port out of Host; of this machine another port is another program's
-        return not self._is_loopback and name == asked == _name_of(authority)
+        authority = origin.partition("://")[2]
+        if self._changes_things:
+            return authority.lower() == (host or "").lower()
+        return _name_of(authority) in (OWN_HOSTS if self._is_loopback else (name,))
 
 
 def _name_of(authority: str | None) -> str:

@@ -62,7 +62,7 @@ class ControlEndpoint:
 
     def __init__(self, server: ControlledServer, sock: socket.socket) -> None:
         self._server = server
-        self._http = HttpServer(sock, self._answer, "control")
+        self._http = HttpServer(sock, self._answer, "control", changes_things=True)
 
     @property
     def url(self) -> str:
