@@ -1,4 +1,4 @@
-# make install | run | demo | test | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | fuzz | torture | torture-pair | torture-spark | two-phase | two-phase-spark | spark-cluster | docs | docs-pages | dist. Everything is installed into .venv.
+# make install | run | demo | test | test-lowest | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | fuzz | torture | torture-pair | torture-spark | two-phase | two-phase-spark | spark-cluster | docs | docs-pages | dist. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +11,7 @@ SAMPLE ?= 400
 MINUTES ?= 3
 ROUNDS ?= 20
 
-.PHONY: install run demo test test-quick check protocol clients oracle bench bench-eos bench-scale sim mutants mutants-sim fuzz torture torture-pair torture-spark two-phase two-phase-spark spark-cluster docs docs-pages dist clean
+.PHONY: install run demo test test-quick test-lowest check protocol clients oracle bench bench-eos bench-scale sim mutants mutants-sim fuzz torture torture-pair torture-spark two-phase two-phase-spark spark-cluster docs docs-pages dist clean
 
 install: $(VENV)/.installed
 
@@ -39,6 +39,10 @@ test: install
 
 test-quick: install
 	$(BIN)/python -m pytest -q tests/unit tests/property
+
+# With the lowest versions of dependencies that pyproject.toml allows, in a venv of their own.
+test-lowest: install
+	PYTHONPATH=tests:. $(BIN)/python -m lowest
 
 check: install
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from barnabas.broker.features import EMULATED, LEVELS, TODAY, Release, release_of
+from barnabas.broker.java_text import trimmed
 from barnabas.broker.listeners import (
     PASSWORD_MECHANISMS,
     SASL_MECHANISMS,
@@ -66,6 +67,7 @@ class Kind(Enum):
 
 
 _BOUNDS = {Kind.INT: 2**31, Kind.SHORT: 2**15, Kind.LONG: 2**63}
+_LIST_COMMA = re.compile(r"\s*,\s*", re.ASCII)
 _WHOLE_NUMBER = re.compile(
     r"[+-]?[0-9]+"
 )  # int() would also take 1_000 and digits of other scripts
@@ -99,9 +101,10 @@ class Setting(NamedTuple):
 
     def parse(self, text: str) -> Any:
         """The typed value. Raises ConfigError."""
-        value = self._parse(text.strip())
+        text = trimmed(text)
+        value = self._parse(text)
         if value in self.never:
-            raise ConfigError(f"{self.name}={text.strip()}: {self.never_because}")
+            raise ConfigError(f"{self.name}={text}: {self.never_because}")
         return value
 
     def _parse(self, text: str) -> Any:
@@ -113,7 +116,7 @@ class Setting(NamedTuple):
         if kind in _BOUNDS or kind is Kind.DOUBLE:
             return self._parse_number(text)
         if kind is Kind.LIST:
-            members = [part.strip() for part in text.split(",")] if text else []
+            members = _LIST_COMMA.split(text) if text else []
             for member in members:
                 if self.choices and member not in self.choices:
                     raise ConfigError(
@@ -395,9 +398,10 @@ _BROKER_ROWS = (
     _broker("barnabas.lease.password", Kind.PASSWORD, None, "The password of barnabas.lease.user."),
     _broker("barnabas.lease.ca.file", Kind.STRING, "", "The certificates that etcds:// or kubernetes:// is trusted by; empty: those of the system, or of the pod."),
     _broker("barnabas.replication.port", Kind.INT, -1, "Where a standby connects (`barnabas start --standby-of HOST:PORT`): docs/STANDBY.md. 0: a free port, which is logged; -1: nowhere.", lowest=-1, highest=65535),
-    _broker("barnabas.replication.host", Kind.STRING, "127.0.0.1", "The address of barnabas.replication.port. What is sent there is not encrypted."),
+    _broker("barnabas.replication.host", Kind.STRING, "127.0.0.1", "The address of barnabas.replication.port. One that is not of this machine alone needs TLS: barnabas.replication.security.protocol."),
     _broker("barnabas.replication.advertised", Kind.STRING, "", "With barnabas.lease.url, the HOST:PORT where the other node reaches barnabas.replication.port, if that is another than this node's own (behind NAT, or published by a container)."),
-    _broker("barnabas.replication.secret", Kind.PASSWORD, None, "What the leader and its standby show each other that they know. Needed where barnabas.replication.host is not of this machine alone."),
+    _broker("barnabas.replication.secret", Kind.PASSWORD, None, "What the leader and its standby show each other that they know: the same on both, and long. Needed with barnabas.replication.port, barnabas.lease.url and --standby-of."),
+    _broker("barnabas.replication.security.protocol", Kind.STRING, None, "SSL: the link speaks TLS, by the settings ssl.* of listeners (the standby believes the authorities of ssl.truststore.location, and the leader's certificate has to have its address); PLAINTEXT: it does not. By default SSL where ssl.keystore.* or ssl.truststore.* is set.", choices=("PLAINTEXT", "SSL")),
     _broker("barnabas.replication.mode", Kind.STRING, "async", "async: answers go out at once; sync: each waits until the standby has all that was done before it.", choices=("async", "sync")),
     _broker("barnabas.replication.alone", Kind.BOOLEAN, True, "With sync, whether answers go out while no standby follows; else they wait for one."),
     _broker("barnabas.replication.timeout.ms", Kind.INT, 10_000, "A standby, or a leader, that says nothing for so long is taken for gone.", lowest=100),
@@ -536,7 +540,7 @@ def _why_refused(name: str, text: str) -> str | None:
     """Why one of Apache Kafka's settings ends the start: who sets it relies on what it does. An
     empty one asks for nothing.
     """
-    if not text.strip():
+    if not trimmed(text):
         return None
     if name in BROKER_SETTINGS:
         return None
@@ -545,7 +549,7 @@ def _why_refused(name: str, text: str) -> str | None:
 
 def _principals(name: str, text: str) -> tuple[str, ...]:
     """The principals of a list with semicolons. Raises: ConfigError."""
-    principals = tuple(part.strip() for part in text.split(";") if part.strip())
+    principals = tuple(filter(None, map(trimmed, text.split(";"))))
     for principal in principals:
         kind, colon, user = principal.partition(":")
         if not (kind and colon and user):
@@ -630,6 +634,7 @@ class BrokerConfig:
     barnabas_replication_mode = _Typed[str]()
     barnabas_replication_port = _Typed[int]()
     barnabas_replication_secret = _Typed[str | None]()
+    barnabas_replication_security_protocol = _Typed[str | None]()
     barnabas_replication_timeout_ms = _Typed[int]()
     barnabas_request_max_bytes = _Typed[int]()
     barnabas_transaction_durability = _Typed[str]()
@@ -714,7 +719,7 @@ class BrokerConfig:
         warnings = []
         for name, text in properties.items():
             if name.startswith(LISTENER_PREFIX):
-                of_listeners[name] = text.strip()
+                of_listeners[name] = trimmed(text)
                 continue
             refusal = _why_refused(name, text)
             if refusal is not None:
@@ -727,7 +732,7 @@ class BrokerConfig:
             if setting is None:
                 raise ConfigError(f"unknown setting {name}{nearest(name, BROKER_SETTINGS)}")
             setting.parse(text)
-            explicit[name] = text.strip()
+            explicit[name] = trimmed(text)
         return cls(explicit, warnings, of_listeners)
 
     def __getitem__(self, name: str) -> Any:
@@ -851,13 +856,13 @@ def read_properties(text: str) -> dict[str, str]:
     """The pairs of a Java properties file: # and ! begin comments; a backslash at a line's end
     continues it; = or : or a blank separates.
 
-    Raises: ConfigError where \\u is not followed by four hexadecimal digits.
+    Raises: ConfigError where \\u is not followed by four hexadecimal digits; it shows nothing of
+            the line, which may have a password.
     """
     properties: dict[str, str] = {}
-    pending = ""
-    for raw in _LINE_END.split(
-        text
-    ):  # splitlines() would also split at a form feed and other separators inside a value
+    pending, number = "", 0
+    # splitlines() would also split at a form feed and other separators inside a value
+    for number, raw in enumerate(_LINE_END.split(text), 1):
         line = pending + raw.lstrip(" \t\f")
         pending = ""
         if not line or (not pending and line[0] in "#!"):
@@ -865,12 +870,18 @@ def read_properties(text: str) -> dict[str, str]:
         if (len(line) - len(line.rstrip("\\"))) % 2:
             pending = line[:-1]
             continue
-        key, value = _split_pair(line)
-        properties[_unescape(key)] = _unescape(value)
+        properties.update([_read_pair(line, number)])
     if pending:
-        key, value = _split_pair(pending)
-        properties[_unescape(key)] = _unescape(value)
+        properties.update([_read_pair(pending, number)])
     return properties
+
+
+def _read_pair(line: str, number: int) -> tuple[str, str]:
+    key, value = _split_pair(line)
+    try:
+        return _unescape(key), _unescape(value)
+    except ConfigError as error:
+        raise ConfigError(f"line {number}: {error}") from None
 
 
 def _split_pair(line: str) -> tuple[str, str]:
@@ -896,7 +907,7 @@ def _unescape(text: str) -> str:
                 digits = text[position + 1 : position + 5]
                 if not _HEXADECIMAL.fullmatch(digits):
                     raise ConfigError(
-                        f"\\u{digits}: \\u is followed by four hexadecimal digits; write \\\\ for a backslash"
+                        "a \\u is not followed by four hexadecimal digits; write \\\\ for a backslash"
                     )
                 out.append(chr(int(digits, 16)))
                 position += 5

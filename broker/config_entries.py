@@ -21,7 +21,22 @@ from barnabas.broker.config import (
     Setting,
     topic_setting_value,
 )
+from barnabas.broker.exposure import without_password
 from barnabas.broker.group_configs import GROUP_SETTINGS, broker_setting
+
+# What Apache Kafka lets change at run time and this broker does not. Kafka refuses a part of it,
+# too: a listener may not come or go, and security is changed for each listener by itself.
+DYNAMIC_IN_KAFKA = frozenset(
+    (
+        "advertised.listeners", "listener.security.protocol.map", "listeners",
+        "sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol",
+        "ssl.cipher.suites", "ssl.client.auth", "ssl.enabled.protocols", "ssl.key.password",
+        "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location",
+        "ssl.keystore.password", "ssl.keystore.type", "ssl.protocol",
+        "ssl.truststore.certificates", "ssl.truststore.location", "ssl.truststore.password",
+        "ssl.truststore.type",
+    )
+)  # fmt: skip
 
 
 class Source(IntEnum):
@@ -64,6 +79,11 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Co
     return [_topic_entry(config, overrides, setting) for setting in TOPIC_SETTINGS.values()]
 
 
+def is_read_only(setting: Setting) -> bool:
+    """Whether a broker's setting is told as one that only a restart changes."""
+    return not setting.dynamic and setting.name not in DYNAMIC_IN_KAFKA
+
+
 def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:
     """All settings of the broker."""
     entries = []
@@ -78,9 +98,10 @@ def broker_default_entries(config: BrokerConfig) -> list[ConfigEntry]:
     """What was set for every broker at run time, and nothing else."""
     source = Source.DYNAMIC_DEFAULT_BROKER
     return [
-        ConfigEntry(setting, text, source, [Synonym(name, text, source)])
+        ConfigEntry(setting, seen, source, [Synonym(name, seen, source)])
         for name, text in config.told_dynamic_defaults.items()
         if (setting := ALL_BROKER_SETTINGS.get(name)) is not None
+        for seen in [shown_text(setting, text)]
     ]
 
 
@@ -124,7 +145,13 @@ def logger_entries(levels: Mapping[str, str]) -> list[ConfigEntry]:
 
 def shown(setting: Setting, value: Any) -> str | None:
     """A typed value as text."""
-    return None if value is None or setting.kind is Kind.PASSWORD else setting.render(value)
+    text = None if value is None else setting.render(value)
+    return None if text is None else shown_text(setting, text)
+
+
+def shown_text(setting: Setting, text: str) -> str | None:
+    """A value's text as requests may see it: no password, nor one in an address."""
+    return None if setting.kind is Kind.PASSWORD else without_password(text)
 
 
 def _topic_entry(
@@ -158,7 +185,7 @@ def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]
                 synonyms.append(
                     Synonym(
                         name,
-                        None if ALL_BROKER_SETTINGS[name].kind is Kind.PASSWORD else values[name],
+                        shown_text(ALL_BROKER_SETTINGS[name], values[name]),
                         source,
                     )
                 )

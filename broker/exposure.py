@@ -8,6 +8,7 @@ nobody else.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,24 @@ if TYPE_CHECKING:
 
 OTHERS_MAY_READ = 0o044
 OTHERS_MAY_ENTER = 0o005  # and read; a group may be meant to
+_LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}")
+# of a password with a slash in it, too; but HOST:PORT/PATH@ is none
+_USER_INFO = re.compile(r"://(?:[^/?#\s]*@|[^/?#@:\s]*:(?![0-9]+[/?#])\S*@)")
 SECRET_WORDS = ("password", "jaas.config", "ssl.keystore.key", "secret")
 
 
 def is_local(host: str) -> bool:
     """Whether nobody on another machine can connect to what listens there."""
-    return host in ("localhost", "::1") or host.startswith(("127.", UNIX_SCHEME))
+    return (
+        host in ("localhost", "::1")
+        or host.startswith(UNIX_SCHEME)
+        or _LOOPBACK.fullmatch(host) is not None  # 127.example.com is a name of anybody
+    )
+
+
+def without_password(text: str) -> str:
+    """A text that may be an address with a user and a password, without these."""
+    return _USER_INFO.sub("://[hidden]@", text)
 
 
 def is_secret(name: str) -> bool:
@@ -92,7 +105,8 @@ def _open_ports(config: BrokerConfig) -> Iterator[str]:
 
 def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
     of_tls = [name for name in config.explicit if name.startswith("ssl.")]
-    if of_tls and not any(listener.has_tls for listener in config.listeners):
+    of_link = config.barnabas_replication_port >= 0  # which speaks TLS by the same settings
+    if of_tls and not of_link and not any(one.has_tls for one in config.listeners):
         yield (
             f"{', '.join(of_tls)} do nothing: no listener speaks TLS; that takes "
             "listeners=SSL://ADDRESS:PORT or SASL_SSL"

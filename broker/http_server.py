@@ -97,14 +97,21 @@ class HttpServer:
            answer, called in threads: what it raises is told as status 500; name, of the threads.
     Hosts: on a loopback address, a request of which Host or Origin is not this machine's own is
            refused (403). Where the user chose another address, any Host that leads here will do,
-           and an Origin has to be that of the Host.
+           and an Origin has to be that of the Host. changes_things: what is asked has effects, so
+           that it matters also where a browser keeps the answer from the page: an Origin has to
+           be that of the Host with its port, since another port is another program's.
     """
 
     def __init__(
-        self, sock: socket.socket, answer: Callable[[Request], Response], name: str
+        self,
+        sock: socket.socket,
+        answer: Callable[[Request], Response],
+        name: str,
+        *,
+        changes_things: bool = False,
     ) -> None:
         sock.setblocking(True)
-        self._answer = answer
+        self._answer, self._changes_things = answer, changes_things
         self._is_closed = False
         self._is_loopback = sock.getsockname()[0] in LOOPBACK
         self._http = _Listener(sock, _handler_of(self), name)
@@ -191,14 +198,17 @@ class HttpServer:
             return False
         if origin is None:
             return True
-        return _name_of(origin.partition("://")[2]) in (OWN_HOSTS if self._is_loopback else (name,))
+        authority = origin.partition("://")[2]
+        if self._changes_things:
+            return authority.lower() == (host or "").lower()
+        return _name_of(authority) in (OWN_HOSTS if self._is_loopback else (name,))
 
 
 def _name_of(authority: str | None) -> str:
     """The host of HOST or HOST:PORT, in small letters; an IPv6 address has its brackets."""
     text = (authority or "").lower()
     name, colon, port = text.rpartition(":")
-    return name if colon and port.isdigit() else text
+    return name if colon and port.isascii() and port.isdigit() else text
 
 
 _Request = socket.socket | tuple[bytes, socket.socket]  # of `socketserver`; the second: datagrams

@@ -37,7 +37,7 @@ logger = logging.getLogger("barnabas")
 DEFAULT_HOST = "127.0.0.1"
 Sockets = dict[str, socket.socket]
 GC_THRESHOLDS = (50_000, 20, 50)
-REPLICATION_PORT = "barnabas.replication.port"
+REPLICATION_PORT, STANDBY_OF = "barnabas.replication.port", "--standby-of"
 OWN_ARGUMENTS = (["start"], ["settings"], ["--version"])
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -491,13 +491,15 @@ def _read_signing_keys(config: BrokerConfig) -> None:
     """Have the keys read that sign tokens, where listeners take some. Raises: StartError."""
     for listener in config.listeners:
         if listener.oauth_keys is not None and listener[JWKS_URL]:
+            from barnabas.broker.exposure import without_password
             from barnabas.broker.security.jwks import JwksReader
             from barnabas.broker.security.oauth import KeySetError
 
             try:
                 JwksReader(listener, listener.oauth_keys).start()
             except KeySetError as error:
-                raise StartError(f"{JWKS_URL}={listener[JWKS_URL]}: {error}") from error
+                url = without_password(listener[JWKS_URL])
+                raise StartError(f"{JWKS_URL}={url}: {error}") from error
 
 
 def _check_audit_log(config: BrokerConfig) -> None:
@@ -639,8 +641,10 @@ def _stand_by(config: BrokerConfig, leader: str) -> int:
     host, colon, port = leader.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) <= 65535:
         raise StartError(f"--standby-of {leader}: it must have the form HOST:PORT")
+    host = host.strip("[]")
+    _check_link(config, STANDBY_OF, host)
     try:
-        Standby(config, (host.strip("[]"), int(port))).run()
+        Standby(config, (host, int(port))).run()
     except LogDirectoryError as error:
         raise StartError(str(error)) from error
     except OSError as error:
@@ -649,22 +653,31 @@ def _stand_by(config: BrokerConfig, leader: str) -> int:
 
 
 def _check_replication(options: argparse.Namespace, config: BrokerConfig) -> None:
-    """Raises: StartError where a standby cannot follow such a broker, or anybody could."""
+    """Raises: StartError where a standby cannot follow such a broker, or strangers could."""
     if config.barnabas_replication_port < 0:
         return
-    from barnabas.broker.http_server import LOOPBACK
-
-    if config.barnabas_replication_host not in LOOPBACK and not config.barnabas_replication_secret:
-        raise StartError(
-            "whoever reaches barnabas.replication.port gets all data: set "
-            "barnabas.replication.secret here and for the standby, or take "
-            "barnabas.replication.host=127.0.0.1"
-        )
+    _check_link(config, "barnabas.replication.host", config.barnabas_replication_host)
     if options.test_control is not None:
         raise StartError(
             "--test-control and barnabas.replication.port do not go together: what a test has the "
             "disk forget, a standby would keep"
         )
+
+
+def _check_link(config: BrokerConfig, setting: str, host: str) -> None:
+    """Raises: StartError where the link between leader and standby is not protected."""
+    from barnabas.broker.replication import link_security
+    from barnabas.broker.tls import TlsError
+
+    try:
+        link_security.check_secret(config)
+        link_security.check_address(config, setting, host)
+        if setting != STANDBY_OF:
+            link_security.leaders_tls(config)
+        if setting == STANDBY_OF or config.barnabas_lease_url:
+            link_security.standbys_tls(config)
+    except (link_security.LinkSecurityError, TlsError) as error:
+        raise StartError(str(error)) from error
 
 
 def _disk(options: argparse.Namespace, config: BrokerConfig) -> Any:

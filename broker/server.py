@@ -39,6 +39,7 @@ from barnabas.broker.clocks import NS_PER_MS, busy_ns, steady_ns, wall_ns
 from barnabas.broker.core import Broker
 from barnabas.broker.flusher import Flusher
 from barnabas.broker.listeners import UNIX_SCHEME
+from barnabas.broker.log_lines import BoundedLines
 from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.broker.receive_turns import ReceiveTurns
 from barnabas.broker.thread_calls import ThreadCalls
@@ -73,6 +74,7 @@ HEARING_ROUNDS = (
     4  # of the loop: what was received, what waited to be accepted, and what these sent
 )
 ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
+MOST_LINES_OF_AN_ADDRESS = 20  # a minute, of connections that are closed
 MOST_REFUSED = 1000  # connections that are held until they are closed
 KEPT_FOR_LOGS, FEWEST_FOR_LOGS = 8, 64  # a part of all descriptors, and a number of them
 SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
@@ -524,6 +526,44 @@ def _audit_log(path: str | None) -> Any:
     return AuditLog(path)
 
 
+class _ClosingLines:
+    """The log's lines of connections that are closed.
+
+    Of each address so many are written in a minute, the others are counted: who connects again and
+    again fills no disk.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._lines = BoundedLines(MOST_LINES_OF_AN_ADDRESS)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def tell(self, peer: str, reason: CloseReason, level: int) -> None:
+        """Log why a connection is closed, or count it."""
+        kind, host = logging.getLevelName(level), peer.rpartition(":")[0]
+        if self._lines.may_write(kind, host, int(self._loop.time() * 1000)):
+            logger.log(
+                level, "closing the connection of %s: %s", peer, reason, extra={"client": peer}
+            )
+        elif self._timer is None:
+            self.tell_left_out()
+
+    def tell_left_out(self) -> None:
+        """Log what was counted in the minutes that have ended, and again when another ends."""
+        now_ms = int(self._loop.time() * 1000)
+        for row in self._lines.left_out(now_ms):
+            logger.log(
+                logging.getLevelNamesMapping()[row.kind],
+                "%d more connections of %s were closed within a minute",
+                row.line_count,
+                row.peer,
+            )
+        deadline_ms, self._timer = self._lines.deadline_ms, None
+        if deadline_ms is not None:
+            delay_s = max(0, deadline_ms - now_ms) / 1000 + SHORTEST_SWEEP_S
+            self._timer = self._loop.call_later(delay_s, self.tell_left_out)
+
+
 class Server:
     """The listening sockets, their connections, the timer and the flusher around the core.
 
@@ -570,7 +610,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = self.event_ns = self._hearing_rounds = 0
         self._accept_timer: asyncio.TimerHandle | None = None
-        self._complain_at_s = loop.time()
+        self._closing_lines, self._complain_at_s = _ClosingLines(loop), loop.time()
         self._carrying_out = self._is_closed = False
         self._idle_ms = broker.config.connections_max_idle_ms
         self._sweep_s = max(self._idle_ms / 1000 / IDLE_SWEEPS, SHORTEST_SWEEP_S)
@@ -876,10 +916,7 @@ class Server:
         if connection.closed:
             return
         if reason is not None:
-            logger.log(
-                level, "closing the connection of %s: %s", connection.peer, reason,
-                extra={"client": connection.peer},
-            )  # fmt: skip
+            self._closing_lines.tell(connection.peer, reason, level)
         connection.close()
         del self._connections[connection.connection_id]
         self._admission_deadlines_s.pop(connection.connection_id, None)

@@ -18,6 +18,7 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 logger = logging.getLogger("barnabas.tls")
 
@@ -161,6 +162,13 @@ class TlsListener:
         """The socket under TLS, by the certificates that the files have now; on_shaken is called
         when it is known who the client is. Raises: OSError.
         """
+        wrapped = self.context().wrap_socket(
+            sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
+        )
+        return TlsSocket(wrapped, on_shaken)
+
+    def context(self) -> ssl.SSLContext:
+        """The context by the certificates that the files have now."""
         state = self._state_of_files()
         if state != self._seen:
             self._seen = state
@@ -169,16 +177,40 @@ class TlsListener:
                 logger.info("the certificates of %s have changed and hold", ", ".join(self._files))
             except TlsError as error:
                 logger.error("certificates have changed and the former ones hold: %s", error)
-        wrapped = self._context.wrap_socket(
-            sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
-        )
-        return TlsSocket(wrapped, on_shaken)
+        return self._context
 
 
 def make_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     """What the settings of a listener say. Raises: TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_protocols(context, settings)
+    _load_key(context, settings)
+    client_auth = settings.get("ssl.client.auth", "none")
+    if client_auth not in CLIENT_AUTH:
+        raise TlsError(f"ssl.client.auth={client_auth}: it must be one of {', '.join(CLIENT_AUTH)}")
+    context.verify_mode = CLIENT_AUTH[client_auth]
+    if context.verify_mode is not ssl.CERT_NONE:
+        _load_authorities(context, settings)
+    return context
+
+
+def make_client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    """For a connection to another broker, whose certificate has to have its address: the same
+    settings. Without a trust store the authorities of the system are believed; a key store is shown
+    to a broker that asks. Raises: TlsError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _set_protocols(context, settings)
+    if settings.get("ssl.truststore.certificates") or settings.get("ssl.truststore.location"):
+        _load_authorities(context, settings)
+    else:
+        context.load_default_certs()
+    if settings.get("ssl.keystore.key") or settings.get("ssl.keystore.location"):
+        _load_key(context, settings)
+    return context
+
+
+def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
     certificates = _key_store(settings)
     password = settings.get("ssl.key.password") or None
     try:
@@ -190,18 +222,15 @@ def make_context(settings: Mapping[str, str]) -> ssl.SSLContext:
             f"({getattr(error, 'reason', None) or error}): it must hold both, and ssl.key.password "
             "must be the key's"
         ) from error
-    client_auth = settings.get("ssl.client.auth", "none")
-    if client_auth not in CLIENT_AUTH:
-        raise TlsError(f"ssl.client.auth={client_auth}: it must be one of {', '.join(CLIENT_AUTH)}")
-    context.verify_mode = CLIENT_AUTH[client_auth]
-    if context.verify_mode is not ssl.CERT_NONE:
-        try:
-            context.load_verify_locations(cadata=_trust_store(settings))
-        except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: its texts are not ASCII
-            raise TlsError(
-                f"{_named(settings, 'truststore')}: no certificate can be read ({error})"
-            ) from error
-    return context
+
+
+def _load_authorities(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    try:
+        context.load_verify_locations(cadata=_trust_store(settings))
+    except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: its texts are not ASCII
+        raise TlsError(
+            f"{_named(settings, 'truststore')}: no certificate can be read ({error})"
+        ) from error
 
 
 def _set_protocols(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
@@ -322,8 +351,21 @@ def _pem_of_pkcs12(data: bytes, password: str, path: str) -> str:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A file of nobody else's with that text, as long as it takes to read it."""
-    with tempfile.NamedTemporaryFile("w") as file:  # of mode 0600
+    """A file with that text, as long as it takes to read it: `ssl` takes a key from a path alone.
+
+    It is in memory and has no name in any directory, so that no disk ever has the key. Where a
+    system has no such files, or no /proc, it is a temporary file of mode 0600 that is removed.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = os.memfd_create("key", os.MFD_CLOEXEC)
+            file: IO[str] = stack.enter_context(open(descriptor, "w"))
+            os.fchmod(descriptor, 0o600)
+            path = f"/proc/self/fd/{descriptor}"
+            os.stat(path)
+        except (AttributeError, OSError):
+            file = stack.enter_context(tempfile.NamedTemporaryFile("w"))
+            path = file.name
         file.write(text)
         file.flush()
-        yield file.name
+        yield path

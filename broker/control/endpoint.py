@@ -24,14 +24,15 @@
     POST   /lose-power             what was not flushed is lost, and the process ends as in a crash
 
 Answers are JSON; an error is {"error": a sentence} with status 400 (the request is wrong), 404 or
-500. A request whose Host or Origin is not this machine's own is refused (403): a page of elsewhere,
-in a browser here, is not to reach it.
+500. A request whose Host is not this machine's own, or whose Origin is not its Host, is refused
+(403): a page of elsewhere, or of another port here, is not to reach it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -50,6 +51,7 @@ from barnabas.broker.http_server import (
 
 logger = logging.getLogger("barnabas.control")
 
+_NUMBER = re.compile(r"[0-9]{1,18}")
 LONGEST_ADVANCE_MS = 100 * 366 * 86_400_000
 _UNITS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000, "ms": 1}
 _FILTERS = ("api", "client_id", "topic", "group", "transactional_id", "outcome", "after")
@@ -62,7 +64,7 @@ class ControlEndpoint:
 
     def __init__(self, server: ControlledServer, sock: socket.socket) -> None:
         self._server = server
-        self._http = HttpServer(sock, self._answer, "control")
+        self._http = HttpServer(sock, self._answer, "control", changes_things=True)
 
     @property
     def url(self) -> str:
@@ -143,13 +145,13 @@ def _route(
 
 
 def _number(text: str) -> int:
-    if not text.isdigit():
+    if not _NUMBER.fullmatch(text):
         raise ValueError(f"{text!r} is no number of a fault")
     return int(text)
 
 
 def _node_id(value: object) -> int:
-    if isinstance(value, bool) or not str(value).isdigit():
+    if isinstance(value, bool) or not _NUMBER.fullmatch(str(value)):
         raise ValueError(f"{value!r} is no id of a broker: see GET /brokers")
     return int(str(value))
 
@@ -266,7 +268,7 @@ class _Calls:
 
     async def move_leader(self, values: Values) -> Any:
         topic, index, node_id = _values_of(values, "topic", "partition", "broker")
-        if not str(index).isdigit():
+        if not _NUMBER.fullmatch(str(index)):
             raise ValueError(f"`partition` has to be the index of one, not {index!r}")
         self._server.change(
             self._server.broker.failover.move_leader,

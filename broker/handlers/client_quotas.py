@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from barnabas.broker.metadata import QuotaEntity
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
 
 EXACT, DEFAULT, ANY = 0, 1, 2
+SLOTS_OF_CHANGES = 16
 
 
 def on_describe_client_quotas(
@@ -46,7 +48,7 @@ def on_describe_client_quotas(
     entries = [
         describing.EntryData(
             [describing.EntityData(*pair) for pair in entity],
-            [describing.ValueData(key, value) for key, value in sorted(quotas.items())],
+            [describing.ValueData(key, value) for key, value in in_kafkas_order(quotas).items()],
         )
         for entity, quotas in metadata.client_quotas.items()
         if _matches(dict(entity), request.components, strict=request.strict)
@@ -136,7 +138,8 @@ def _changed(
 ) -> dict[str, float]:
     """What is to hold for an entity. Raises: KafkaError."""
     check_entity(entity)
-    changed = dict(quotas)
+    changed = in_kafkas_order(quotas)
+    added: dict[str, float] = {}
     if len({operation.key for operation in operations}) < len(operations):
         raise KafkaError(Code.INVALID_REQUEST, "A key is named twice: name it once.")
     for operation in operations:
@@ -144,5 +147,27 @@ def _changed(
             changed.pop(operation.key, None)
         else:
             check_quota(entity, operation.key, operation.value)
-            changed[operation.key] = operation.value
+            where = changed if operation.key in changed else added
+            where[operation.key] = operation.value
+    for key in sorted(added, key=lambda key: _slot(key, SLOTS_OF_CHANGES)):
+        changed[key] = added[key]
     return changed
+
+
+def in_kafkas_order(quotas: Mapping[str, float]) -> dict[str, float]:
+    """An entity's quotas as Apache Kafka lists them; clients' tests expect it.
+
+    Kafka has them in a Java HashMap, and lists its slots. Within a slot of several, those come
+    first that were set first; of what one request sets, those of the first slot among 16.
+    """
+    slots = 4 if len(quotas) <= 3 else 8
+    return {key: quotas[key] for key in sorted(quotas, key=lambda key: _slot(key, slots))}
+
+
+@cache
+def _slot(key: str, slots: int) -> int:
+    """Where a Java HashMap with so many slots keeps the key."""
+    code = 0
+    for letter in key:  # String.hashCode
+        code = (31 * code + ord(letter)) & 0xFFFFFFFF
+    return (code ^ code >> 16) % slots

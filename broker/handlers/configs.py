@@ -34,6 +34,7 @@ from barnabas.broker.config_entries import (
     broker_entries,
     client_metrics_entries,
     group_entries,
+    is_read_only,
     logger_entries,
     topic_entries,
 )
@@ -138,7 +139,7 @@ def _described(
     return DescribeConfigsResourceResult(
         name=setting.name,
         value=entry.value,
-        read_only=resource_type == BROKER and not setting.dynamic,
+        read_only=resource_type == BROKER and is_read_only(setting),
         config_source=entry.source,
         is_default=False,  # as Apache Kafka answers since it tells of sources
         is_sensitive=entry.is_sensitive,

@@ -7,19 +7,30 @@ import contextlib
 import logging
 import secrets
 import socket
-from collections import deque
+from collections import Counter, deque
 from typing import Any, cast
 
 from barnabas.broker.core import Broker
-from barnabas.broker.replication.leading import Leading, ReplicationSettings, State
+from barnabas.broker.log_lines import BoundedLines
+from barnabas.broker.replication.leading import (
+    GREETING_MS,
+    Leading,
+    ReplicationSettings,
+    StandbyLink,
+    State,
+)
+from barnabas.broker.replication.link_security import leaders_tls
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.wire import NONCE_BYTES, WireError
 from barnabas.broker.server import Connection, Server
+from barnabas.broker.tls import TlsListener
 
 logger = logging.getLogger("barnabas.replication")
 
 TICK_PARTS = 10  # of the time-out
 SENDS_REST_S = 3.0
+MOST_GREETING = 128  # connections that have not shown the secret
+REFUSED, WAITS = "refused", "waits"
 
 
 class ReplicatedConnection(Connection):
@@ -74,7 +85,7 @@ class ReplicatedServer(Server):
         self.catch_up_rate: int = config.barnabas_replication_catch_up_bytes_per_second
         self.leading = self._new_leading(disk, settings)
         self._waiting: deque[tuple[int, ReplicatedConnection, Any]] = deque()
-        self.endpoint = _Endpoint(self, disk, endpoint_socket, loop)
+        self.endpoint = _Endpoint(self, disk, endpoint_socket, loop, leaders_tls(config))
         super().__init__(broker, sock, loop)
 
     @property
@@ -127,7 +138,12 @@ class ReplicatedServer(Server):
 
 
 class _Endpoint:
-    """The port, the standby's connection, and the timer."""
+    """The port, the standby's connection, those that have not shown the secret, and the timer.
+
+    Who has not shown it takes no place of the standby's: so many connections may greet, each for
+    GREETING_MS. One more ends the eldest of the address that has most of them. What strangers do is
+    in the log once a minute.
+    """
 
     def __init__(
         self,
@@ -135,10 +151,14 @@ class _Endpoint:
         disk: ReplicatedDisk,
         sock: socket.socket,
         loop: asyncio.AbstractEventLoop,
+        tls: TlsListener | None = None,
     ) -> None:
         self.server, self._disk, self._socket, self.loop = server, disk, sock, loop
         self.address: tuple[str, int] = sock.getsockname()[:2]
         self._standby: _StandbyProtocol | None = None
+        self._greeting: dict[_StandbyProtocol, None] = {}  # the eldest first
+        self._lines = BoundedLines(1)
+        self._tls = tls
         self.timeout_s = server.leading.settings.timeout_ms / 1000
         self._interval_s = self.timeout_s / TICK_PARTS
         self._is_closed = self._is_paused = False
@@ -155,28 +175,66 @@ class _Endpoint:
         except OSError as error:  # no descriptors: who waits would be heard of without end
             self.loop.remove_reader(self._socket.fileno())
             self._is_paused = True
-            logger.warning("a standby has to wait: %s", error)
+            if self._lines.may_write(WAITS, "", self.server.now_ms()):
+                logger.warning("a standby has to wait: %s", error)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._standby is not None:
-            logger.warning("a second standby, %s:%d, is refused: there is one", *peer[:2])
-            sock.close()
-            self._standby.make_way()
-            return
-        self._standby = _StandbyProtocol(self, self.server.leading, f"{peer[0]}:{peer[1]}")
+        if len(self._greeting) >= MOST_GREETING:
+            self._make_room()
+        protocol = _StandbyProtocol(self, self.server.leading, peer[0], peer[1])
+        self._greeting[protocol] = None
+        protocol.task = self.loop.create_task(self._take_up(protocol, sock))
+
+    def _make_room(self) -> None:
+        counts = Counter(one.host for one in self._greeting)
+        ((host, _),) = counts.most_common(1)
+        eldest = next(one for one in self._greeting if one.host == host)
+        del self._greeting[eldest]
+        eldest.end(f"{MOST_GREETING} connections had not shown yet that they know the secret")
+
+    async def _take_up(self, protocol: _StandbyProtocol, sock: socket.socket) -> None:
+        """Put TLS on a connection, where the link has it; the protocol's own calls say the rest."""
+        tls = None if self._tls is None else self._tls.context()
+        timeout_s = None if tls is None else GREETING_MS / 1000
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=timeout_s
+            )
+        except OSError as error:  # of the handshake
+            self._refuse(protocol, f"TLS: {error.strerror or error}")
+        except asyncio.CancelledError:  # it took too long, or made room for another
+            self._refuse(protocol, protocol.reason)
+
+    def admit(self, protocol: _StandbyProtocol, link: StandbyLink) -> None:
+        """A connection has shown the secret: it is the standby. Raises: WireError."""
+        self.server.leading.admit(link)
+        self._greeting.pop(protocol, None)
+        self._standby = protocol
         self._disk.publish = self._publish
-        self.loop.create_task(
-            self.loop.connect_accepted_socket(lambda: cast(Any, self._standby), sock)
-        )
+
+    def _refuse(self, protocol: _StandbyProtocol, reason: str) -> None:
+        """A connection has ended that was not the standby's."""
+        protocol.forget()
+        self._greeting.pop(protocol, None)
+        if not self._is_closed and self._lines.may_write(REFUSED, "", self.server.now_ms()):
+            logger.warning(
+                "a connection from %s to barnabas.replication.port ended before it was a "
+                "standby's: %s",
+                protocol.peer,
+                reason,
+            )
 
     def _publish(self, operation: Any) -> None:
         self.server.leading.publish(operation)
         if self._standby is not None:
             self._standby.send_soon()
 
-    def on_closed(self, peer: str, reason: str) -> None:
-        """The standby is gone."""
+    def on_closed(self, protocol: _StandbyProtocol, reason: str) -> None:
+        """A connection is gone."""
+        if protocol is not self._standby:
+            self._refuse(protocol, reason)
+            return
         leading = self.server.leading
         if self._is_closed:
             self._standby = None
@@ -184,7 +242,7 @@ class _Endpoint:
             return
         self._standby, self._disk.publish = None, None
         logger.warning(
-            "the standby %s is gone: %s; %s", peer, reason,
+            "the standby %s is gone: %s; %s", protocol.peer, reason,
             "answers go out without it" if leading.settings.may_be_alone
             or not leading.settings.is_sync else "answers wait for one",
         )  # fmt: skip
@@ -200,7 +258,15 @@ class _Endpoint:
         if self._is_paused:
             self._is_paused = False
             self.loop.add_reader(self._socket.fileno(), self._on_connect)
-        self.server.leading.on_tick(self.server.now_ms())
+        now_ms = self.server.now_ms()
+        for row in self._lines.left_out(now_ms):
+            if row.kind == REFUSED:
+                logger.warning(
+                    "%d more connections to barnabas.replication.port ended within a minute "
+                    "before they were a standby's",
+                    row.line_count,
+                )
+        self.server.leading.on_tick(now_ms)
         if self._standby is not None:
             self._standby.send_soon()
 
@@ -209,6 +275,8 @@ class _Endpoint:
         self._timer.cancel()
         self.loop.remove_reader(self._socket.fileno())
         self._socket.close()
+        for protocol in list(self._greeting):
+            protocol.end("the broker stops")
         if self._standby is not None:
             self._standby.finish()
         else:
@@ -216,30 +284,52 @@ class _Endpoint:
 
 
 class _StandbyProtocol(asyncio.Protocol):
-    """The standby's connection: what asyncio calls."""
+    """A connection that is a standby's, or not yet: what asyncio calls.
 
-    def __init__(self, endpoint: _Endpoint, leading: Leading, peer: str) -> None:
-        self._endpoint, self._leading, self._peer = endpoint, leading, peer
+    host, peer: whence it comes. reason: why it ends. task: what takes it up, and waits for TLS.
+    """
+
+    def __init__(self, endpoint: _Endpoint, leading: Leading, host: str, port: int) -> None:
+        self._endpoint, self._leading = endpoint, leading
+        self.host, self.peer = host, f"{host}:{port}"
+        self.task: asyncio.Task[None] | None = None
+        self._link: StandbyLink | None = None  # until it is the leader's
         self._transport: asyncio.Transport | None = None
         self._may_write, self._is_scheduled, self._followed = True, False, False
-        self._is_finished = False
-        self._reason = "it hung up"
+        self._is_finished = self._is_admitted = False
+        self.reason = "it hung up"
+        self._deadline = endpoint.loop.call_later(
+            GREETING_MS / 1000, self.end, f"it had not shown the secret within {GREETING_MS} ms"
+        )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._leading.on_connected(secrets.token_bytes(NONCE_BYTES), self._now_ms())
-        logger.info("a standby connects from %s", self._peer)
+        self._link = self._leading.new_link(secrets.token_bytes(NONCE_BYTES), self._now_ms())
 
     def _now_ms(self) -> int:
         return self._endpoint.server.now_ms()
 
     def data_received(self, data: bytes) -> None:
         try:
-            self._leading.on_bytes(data, self._now_ms())
+            if self._is_admitted:
+                self._leading.on_bytes(data, self._now_ms())
+            else:
+                self._greet(data)
         except (OSError, WireError) as error:
-            self._end(str(error))
+            self.end(str(error))
             return
         self.send_soon()
+
+    def _greet(self, data: bytes) -> None:
+        """Raises: WireError."""
+        link = self._link
+        assert link is not None, "bytes before the connection"
+        link.on_bytes(data, self._now_ms())
+        if link.state is not State.GREETING:
+            self._endpoint.admit(self, link)
+            self._is_admitted, self._link = True, None
+            self._deadline.cancel()
+            logger.info("a standby connects from %s", self.peer)
 
     def pause_writing(self) -> None:
         self._may_write = False
@@ -257,23 +347,28 @@ class _StandbyProtocol(asyncio.Protocol):
     def _send(self) -> None:
         self._is_scheduled = False
         transport, leading = self._transport, self._leading
-        if transport is None or leading.link is None or self._is_finished:
+        if transport is None or self._is_finished:
+            return
+        if self._link is not None:
+            transport.write(self._link.take_output(0))  # a challenge, or nothing
+            return
+        if leading.link is None:
             return
         if leading.lost is not None:
-            self._end(leading.lost)
+            self.end(leading.lost)
             return
         if not self._may_write:
             return
         try:
             output = leading.take_output()
         except OSError as error:
-            self._end(str(error))
+            self.end(str(error))
             return
         if output:
             transport.write(output)
         if leading.follows and not self._followed:
             self._followed = True
-            logger.warning("the standby %s has caught up, and follows", self._peer)
+            logger.warning("the standby %s has caught up, and follows", self.peer)
         if leading.link.is_behind:
             self._go_on(len(output))
 
@@ -288,21 +383,23 @@ class _StandbyProtocol(asyncio.Protocol):
             longest_s = self._endpoint.timeout_s / 2
             self._endpoint.loop.call_later(min(sent_bytes / rate, longest_s), self._send)
 
-    def _end(self, reason: str) -> None:
-        self._reason = reason
+    def end(self, reason: str) -> None:
+        """Hang up; the log has the reason."""
+        self.reason = reason
         if self._transport is not None:
             self._transport.abort()
+        elif self.task is not None:
+            self.task.cancel()
 
-    def make_way(self) -> None:
-        """Another came, and connects again soon: hang up, unless this one is the standby."""
-        link = self._leading.link
-        if link is not None and link.state is State.GREETING:
-            self._end("it had not shown that it knows the secret when another came")
+    def forget(self) -> None:
+        """Release what a connection that has ended still holds."""
+        self._deadline.cancel()
+        self._transport = self._link = None
 
     def finish(self) -> None:
         """The broker has stopped: send the rest, and hang up."""
         transport, leading = self._transport, self._leading
-        self._reason = "the broker stops"
+        self.reason = "the broker stops"
         if transport is not None and leading.link is not None and leading.lost is None:
             self._is_finished = True
             if not leading.follows:
@@ -310,9 +407,12 @@ class _StandbyProtocol(asyncio.Protocol):
                 return
             while output := leading.take_output():
                 transport.write(output)
-            # closed before the standby's last words are read, the rest could be lost on its way
-            transport.write_eof()
+            if transport.can_write_eof():
+                # closed before the standby's last words are read, the rest could be lost
+                transport.write_eof()
+            else:
+                transport.close()  # TLS says goodbye after the rest, and waits for the standby's
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self._endpoint.on_closed(self._peer, self._reason if error is None else str(error))
+        self._endpoint.on_closed(self, self.reason if error is None else str(error))

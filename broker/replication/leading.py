@@ -4,7 +4,7 @@ Sans-IO: bytes of the standby and operations of the disk go in, bytes to send co
 `take_output`, and the clock as `now_ms`.
 
     state         entered by                     what is sent
-    GREETING      a connection                   a challenge
+    GREETING      a connection                   a challenge; the place of the standby is not taken
     PROVEN        a right proof                  nothing: it waits until it may be changed
     COMPARING     not being in the in-sync set   a welcome; the standby tells what it has
     CATCHING_UP   the end of that                what it lacks, and operations (`catch_up`)
@@ -48,7 +48,7 @@ from barnabas.storage.disk import Disk
 MOST_WAITING_BYTES = 64 << 20  # of operations that a standby has not taken
 OPERATION_BYTES = 400  # what one takes of memory beside its data
 FRAME_BYTES = 1 << 20
-GREETING_MS = 10_000
+GREETING_MS = 5_000  # for all that comes before the proof
 PING_PARTS = 4  # of the time-out, between two pings
 
 
@@ -329,12 +329,27 @@ class Leading:
         self._welcome_if_out()
         self._release()
 
+    def new_link(self, nonce: bytes, now_ms: int) -> StandbyLink:
+        """Somebody connected. `admit` makes it the standby once it has shown the secret; until
+        then it takes no place, and nothing is said to it but a challenge.
+        """
+        link = StandbyLink(self._disk, self._data_dir, self.settings.secret, nonce, now_ms)
+        link.answers_wait = self._answers_wait()
+        return link
+
+    def admit(self, link: StandbyLink) -> None:
+        """A connection has shown the secret. Raises: WireError where there is a standby."""
+        assert link.state is State.PROVEN, f"a link that is {link.state.name} is no standby"
+        if self.link is not None:
+            raise WireError("there is a standby already")
+        self._check_node_id(link)
+        self.link, self.lost = link, None
+        self._on_proven(link)
+
     def on_connected(self, nonce: bytes, now_ms: int) -> StandbyLink:
-        """A standby connected; there must be none before it."""
+        """The standby connected, where nobody else can: its place is kept while it greets."""
         assert self.link is None, "two standbys"
-        self.link = StandbyLink(self._disk, self._data_dir, self.settings.secret, nonce, now_ms)
-        self.link.answers_wait = self._answers_wait()
-        self.lost = None
+        self.link, self.lost = self.new_link(nonce, now_ms), None
         return self.link
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
@@ -350,13 +365,17 @@ class Leading:
 
     def _on_proven(self, link: StandbyLink) -> None:
         """The standby is one: before its copy is changed it must not be able to take over."""
+        self._check_node_id(link)
         leadership = self._leadership
         if leadership is not None:
-            if link.node_id == leadership.node_id:
-                raise WireError(f"the standby has this node's own node.id, {link.node_id}")
             leadership.add_node(link.node_id, link.addresses)
             leadership.want_in_sync(())
         self._welcome_if_out()
+
+    def _check_node_id(self, link: StandbyLink) -> None:
+        leadership = self._leadership
+        if leadership is not None and link.node_id == leadership.node_id:
+            raise WireError(f"the standby has this node's own node.id, {link.node_id}")
 
     def _welcome_if_out(self) -> None:
         link = self.link

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from barnabas.broker.config import BrokerConfig
+from barnabas.broker.exposure import without_password
 from barnabas.broker.listeners import ANYWHERE, ListenerConfig
 from barnabas.broker.replication.following import Following, cluster_id_of, holding_of
 from barnabas.broker.replication.leadership import Leadership, LeaseSettings, Node, Role
@@ -65,7 +66,7 @@ def engine_of(config: BrokerConfig, timeout_ms: int) -> EtcdEngine | KubernetesE
     scheme, _, rest = url.partition("://")
     where, _, name = rest.partition("/")
     if scheme not in ("etcd", "etcds", "kubernetes") or not where or not name:
-        raise PairSettingsError(f"{URL}={url}: it must have the form {FORMS}")
+        raise PairSettingsError(f"{URL}={without_password(url)}: it must have the form {FORMS}")
     known: dict[str, Any] = {
         "name": name,
         "timeout_ms": timeout_ms,
@@ -102,6 +103,7 @@ def _check_endpoint(url: str, endpoint: str) -> None:
     except ValueError:
         is_right = False
     if not is_right:
+        url, endpoint = without_password(url), without_password(endpoint)
         raise PairSettingsError(f"{URL}={url}: {endpoint} has no host and port; write {FORMS}")
 
 

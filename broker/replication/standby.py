@@ -12,13 +12,20 @@ import logging
 import secrets
 import signal
 import socket
+import ssl
 import time
 
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.replication.early_sync import EarlySync
 from barnabas.broker.replication.following import Following
+from barnabas.broker.replication.link_security import (
+    LinkSecurityError,
+    check_address,
+    standbys_tls,
+)
 from barnabas.broker.replication.operations import DivergedError
 from barnabas.broker.replication.wire import NONCE_BYTES, WireError
+from barnabas.broker.tls import TlsError
 from barnabas.storage.checkpoints import (
     LEASE_SESSION_NAME,
     LOCK_NAME,
@@ -33,6 +40,14 @@ logger = logging.getLogger("barnabas.replication")
 RECEIVED_BYTES = 1 << 20
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
+SAME_PROTOCOL = (
+    "both sides need the same barnabas.replication.security.protocol, and the authorities of "
+    "ssl.truststore.location must have signed for the leader's address"
+)
+SILENT = (
+    "it hung up without a word: its log says why; both sides need the same "
+    "barnabas.replication.security.protocol and barnabas.replication.secret"
+)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -100,21 +115,40 @@ class Standby:
         """What the leader says next; empty at the end."""
         return sock.recv(RECEIVED_BYTES)
 
+    def _connected(self) -> socket.socket:
+        """A connection to the leader, under TLS where the link has it.
+
+        Raises: OSError, LinkSecurityError, TlsError.
+        """
+        host = self._leader[0]
+        check_address(self._config, "the leader's address", host)
+        tls = standbys_tls(self._config)
+        sock = socket.create_connection(self._leader, timeout=self._connect_timeout_s)
+        if tls is None:
+            return sock
+        try:
+            return tls.wrap_socket(sock, server_hostname=host)
+        except BaseException:
+            sock.close()
+            raise
+
     def _follow(self) -> bool:
         """One connection, from its beginning to its end. Gives whether the copy was whole once."""
-        following = self._new_following()
+        following, reason = self._new_following(), SILENT
         try:
-            with socket.create_connection(self._leader, timeout=self._connect_timeout_s) as sock:
+            with self._connected() as sock:
                 sock.settimeout(self._timeout_s)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.sendall(following.greeting())
                 while data := self._receive(sock):
+                    reason = "it hung up"
                     for answer in following.on_bytes(data):
                         sock.sendall(answer)
                     self._sync.on_written()
-            reason = "it hung up"
-        except (WireError, DivergedError) as error:
+        except (WireError, DivergedError, LinkSecurityError, TlsError) as error:
             reason = str(error)
+        except ssl.SSLError as error:
+            reason = f"TLS: {error.strerror or error}; {SAME_PROTOCOL}"
         except OSError as error:
             if error.filename is not None and not is_out_of_resources(error):
                 raise  # of this disk, not of the connection

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.broker.log_lines import BoundedLines
 from barnabas.broker.outbox import login_record
 from barnabas.broker.security.authentication import (
     SASL_AUTHENTICATE,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from barnabas.broker.outbox import ConnectionState
 
 logger = logging.getLogger("barnabas.security")
+
+HUNG_UP, MOST_LINES_OF_AN_ADDRESS = "hung up", 20  # a minute
 
 
 # Between the answer to a failed login and the end of its connection: a client that receives both
@@ -62,6 +65,7 @@ class SaslGate:
         self._broker = broker
         self._refusals: deque[_Refusal] = deque()
         self._ends: deque[_Refusal] = deque()
+        self._lines = BoundedLines(MOST_LINES_OF_AN_ADDRESS)
         self._now_ms = 0  # of the frame that is looked at
         self._is_audited = bool(config.barnabas_audit_log)
         self._failure_delay_ms = config.connection_failed_authentication_delay_ms
@@ -203,6 +207,12 @@ class SaslGate:
         """Take what is due from a queue. Who has hung up is told to the log alone, as the rim tells
         it of whom the broker hangs up on: attempts are seen, however short.
         """
+        for row in self._lines.left_out(now_ms):
+            logger.warning(
+                "%d more of %s have hung up within a minute before they were refused",
+                row.line_count,
+                row.peer,
+            )
         while queue and queue[0].deadline_ms <= now_ms:
             refusal = queue.popleft()
             connection = refusal.connection
@@ -210,7 +220,8 @@ class SaslGate:
                 yield refusal
             else:
                 host = connection.client_host.removeprefix("/")
-                logger.warning("%s has hung up: %s", host, refusal.reason)
+                if self._lines.may_write(HUNG_UP, host, now_ms):
+                    logger.warning("%s has hung up: %s", host, refusal.reason)
 
 
 def _ends_a_login(authentication: Authentication, verdict: Verdict) -> bool:

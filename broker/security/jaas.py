@@ -11,8 +11,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from barnabas.broker.java_text import BLANKS
+
 _FLAGS = ("required", "requisite", "sufficient", "optional")
-_TOKEN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^\s="\';]+)|([=;]))', re.DOTALL)
+_TOKEN = re.compile(  # blanks are those of Java's StreamTokenizer
+    r'[\0-\x20]*(?:"((?:[^"\\]|\\.)*)"|([^\0-\x20="\';]+)|([=;]))', re.DOTALL
+)
 USER_PREFIX = "user_"
 
 
@@ -59,7 +63,7 @@ def parse_jaas(text: str) -> LoginModule:
 def _words(text: str) -> list[tuple[str, str]]:
     """(word, "") or ("", mark), in order."""
     words: list[tuple[str, str]] = []
-    at, end = 0, len(text.rstrip())
+    at, end = 0, len(text.rstrip(BLANKS))
     while at < end:
         match = _TOKEN.match(text, at)
         if match is None:

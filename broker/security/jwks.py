@@ -18,7 +18,7 @@ from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from barnabas.broker.exposure import is_local
+from barnabas.broker.exposure import is_local, without_password
 from barnabas.broker.listeners import ListenerConfig
 from barnabas.broker.security.oauth import KeySet, KeySetError, parse_keys
 
@@ -37,6 +37,7 @@ class JwksReader:
     def __init__(self, listener: ListenerConfig, keys: KeySet) -> None:
         prefix = "sasl.oauthbearer.jwks.endpoint."
         self._url: str = listener[f"{prefix}url"]
+        self._shown_url = without_password(self._url)
         self._refresh_s = listener[f"{prefix}refresh.ms"] / 1000
         self._backoff_s = listener[f"{prefix}retry.backoff.ms"] / 1000
         self._longest_backoff_s = listener[f"{prefix}retry.backoff.max.ms"] / 1000
@@ -48,7 +49,7 @@ class JwksReader:
         if parts.scheme == "http" and not is_local(parts.hostname or ""):
             logger.warning(
                 "the keys of %s come without TLS: whoever is on the way can put keys of his own "
-                "there, and be anybody", self._url,
+                "there, and be anybody", self._shown_url,
             )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name="jwks", daemon=True)
 
@@ -71,14 +72,16 @@ class JwksReader:
                 raise KeySetError(f"it has more than {LONGEST_SET_BYTES} bytes")
             keys = parse_keys(json.loads(data))
         except (OSError, ValueError, HTTPException, RecursionError) as error:
-            reason = error.reason if isinstance(error, URLError) else error
+            reason: object = error.reason if isinstance(error, URLError) else error
+            if self._shown_url != self._url:  # it may name the password
+                reason = f"{type(error).__name__}; a user and a password in an address are not sent"
             logger.error(
                 "the keys of %s cannot be read, and the %d former ones hold: %s",
-                self._url, len(self._keys.keys), reason,
+                self._shown_url, len(self._keys.keys), reason,
             )  # fmt: skip
             return False
         if keys.keys() != self._keys.keys.keys():
-            logger.info("tokens are signed by the keys %s of %s", ", ".join(keys), self._url)
+            logger.info("tokens are signed by the keys %s of %s", ", ".join(keys), self._shown_url)
         self._keys.keys = keys
         return True
 

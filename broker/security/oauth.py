@@ -12,7 +12,8 @@ Kafka's validator asks:
     exp, iat      there; exp not past and iat, nbf not ahead by more than the clock skew
     iss, aud      the expected ones, where settings name some; an audience that is not expected
                   refuses the token
-    sub           the name of the claim is a setting; a text
+    sub           the name of the claim is a setting; a text, trimmed as Java does it: a no-break
+                  space is a part of a name
     scope         likewise; a text or a list of texts, where it is there
 
 Source: RFC 7628 (the exchange), KIP-255, KIP-768 (settings and validation), KIP-368 (a session ends
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 import jwt
 from jwt import PyJWK
 
+from barnabas.broker.java_text import trimmed
 from barnabas.broker.security.scram import AuthenticationError, shown
 
 REFUSAL = '{"status":"invalid_token"}'
@@ -177,13 +179,13 @@ class TokenValidator:
         if earliest_s - settings.clock_skew_s > now_s:
             raise AuthenticationError(f"a token of a time {earliest_s - now_s:.0f} s ahead")
         name = claims.get(settings.subject_claim)
-        if not isinstance(name, str) or not name.strip():
+        if not isinstance(name, str) or not trimmed(name):
             raise AuthenticationError(f"a token without a claim {settings.subject_claim}")
         scopes = claims.get(settings.scope_claim, [])
         for scope in scopes if isinstance(scopes, list) else [scopes]:
-            if not isinstance(scope, str) or not scope.strip():
+            if not isinstance(scope, str) or not trimmed(scope):
                 raise AuthenticationError(f"a token whose claim {settings.scope_claim} is no text")
-        return Bearer(name.strip(), int(expiry_s * 1000))
+        return Bearer(trimmed(name), int(expiry_s * 1000))
 
     def _claims(self, token: str, wall_ms: int) -> dict[str, Any]:
         """The claims, once the signature, the issuer and the audience are right.

@@ -3,8 +3,9 @@
     ssl.principal.mapping.rules = RULE:PATTERN/REPLACEMENT/[LU], ..., DEFAULT
 
 The first rule whose pattern matches the whole subject makes the name; $1 stands for the pattern's
-first group, L and U make it lower and upper case. DEFAULT is the subject itself, and what holds
-without rules. A slash within a rule has a backslash before it.
+first group, L and U make it lower and upper case. Patterns are Java's: `\\w`, `\\d` and `\\s` are
+of ASCII (`java_text`). DEFAULT is the subject itself, and what holds without rules. A slash within
+a rule has a backslash before it.
 
 Source: KIP-371, KIP-457; the subject's form is RFC 2253's, as Java's X500Principal.getName() writes
 it: the last part first, and a part whose name RFC 2253 does not have as its number and its bytes.
@@ -16,6 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from barnabas.broker.java_text import java_pattern, trimmed
 from barnabas.broker.outbox import ANONYMOUS
 
 Subject = tuple[tuple[tuple[str, str], ...], ...]
@@ -43,9 +45,9 @@ _NUMBERS = {  # and the kind of text that RFC 5280 says for each
 _SPECIAL = re.compile(r'([,+"\\<>;])')
 _DEFAULT = "DEFAULT"
 _PART = r"((?:\\.|[^\\/])*)"
-_RULE = re.compile(rf"RULE:{_PART}/{_PART}/([LU]?)\s*(?:,|$)")
-_DEFAULT_RULE = re.compile(r"DEFAULT\s*(?:,|$)")
-_GROUP = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
+_RULE = re.compile(rf"RULE:{_PART}/{_PART}/([LU]?)\s*(?:,|$)", re.ASCII)
+_DEFAULT_RULE = re.compile(r"DEFAULT\s*(?:,|$)", re.ASCII)
+_GROUP = re.compile(r"\\(.)|\$([0-9]+)", re.DOTALL)
 Rule = Callable[[str], str | None]
 
 
@@ -57,7 +59,7 @@ class PrincipalMapper:
     """Makes principals of subjects. Raises: MappingError where the rules cannot be read."""
 
     def __init__(self, rules: str) -> None:
-        self._rules = list(_read_rules(rules.strip())) or [_subject_itself]
+        self._rules = list(_read_rules(trimmed(rules))) or [_subject_itself]
 
     def principal(self, certificate: Mapping[str, Any] | None) -> str:
         """The principal of a client's certificate, as `ssl` decodes it; ANONYMOUS for none.
@@ -125,24 +127,35 @@ def _subject_itself(subject: str) -> str:
 
 def _rule(pattern_text: str, replacement: str, case: str) -> Rule:
     try:
-        pattern = re.compile(pattern_text.replace(r"\/", "/"))
-    except re.error as error:
+        pattern = java_pattern(pattern_text.replace(r"\/", "/"))
+    except (re.error, ValueError) as error:
         raise MappingError(f"the pattern {pattern_text} cannot be read: {error}") from error
     template = replacement.replace(r"\/", "/")
 
     def apply(subject: str) -> str | None:
-        match = pattern.fullmatch(subject)
-        if match is None:
+        if pattern.fullmatch(subject) is None:
             return None
-        name = _GROUP.sub(lambda group: _group(match, group), template)
+        # Kafka makes the name by String.replaceAll, which may find less than the whole, or more
+        # than once: `.*` finds an empty text behind it, too
+        name = pattern.sub(
+            lambda match: _GROUP.sub(lambda group: _group(match, group), template), subject
+        )
         return name.lower() if case == "L" else name.upper() if case == "U" else name
 
     return apply
 
 
 def _group(match: re.Match[str], reference: re.Match[str]) -> str:
-    """What a reference stands for; one to a group that there is not stands for itself."""
-    escaped, number = reference.groups()
+    """What a reference stands for; one to a group that there is not stands for itself. Of the
+    digits those belong to it with which there is such a group: $12 may be $1 and a 2.
+    """
+    escaped, digits = reference.groups()
     if escaped is not None:
         return str(escaped)
-    return match[int(number)] or "" if int(number) <= (match.re.groups) else reference[0]
+    used = 1
+    while used < len(digits) and int(digits[: used + 1]) <= match.re.groups:
+        used += 1
+    number = int(digits[:used])
+    if number > match.re.groups:
+        return reference[0]
+    return (match[number] or "") + digits[used:]

@@ -6,13 +6,16 @@
     AlterUserScramCredentials (KIP-554)             no      yes, and goes before the file
 
 A users file has a line for each: the name, a colon, the password. Lines that are empty or begin
-with # count for nothing.
+with # count for nothing. Lines end with LF, CR LF or CR. Around a name and a password ASCII's
+blanks alone are left out: others are a part of it, as they are for clients.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 
+from barnabas.broker.java_text import trimmed
 from barnabas.broker.metadata import ScramCredential
 from barnabas.broker.security.scram import (
     FEWEST_ITERATIONS,
@@ -20,6 +23,8 @@ from barnabas.broker.security.scram import (
     credential_of,
     salted,
 )
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 class UsersFileError(ValueError):
@@ -29,15 +34,15 @@ class UsersFileError(ValueError):
 def parse_users(text: str) -> dict[str, str]:
     """Passwords by user. Raises: UsersFileError."""
     passwords: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
+    for number, line in enumerate(_LINE_END.split(text), 1):
+        if not trimmed(line) or trimmed(line).startswith("#"):
             continue
-        name, colon, password = line.partition(":")
-        if not (colon and name.strip() and password.strip()):
+        name, colon, password = (trimmed(part) for part in line.partition(":"))
+        if not (colon and name and password):
             raise UsersFileError(f"line {number} must have the form NAME:PASSWORD")
-        if name.strip() in passwords:
+        if name in passwords:
             raise UsersFileError(f"line {number} names a user for the second time")
-        passwords[name.strip()] = password.strip()
+        passwords[name] = password
     return passwords
 
 

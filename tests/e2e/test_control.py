@@ -286,7 +286,13 @@ def test_a_request_of_the_endpoint_that_is_wrong_is_told_so(
 
 @pytest.mark.parametrize(
     "header",
-    ["Origin: http://example.org", "Origin: http://[", "Origin: null", "Host: example.org"],
+    [
+        "Origin: http://example.org",
+        "Origin: http://[",
+        "Origin: null",
+        "Origin: http://127.0.0.1:1",
+        "Host: example.org",
+    ],
 )
 def test_a_page_of_another_origin_may_not_ask(broker: LocalBroker, header: str) -> None:
     port = int(broker.control.url.rsplit(":", 1)[1])

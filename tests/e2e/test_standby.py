@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,11 +18,14 @@ from helpers.e2e_clients import PATIENCE_S, eventually, values_of
 from helpers.processes import ROOT, environment
 
 from barnabas import LocalBroker
+from barnabas.certificates import make_certificates
 
 pytestmark = pytest.mark.e2e
 
+SECRET = "barnabas.replication.secret"
 SETTINGS = {
     "barnabas.replication.port": 0,
+    SECRET: "of both",
     "barnabas.replication.mode": "sync",
     "barnabas.replication.timeout.ms": 60_000,
 }
@@ -28,13 +33,15 @@ VALUES = [b"a", b"b", b"not answered while the standby stands", b"c"]
 
 
 @contextmanager
-def standby_of(leader: LocalBroker, data_dir: Path) -> Iterator[subprocess.Popen[str]]:
-    """The standby's process, which has caught up."""
-    where = re.compile(r"a standby connects at (\S+)")
-    address = eventually(
-        lambda: where.search("".join(leader.output)), what="the leader's port for a standby"
-    )[1]
+def standby_of(
+    leader: LocalBroker, data_dir: Path, settings: Mapping[str, object] = SETTINGS
+) -> Iterator[subprocess.Popen[str]]:
+    """The standby's process, which has caught up. settings: its secret, and what TLS takes."""
+    address = ":".join(map(str, address_of(leader)))
     command = [sys.executable, "-m", "barnabas.broker.main", "start", "--standby-of", address]
+    for name, value in settings.items():
+        if name == SECRET or name.startswith("ssl."):
+            command += ["--set", f"{name}={value}"]
     process = subprocess.Popen(
         [*command, "--data-dir", str(data_dir)],
         stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment(),
@@ -50,6 +57,15 @@ def standby_of(leader: LocalBroker, data_dir: Path) -> Iterator[subprocess.Popen
         process.terminate()
         assert process.wait(PATIENCE_S) == 0
         process.stderr.close()
+
+
+def address_of(leader: LocalBroker) -> tuple[str, int]:
+    """Where its standby connects."""
+    where = re.compile(r"a standby connects at (\S+):(\d+)")
+    found = eventually(
+        lambda: where.search("".join(leader.output)), what="the leader's port for a standby"
+    )
+    return found[1], int(found[2])
 
 
 def commit(producer: Producer, *values: str) -> None:
@@ -111,3 +127,43 @@ def test_a_leader_that_is_stopped_leaves_all_with_its_standby(tmp_path: Path) ->
             leader.stop()
     with LocalBroker(second) as successor:
         assert values_of(successor.bootstrap_servers, "t") == values
+
+
+def test_a_standby_follows_over_tls_amid_strangers_who_come_again_and_again(
+    tmp_path: Path,
+) -> None:
+    make_certificates(tmp_path / "certs")
+    settings = {
+        **SETTINGS,
+        "ssl.keystore.location": tmp_path / "certs" / "broker.pem",
+        "ssl.truststore.location": tmp_path / "certs" / "ca.pem",
+    }
+    values = [b"%d" % number for number in range(100)]
+    with LocalBroker(tmp_path / "first", topics={"t": 1}, settings=settings) as leader:
+        producer = Producer({"bootstrap.servers": leader.bootstrap_servers, "linger.ms": 0})
+        port = address_of(leader)[1]
+        over = threading.Event()
+        strangers = [threading.Thread(target=come_again, args=(port, over)) for _ in range(3)]
+        for stranger in strangers:
+            stranger.start()
+        try:
+            with standby_of(leader, tmp_path / "second", settings):
+                for value in values:
+                    producer.produce("t", value)
+                assert producer.flush(PATIENCE_S) == 0
+                leader.stop()
+        finally:
+            over.set()
+            for stranger in strangers:
+                stranger.join()
+        assert "".join(leader.output).count("barnabas.replication.port") < 10
+    with LocalBroker(tmp_path / "second") as successor:
+        assert values_of(successor.bootstrap_servers, "t") == values
+
+
+def come_again(port: int, over: threading.Event) -> None:
+    """Connect, say something, and connect again."""
+    while not over.is_set():
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as sock:
+            sock.sendall(b"\0\0\0\1x")
+            sock.recv(1)

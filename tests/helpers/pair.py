@@ -80,6 +80,7 @@ class PairNode:
             "barnabas.lease.url": f"etcd://{engine}/{KEY}",
             "barnabas.replication.port": self.replication_port,
             "barnabas.replication.mode": "sync",
+            "barnabas.replication.secret": "of both nodes",
             **(settings or {}),
         }
         self._command = [

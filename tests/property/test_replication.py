@@ -4,6 +4,7 @@ what the leader did, and a broker that goes on from there has all that the stand
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 from sim.disk import SimDisk
 
 from barnabas.broker.replication import catch_up as catch_up_module
+from barnabas.broker.replication import wire
 from barnabas.broker.replication.catch_up import CatchUp, Held, add_to_inventory, take_inventory
+from barnabas.broker.replication.leading import State
 from barnabas.broker.replication.operations import Operation, Replica
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.protocol.errors import Code
@@ -223,7 +226,7 @@ def test_a_copy_of_anything_comes_to_be_the_directory_while_that_changes(
     assert copy.content() == leader.content()
 
 
-@settings(max_examples=60)
+@settings(max_examples=15)
 @given(st.lists(ACTIONS, max_size=25), st.data())
 def test_a_standby_has_a_prefix_and_all_that_it_confirmed(
     actions: list[tuple[str, object, object]], data: st.DataObject
@@ -238,3 +241,52 @@ def test_a_standby_has_a_prefix_and_all_that_it_confirmed(
     assert world.pair.leader.leading.follows
     assert replicated_files(world.pair.standby_disk) == replicated_files(world.pair.leader.disk)
     world.check_successor()
+
+
+# --- strangers ------------------------------------------------------------------------------------
+
+PROOFS = st.one_of(st.binary(max_size=40), st.none(), st.text(max_size=5), st.integers())
+SAID = st.one_of(
+    st.tuples(st.just("hello"), st.sampled_from([wire.VERSION, 0, "x"]), st.binary(max_size=40)),
+    st.just(("hello", wire.VERSION, b"s" * wire.NONCE_BYTES)),
+    st.tuples(st.just("proof"), PROOFS, st.integers(-1, 3), st.just("h:1"), st.just({})),
+    st.tuples(st.sampled_from(["have", "end", "applied", "ping", "welcome"]), st.integers(0, 9)),
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(st.lists(SAID, max_size=4), max_size=5), st.integers(1, 50), st.randoms())
+def test_strangers_get_a_challenge_at_most_and_take_no_place(
+    strangers: list[list[tuple[Any, ...]]], cut: int, order: random.Random
+) -> None:
+    """Whatever they say, in whatever pieces, before, while and after a standby comes."""
+    pair = Pair()
+    leading = pair.leader.leading
+    talks = [
+        (leading.new_link(bytes(wire.NONCE_BYTES), 0), b"".join(map(wire.frame, said)))
+        for said in strangers
+    ]
+    pair.leader.topic("a")
+    waits = [*range(len(talks)), -1]
+    order.shuffle(waits)
+    for number in waits:
+        if number < 0:
+            pair.connect()
+            pair.deliver_all()
+            continue
+        before = leading.link
+        link, said = talks[number]
+        heard = b""
+        with contextlib.suppress(wire.WireError):
+            for at in range(0, len(said), cut):
+                link.on_bytes(said[at : at + cut], 0)
+                heard += link.take_output(0)
+        heard += link.take_output(0)
+        assert link.state is State.GREETING
+        assert leading.link is before
+        names = [message[0] for message in wire.Frames().feed(heard)]
+        assert names in ([], ["challenge"])
+    assert leading.follows
+    pair.leader.topic("b")
+    pair.deliver_all()
+    assert replicated_files(pair.standby_disk) == replicated_files(pair.leader.disk)

@@ -181,3 +181,33 @@ def test_nothing_is_changed_only_to_validate(host: AdminHost) -> None:
     assert alter(host, quota(U, (PRODUCE, 1.0)), validate_only=True) == [(U, Code.NONE)]
     assert described(host) == {}
     assert host.broker.quotas is None
+
+
+# --- their order ----------------------------------------------------------------------------------
+
+LETTERS = {
+    "p": "producer_byte_rate",
+    "c": "consumer_byte_rate",
+    "r": "request_percentage",
+    "m": "controller_mutation_rate",
+}
+# By Kafka's ClientQuotaDelta with Java's own HashMap: what requests set ("pc") and remove ("-c"),
+# and in which order it is listed then.
+ORDERS = [
+    ("p", "p"), ("c", "c"), ("r", "r"), ("m", "m"), ("pc", "cp"), ("pr", "rp"), ("cr", "cr"),
+    ("pcr", "crp"), ("pm", "mp"), ("cm", "cm"), ("pcm", "cmp"), ("rm", "mr"), ("prm", "mrp"),
+    ("crm", "cmr"), ("pcrm", "pcmr"),
+    ("p r", "pr"), ("r p", "rp"), ("pc r-c p-c", "pr"), ("pr pcr p-c", "rp"), ("p cr", "cpr"),
+    ("pcrm -cm", "pr"), ("c r-c pm-c", "mrp"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("requests", "listed"), ORDERS)
+def test_quotas_are_listed_in_kafkas_order(host: AdminHost, requests: str, listed: str) -> None:
+    for request in requests.split():
+        wanted, _, removed = request.partition("-")
+        operations = [(LETTERS[one], 5.0) for one in wanted]
+        alter(host, quota(U, *operations, *((LETTERS[one], None) for one in removed)))
+    for _ in range(2):
+        assert list(described(host)[U]) == [LETTERS[one] for one in listed]
+        host.restart()

@@ -36,9 +36,11 @@ def listening(host: str = "127.0.0.1") -> socket.socket:
 class Asked:
     """A server that says what it was asked, and hands out pieces of a stream."""
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    def __init__(self, host: str = "127.0.0.1", *, changes_things: bool = False) -> None:
         self.release, self.has_ended = threading.Event(), threading.Event()
-        self.server = HttpServer(listening(host), self.answer, "asked")
+        self.server = HttpServer(
+            listening(host), self.answer, "asked", changes_things=changes_things
+        )
 
     def answer(self, request: Request) -> Response:
         if request.path == "/stream":
@@ -92,6 +94,18 @@ def test_a_request_is_answered_and_the_connection_kept(asked: Asked) -> None:
 def test_this_machines_own_names_may_ask(asked: Asked, host: str) -> None:
     assert asked.ask("GET", "/", Host=host)[0] == 200
     assert asked.ask("GET", "/", Origin=f"http://{host}")[0] == 200
+
+
+def test_where_a_request_changes_things_no_page_of_another_port_of_this_machine_asks() -> None:
+    asked = Asked(changes_things=True)
+    host = "127.0.0.1:1"
+    assert asked.ask("POST", "/", Host=host)[0] == 200
+    assert asked.ask("POST", "/", Host=host, Origin=f"http://{host}")[0] == 200
+    assert asked.ask("POST", "/", Host="LOCALHOST", Origin="http://localhost")[0] == 200
+    for other in ("127.0.0.1:2", "127.0.0.1", "localhost:1", "[::1]:1", "example.org"):
+        assert asked.ask("POST", "/", Host=host, Origin=f"http://{other}")[0] == 403
+    assert asked.ask("POST", "/", Host=host, Origin="null")[0] == 403
+    asked.server.close()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from barnabas.broker.log_lines import LineFormatter
+from barnabas.broker.log_lines import INTERVAL_MS, OTHERS, BoundedLines, LineFormatter
 
 
 def written(text: str, *arguments: object) -> str:
@@ -40,3 +40,39 @@ def test_an_exception_has_its_lines() -> None:
     lines = LineFormatter().format(record).splitlines()
     assert lines[0].endswith("it failed")
     assert lines[-1] == "ValueError: out of order"
+
+
+# --- how many lines -----------------------------------------------------------------------------
+
+
+def test_of_each_kind_and_peer_so_many_lines_are_written_in_a_minute() -> None:
+    lines = BoundedLines(2)
+    assert lines.deadline_ms is None
+    written = [lines.may_write("login", "a", now_ms) for now_ms in range(5)]
+    assert written == [True, True, False, False, False]
+    assert lines.may_write("login", "b", 10) and lines.may_write("broken", "a", 20)
+    assert lines.deadline_ms == INTERVAL_MS
+    assert lines.left_out(INTERVAL_MS - 1) == []
+    assert not lines.may_write("login", "a", INTERVAL_MS), "the count is still to be said"
+    assert lines.left_out(INTERVAL_MS) == [("login", "a", 4)]
+    assert lines.left_out(INTERVAL_MS) == []
+    assert lines.deadline_ms == INTERVAL_MS + 10
+    assert lines.left_out(INTERVAL_MS + 20) == [], "nothing of these was left out"
+    assert lines.deadline_ms is None
+    assert lines.may_write("login", "a", INTERVAL_MS + 30)
+
+
+def test_a_minute_in_which_nothing_was_left_out_is_over_without_a_word() -> None:
+    lines = BoundedLines(1)
+    assert [lines.may_write("login", "a", 0), lines.may_write("login", "a", INTERVAL_MS)] == [
+        True, True,
+    ]  # fmt: skip
+    assert not lines.may_write("login", "a", INTERVAL_MS + 1)
+    assert lines.deadline_ms == 2 * INTERVAL_MS
+
+
+def test_peers_without_end_take_neither_lines_nor_memory_without_end() -> None:
+    lines = BoundedLines(3, most_peers=10)
+    written = [lines.may_write("login", str(number), 0) for number in range(1000)]
+    assert sum(written) == 13
+    assert lines.left_out(INTERVAL_MS) == [("login", OTHERS, 987)]

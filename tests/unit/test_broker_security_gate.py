@@ -61,6 +61,22 @@ def test_a_client_that_has_hung_up_gets_no_refusal(
     assert "has hung up: authentication failed" in line and USER in line
 
 
+def test_clients_that_hang_up_again_and_again_make_so_many_lines_a_minute(
+    host: CoreHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(1, 51):
+        fail(host, number)
+        host.broker.on_closed(number)
+    host.tick(100)
+    assert len(caplog.messages) == 20
+    host.tick(60_000)
+    fail(host, 51)
+    host.tick(100)
+    assert caplog.messages[20:] == [
+        "30 more of 192.0.2.9 have hung up within a minute before they were refused"
+    ]
+
+
 def test_who_has_failed_gets_no_second_attempt(host: CoreHost) -> None:
     fail(host, 1)
     host.tick(100)

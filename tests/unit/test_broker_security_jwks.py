@@ -124,3 +124,10 @@ def test_an_answer_that_is_not_http_is_tried_again(caplog: pytest.LogCaptureFixt
 def test_a_url_of_another_kind() -> None:
     with pytest.raises(KeySetError, match="https"):
         reader_of("ftp://issuer.example/keys", KeySet())
+
+
+def test_no_password_of_an_address_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    for url in ("http://ann:her-password@127.0.0.1:9/keys", "http://ann:her-password@ex.org/keys"):
+        assert not reader_of(url, KeySet()).read()
+    assert "http://[hidden]@127.0.0.1:9/keys cannot be read" in caplog.text
+    assert "her-password" not in caplog.text

@@ -111,6 +111,9 @@ def test_claims_that_may_be(issuer: Issuer, claims: dict[str, Any]) -> None:
         ({"nbf": FromNow(60)}, "ahead"),
         ({"sub": None}, "claim sub"),
         ({"sub": " "}, "claim sub"),
+        ({"sub": "\t\0"}, "claim sub"),
+        ({"iss": "https"}, "issuer"),  # a part of the expected one
+        ({"iss": ""}, "issuer"),
         ({"scope": 7}, "claim scope"),
         ({"scope": ["read", ""]}, "claim scope"),
     ],
@@ -119,6 +122,20 @@ def test_claims_that_may_not_be(issuer: Issuer, claims: dict[str, Any], words: s
     claims = resolved(claims)
     with pytest.raises(AuthenticationError, match=words):
         user_of(issuer, issuer.token(**{"user": claims.pop("sub", "alice"), **claims}))
+
+
+@pytest.mark.parametrize(
+    ("subject", "user"),
+    [
+        (" admin\t\n", "admin"),
+        ("\0admin\x1f", "admin"),
+        ("admin\xa0", "admin\xa0"),
+        ("\u2003admin", "\u2003admin"),
+        ("\u3000", "\u3000"),
+    ],
+)
+def test_a_subject_is_trimmed_as_java_trims_it(issuer: Issuer, subject: str, user: str) -> None:
+    assert user_of(issuer, issuer.token(subject)) == user
 
 
 def test_signatures_that_prove_nothing(issuer: Issuer) -> None:

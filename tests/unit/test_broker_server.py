@@ -5,6 +5,7 @@ sendfile, slow readers, pipelines, failures.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
@@ -20,6 +21,7 @@ from typing import Any, cast
 
 import pytest
 
+from barnabas.broker import log_lines
 from barnabas.broker import server as server_module
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.outbox import FlushJob, Outbox, Work
@@ -489,6 +491,34 @@ def test_an_answer_for_one_that_is_gone_is_dropped(rim: Rim) -> None:
     rim.broker.echo(1, b"late")
     rim.server.carry_out()
     assert rim.broker.gone == [1]
+
+
+def test_connections_of_one_address_that_are_closed_make_so_many_lines_a_minute(
+    rim: Rim, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are counted; those of another address, and other kinds, have their own."""
+
+    def break_off(connection: int, host: str, level: int = logging.WARNING) -> None:
+        rim.client(connection)
+        broken = rim.server._connections[connection]
+        broken.peer = f"{host}:{connection}"
+        rim.server.disconnect(broken, "it speaks in tongues", level)
+
+    caplog.set_level(logging.INFO)
+    for connection in range(1, 101):
+        break_off(connection, "192.0.2.1")
+    said = [record for record in caplog.records if "closing the connection of" in record.message]
+    assert len(said) == 20
+    break_off(101, "192.0.2.2")
+    break_off(102, "192.0.2.1", logging.INFO)
+    assert len(caplog.records) == 22
+    monkeypatch.setattr(log_lines, "INTERVAL_MS", 0)  # the minute is over
+    rim.server._closing_lines.tell_left_out()
+    rest = [record for record in caplog.records if "more connections of" in record.message]
+    assert [(record.levelname, record.message) for record in rest] == [
+        ("WARNING", "80 more connections of 192.0.2.1 were closed within a minute")
+    ]
+    assert rim.broker.gone == list(range(1, 103)), "each is closed, whether it is told or not"
 
 
 @pytest.mark.parametrize("size", [-1, 0, (1 << 20) + 1])
@@ -1230,12 +1260,11 @@ def test_who_proves_nothing_does_not_keep_the_standby_out(rim: Rim) -> None:
             return sock
 
         idle = connect()
-        rim.run_until(lambda: server.leading.link)
-        second = connect()
-        rim.run_until(lambda: rim.is_hung_up(idle))
-        rim.run_until(lambda: rim.is_hung_up(second))
+        rim.run_until(lambda: server.endpoint._greeting)
         standby = connect()
         standby.sendall(wire.frame(["hello", wire.VERSION, bytes(wire.NONCE_BYTES)]))
         (size,) = struct.unpack(">I", rim.receive(standby, 4))
         assert b"challenge" in rim.receive(standby, size)
-    rim.run_until(lambda: server.leading.link is None)
+        assert not rim.is_hung_up(idle)
+        assert server.leading.link is None, "nobody has shown the secret"
+    rim.run_until(lambda: not server.endpoint._greeting)

@@ -10,8 +10,12 @@ import os
 import select
 import socket
 import ssl
+import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -51,6 +55,28 @@ def in_pkcs12(certs: Path, target: Path, *, with_key: bool) -> str:
 
 
 # --- settings -----------------------------------------------------------------------------------
+
+
+def test_a_key_is_in_no_directory_while_it_is_read(
+    certs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ssl` reads keys from files alone: this one is in memory where the system has such files."""
+    store = in_pkcs12(certs, tmp_path / "broker.p12", with_key=True)
+    settings = {"ssl.keystore.location": store, "ssl.keystore.password": PASSWORD}
+    files = []
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        file = NamedTemporaryFile(*arguments, **options)  # noqa: SIM115
+        files.append((file.name, stat.S_IMODE(os.stat(file.name).st_mode)))
+        return file
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", noted)
+    make_context(settings)
+    assert files == [] or not hasattr(os, "memfd_create")
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    make_context(settings)
+    (path, mode) = files[-1]
+    assert mode == 0o600 and not os.path.exists(path)
 
 
 def test_a_key_store_of_pem_or_pkcs12_or_the_settings_themselves(

@@ -73,6 +73,13 @@ def test_an_engine_that_cannot_be_is_refused(
         engine_of(config(barnabas_lease_url=url), 1000)
 
 
+@pytest.mark.parametrize("url", ["etcd://ann:pass@10.0.0.1/pair", "etc://ann:pass@10.0.0.1:1/pair"])
+def test_an_error_shows_no_password_of_the_lease(url: str) -> None:
+    with pytest.raises(PairSettingsError) as error:
+        engine_of(config(barnabas_lease_url=url), 1000)
+    assert "pass" not in str(error.value)
+
+
 def test_several_endpoints_of_etcd() -> None:
     url = "etcd://10.0.0.1:2379,[::1]:2379/pair"
     assert isinstance(engine_of(config(barnabas_lease_url=url), 1000), EtcdEngine)

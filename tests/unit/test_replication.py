@@ -169,7 +169,7 @@ def test_who_only_talks_does_not_stay() -> None:
         link.on_bytes(frame(["hello", VERSION, NONCE]), 9000)
     link.on_bytes(b"\0", 9999)
     leading.on_tick(10_001)
-    assert leading.lost == "it said nothing for 10000 ms"
+    assert leading.lost == "it said nothing for 5000 ms"
 
 
 def test_a_standby_that_takes_nothing_is_lost_and_the_disk_goes_on(
@@ -392,7 +392,8 @@ def test_a_standby_takes_no_directory_with_something_else_in_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "thesis.txt").write_text("of three years")
-    assert main(["start", "--standby-of", "127.0.0.1:9", "--data-dir", str(tmp_path)]) == 1
+    secret = ["--set", "barnabas.replication.secret=x"]
+    assert main(["start", "--standby-of", "127.0.0.1:9", "--data-dir", str(tmp_path), *secret]) == 1
     assert "is no broker's data directory" in capsys.readouterr().err
 
 
@@ -451,16 +452,26 @@ def test_a_copy_that_the_power_may_have_cut_is_refused() -> None:
         note.check()
 
 
+PORT_0 = ["--set", "barnabas.replication.port=0"]
+SECRET_IS, HOST_IS = "--set barnabas.replication.secret={}", "--set barnabas.replication.host={}"
+WITH_TLS = ["--set", "barnabas.replication.security.protocol=SSL"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--standby-of", "here"], "must have the form HOST:PORT"),
-        (
-            ["--set", "barnabas.replication.port=0", "--set", "barnabas.replication.host=0.0.0.0"],
-            "set barnabas.replication.secret",
-        ),
+        (["--standby-of", "127.0.0.1:9"], "barnabas.replication.secret is not set"),
+        (["--standby-of", "127.0.0.1:9", *SECRET_IS.format("").split()], "secret is not set"),
+        (["--standby-of", "10.0.0.1:9", *SECRET_IS.format("x").split()], "10.0.0.1 is not of this"),
+        (PORT_0, "barnabas.replication.secret is not set"),
+        ([*PORT_0, *SECRET_IS.format("x").split(), *HOST_IS.format("0.0.0.0").split()],
+         "barnabas.replication.security.protocol=SSL"),
+        ([*PORT_0, *SECRET_IS.format("x").split(), *HOST_IS.format("127.example.com").split()],
+         "127.example.com is not of this machine alone"),
+        ([*PORT_0, *SECRET_IS.format("x").split(), *WITH_TLS], "ssl.keystore.location is missing"),
     ],
-)
+)  # fmt: skip
 def test_what_the_command_refuses(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,54 @@
+"""The lowest versions of dependencies that pyproject.toml allows, and tests with these."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+EXTRAS = ("cli", "metrics", "tls", "oauth")
+TESTS_NEED = ("aiokafka", "confluent-kafka", "hypothesis", "kafka-python", "pytest")
+_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?P<extras>\[[^]]+\])?(?P<bounds>.*)")
+_LOWEST = re.compile(r">=([0-9][0-9A-Za-z.]*)")
+
+
+def project() -> dict[str, Any]:
+    """The table `project` of pyproject.toml."""
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def lowest(requirement: str) -> tuple[str, str]:
+    """The name of a requirement, with its extras, and the lowest version that it allows.
+
+    Raises: ValueError where it has no lower bound.
+    """
+    match = _REQUIREMENT.fullmatch(requirement)
+    bound = None if match is None else _LOWEST.search(match["bounds"])
+    if match is None or bound is None:
+        raise ValueError(f"{requirement} has no lower bound")
+    return match["name"] + (match["extras"] or ""), bound[1]
+
+
+def is_own(requirement: str) -> bool:
+    """Whether it is an extra of this project itself."""
+    return requirement.startswith("barnabas[")
+
+
+def pins(table: Mapping[str, Any], extras: Iterable[str] = EXTRAS) -> list[str]:
+    """What pip is to install: the broker's dependencies, those of its extras, and what the tests
+    need, each in its lowest version.
+    """
+    optional = table["optional-dependencies"]
+    wanted = [*table["dependencies"], *(one for extra in extras for one in optional[extra])]
+    found = dict(lowest(one) for one in wanted)
+    for group in ("dev", "demo"):
+        for one in filter(lambda one: not is_own(one), optional[group]):
+            name, version = lowest(one)
+            if name.partition("[")[0] in TESTS_NEED:
+                found.pop(name.partition("[")[0], None)
+                found[name] = version
+    return [f"{name}=={version}" for name, version in found.items()]

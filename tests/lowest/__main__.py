@@ -1,0 +1,44 @@
+"""`make test-lowest`: the tests of what leans on libraries, with the lowest versions of all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+
+from lowest import ROOT, pins, project
+
+DIRECTORY = ROOT / "build" / "lowest"
+TESTS = (
+    "unit/test_broker_security_*.py",
+    "unit/test_broker_tls.py",
+    "unit/test_certificates.py",
+    "unit/test_protocol_*.py",
+    "unit/test_replication.py",
+    "unit/test_broker_replication_link.py",
+    "unit/test_broker_metrics.py",
+    "unit/test_broker_main.py",
+    "unit/test_cli_*.py",
+    "e2e/test_cli_records.py",
+    "e2e/test_oauth.py",
+)
+
+
+def main() -> int:
+    """Install, and run the tests; gives pytest's exit code."""
+    wanted = pins(project())
+    print("with", *wanted, flush=True)
+    if not (DIRECTORY / "bin" / "python").exists():
+        venv.create(DIRECTORY, with_pip=True)
+    python = str(DIRECTORY / "bin" / "python")
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, *wanted], check=True)
+    files = sorted(str(path) for pattern in TESTS for path in (ROOT / "tests").glob(pattern))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # not installed: its own version is this
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
