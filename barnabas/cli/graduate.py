@@ -508,12 +508,23 @@ def _tell_brought_back(
     }
     if output.as_json:
         output.data(
-            {"directory": data_dir, "dry_run": dry_run, "was_clean": report.was_clean, **rows}
+            {
+                "directory": data_dir,
+                "dry_run": dry_run,
+                "was_clean": report.was_clean,
+                "has_started": report.has_started,
+                **rows,
+            }
         )
         return
     done = "would be brought back" if dry_run else "is brought back"
     output.line(f"{data_dir} {done}", "good")
     output.fields((name.replace("_", " "), value) for name, value in rows.items())
+    if not report.has_started:
+        output.line(
+            "Kafka's metadata log is not begun: the topics are those that were handed over",
+            "warning",
+        )
     if not report.was_clean:
         output.line("Kafka was not stopped cleanly: the next start recovers the logs", "warning")
     output.line(f"Next: barnabas start --data-dir {data_dir}")

@@ -87,18 +87,32 @@ BEGIN, END, ABORT = record(23, string("why")), record(24, b""), record(25, strin
 
 
 def write(directory: Path, name: str, values: Sequence[bytes], base_offset: int = 0) -> Path:
-    """A file of two batches with these records."""
+    """A file of two batches with these records; a checkpoint has a header and a footer."""
     directory.mkdir(parents=True, exist_ok=True)
-    data = bytearray()
     half = (len(values) + 1) // 2
-    for start, part in ((0, values[:half]), (half, values[half:])):
-        if part:
-            batch = encode_batch([NewRecord(None, value, NOW_MS) for value in part])
-            set_offset_and_epoch(batch, base_offset + start, 1)
-            data += batch
+    batches = [
+        (start, encode_batch([NewRecord(None, value, NOW_MS) for value in part]))
+        for start, part in ((0, values[:half]), (half, values[half:]))
+        if part
+    ]
+    if name.endswith(".checkpoint"):
+        batches = [
+            (0, control_batch(3, bytes(11))),
+            *((start + 1, batch) for start, batch in batches),
+            (len(values) + 1, control_batch(4, bytes(3))),
+        ]
+    data = bytearray()
+    for start, batch in batches:
+        set_offset_and_epoch(batch, base_offset + start, 1)
+        data += batch
     path = directory / name
     path.write_bytes(data)
     return path
+
+
+def control_batch(kind: int, value: bytes) -> bytearray:
+    """A batch with one control record, as in KIP-630."""
+    return encode_batch([NewRecord(struct.pack(">hh", 0, kind), value, NOW_MS)], control=True)
 
 
 def configs_of(data_dir: Path, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
