@@ -12,6 +12,7 @@ What has a log's name and cannot be one, mostly a copy that somebody made, is re
     of a topic that is not known, with the id of another one (`t-0-20241122` is a copy of `t-0`)
     with a number that its topic does not have, far above the partition below it: that many
     partitions would be made in between
+    of another topic than the one of its name, when that one is deleted (until then it is off line)
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class PartitionDirectories:
                         else f"{topic} has no partition with a lower number"
                     )
                 if why:
-                    self._set_aside(name, why)
+                    self.set_aside(name, why)
                 else:
                     partitions.append(TopicPartition(topic, partition))
                     last = partition
@@ -114,9 +115,9 @@ class PartitionDirectories:
             elif match and match["topic"] != _NOT_OURS and self._disk.is_dir(path):
                 topic, number = match["topic"], match["partition"]
                 if topic in (".", "..") or len(topic) > _LONGEST_TOPIC:
-                    self._set_aside(name, "no topic may be called so")
+                    self.set_aside(name, "no topic may be called so")
                 elif len(number) > 1 and number.startswith("0"):
-                    self._set_aside(name, f"{number} is no partition's number")
+                    self.set_aside(name, f"{number} is no partition's number")
                 else:
                     partitions.append(TopicPartition(topic, int(number)))
         return partitions
@@ -142,7 +143,8 @@ class PartitionDirectories:
             return ""
         return f"its {PARTITION_METADATA_NAME} says that it is of topic {other}"
 
-    def _set_aside(self, name: str, why: str) -> None:
+    def set_aside(self, name: str, why: str) -> None:
+        """Rename a directory, so that it is not used and not deleted."""
         number = 0
         while True:
             unique = uuid.uuid5(uuid.UUID(int=number), name).hex

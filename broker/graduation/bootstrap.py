@@ -143,14 +143,16 @@ class ClusterImage(KafkaMetadata):
         """A leader that is named begins an epoch, be it the one before."""
         index = fields["partition_id"]
         state = partitions[index]
-        for name, field in (
-            ("isr", "isr"),
-            ("replicas", "replicas"),
-            ("eligible", "eligible_leader_replicas"),
-            ("last_known", "last_known_elr"),
-        ):
-            if fields[field] is not None:
-                state = state._replace(**{name: tuple(fields[field])})
+
+        def changed(field: str, before: tuple[int, ...]) -> tuple[int, ...]:
+            return before if fields[field] is None else tuple(fields[field])
+
+        state = state._replace(
+            isr=changed("isr", state.isr),
+            replicas=changed("replicas", state.replicas),
+            eligible=changed("eligible_leader_replicas", state.eligible),
+            last_known=changed("last_known_elr", state.last_known),
+        )
         if fields["leader"] != NO_LEADER_CHANGE:
             state = state._replace(leader=fields["leader"], leader_epoch=state.leader_epoch + 1)
         partitions[index] = state
