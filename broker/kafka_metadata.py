@@ -7,7 +7,7 @@ digits of the epoch>.checkpoint`, in the same form, which holds all that was tru
 offset. `kafka_records` has the form of a record's value. What comes between a BeginTransaction and
 an AbortTransaction never was; an EndTransaction makes it hold. A checkpoint begins with a control
 record of the type 3 (header) and ends with one of the type 4 (footer): without both it is not whole,
-and says nothing about what it lacks.
+and says nothing about what it lacks. A clean stop leaves `<20 digits of the end offset>.snapshot`.
 
 Nothing is written to it. Source: KIP-631 (records), KIP-868 (transactions of metadata).
 """
@@ -47,6 +47,7 @@ from barnabas.storage.disk import Disk
 DIRECTORY = "__cluster_metadata-0"
 OF_TOPIC, OF_BROKER = 2, 4
 _SEGMENT = re.compile(r"(\d{20})\.log")
+_SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 _OF_TRANSACTIONS = frozenset({BEGIN, END, ABORT})
 HEADER_TYPE, FOOTER_TYPE = 3, 4
@@ -225,6 +226,9 @@ def values_of_log(disk: Disk, directory: str) -> Iterator[bytes]:
                 expected, int(name[:20]), *(header.next_offset for _, header in batches_in(data))
             )
             yield from values_of_file(disk, f"{directory}/{name}", start_offset)
+    reached = max((int(name[:20]) for name in names if _SNAPSHOT.fullmatch(name)), default=0)
+    if reached > expected or (checkpoint and not any(map(_SEGMENT.fullmatch, names))):
+        raise UnreadableMetadata(f"what is from offset {expected} on is missing")
 
 
 def latest_checkpoint(names: Iterable[str]) -> str:
@@ -247,6 +251,17 @@ def values_of_checkpoint(disk: Disk, path: str) -> list[bytes]:
     if not control_types or (control_types[0], control_types[-1]) != (HEADER_TYPE, FOOTER_TYPE):
         raise UnreadableMetadata(f"{path} is not whole: it has no header, or no footer")
     return values
+
+
+def torn_segment(disk: Disk, directory: str) -> str:
+    """The path of a segment of a metadata log that ends within a batch; empty where none does."""
+    for name in filter(_SEGMENT.fullmatch, disk.list(directory)):
+        path = f"{directory}/{name}"
+        data = disk.read(path)
+        end = max((at + header.size_bytes for at, header in batches_in(data)), default=0)
+        if end < len(data):
+            return path
+    return ""
 
 
 def values_of_file(disk: Disk, path: str, from_offset: int) -> Iterator[bytes]:

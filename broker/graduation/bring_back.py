@@ -13,7 +13,8 @@
 Kafka's metadata are those of its metadata log once it has begun that; until then, after a first
 start that was cut short, they are those of `bootstrap.checkpoint`. Files that are missing, empty or
 torn delete nothing: a record of the log says that a topic is deleted, or a whole checkpoint lacks a
-topic that Kafka was given.
+topic that Kafka was given. Lost settings would delete as well, by an older retention: where Kafka
+has opened the logs, its metadata have to be there.
 
 The order, so that a kill leaves the directory Kafka's or ours:
 
@@ -48,12 +49,18 @@ from barnabas.broker.graduation.bootstrap import (
 from barnabas.broker.graduation.server_properties import INTER_BROKER_USER
 from barnabas.broker.graduation.steps import discard_kafka_metadata
 from barnabas.broker.graduation.survey import FLUSH_JOURNAL, JOURNAL_NAME, GraduationError
-from barnabas.broker.kafka_metadata import latest_checkpoint, usable_configs, values_of_log
+from barnabas.broker.kafka_metadata import (
+    latest_checkpoint,
+    torn_segment,
+    usable_configs,
+    values_of_log,
+)
 from barnabas.broker.kafka_records import UnreadableMetadata
 from barnabas.broker.metadata import ClusterMetadata, Topic
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.checkpoints import (
+    CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
     MANIFEST_NAME,
     META_PROPERTIES_NAME,
@@ -118,12 +125,13 @@ def bring_back(
     given = _given(disk, data_dir)
     image = _image_of_log(disk, data_dir)
     has_started = image.is_begun
+    _check_log(disk, data_dir, is_begun=has_started)
     if not has_started:
         image = _image_of_bootstrap(data_dir, given)
     _check_partitions(disk, data_dir, image, node_id)
     path = f"{data_dir}/{JOURNAL_NAME}"
     draft_path = f"{path}.draft"
-    disk.write_atomic(draft_path, disk.read(path), sync=False)
+    disk.write_atomic(draft_path, _read_journal(disk, path), sync=False)
     draft = ClusterMetadata(disk, draft_path)
     try:
         report = _Merge(draft, image, given, node_id).run()
@@ -139,7 +147,6 @@ def bring_back(
         return report
     disk.rename(draft_path, path)
     disk.fsync_dir(data_dir)
-    # Also where the metadata log says that Kafka has not started: the log may have been lost.
     _forget_logs(disk, data_dir, image)
     sync(data_dir)
     if disk.exists(f"{data_dir}/{BOOTSTRAP_NAME}"):
@@ -156,8 +163,8 @@ def _node_id(disk: Disk, data_dir: str) -> int:
     path = f"{data_dir}/{META_PROPERTIES_NAME}"
     try:
         return int(decode_properties(disk.read(path))["node.id"])
-    except (CorruptCheckpoint, KeyError, ValueError) as error:
-        raise GraduationError(f"{path} cannot be read ({error}): restore it") from error
+    except (FileNotFoundError, CorruptCheckpoint, KeyError, ValueError) as error:
+        raise GraduationError(f"{path} cannot be read ({error}): restore it from a copy") from error
 
 
 def _image_of_log(disk: Disk, data_dir: str) -> ClusterImage:
@@ -175,6 +182,40 @@ def _image_of_log(disk: Disk, data_dir: str) -> ClusterImage:
             f"{directory} from a copy"
         ) from error
     return image
+
+
+def _check_log(disk: Disk, data_dir: str, *, is_begun: bool) -> None:
+    """Refuse a metadata log of which a part was lost, by the mark of Kafka's clean stop.
+
+    Kafka takes our mark away when it opens its logs, which it does when its metadata are begun. It
+    leaves a mark of its own at a clean stop, after which no file is torn.
+    """
+    directory = f"{data_dir}/{KAFKA_METADATA_NAME}"
+    try:
+        mark = disk.read(f"{data_dir}/{CLEAN_SHUTDOWN_NAME}")
+    except FileNotFoundError:
+        mark = b""
+    if not is_begun and mark != CLEAN_SHUTDOWN:
+        raise GraduationError(
+            f"Kafka has run in {data_dir}, and {directory} does not hold what it wrote there: "
+            "restore it from a copy"
+        )
+    torn = torn_segment(disk, directory) if is_begun and mark else ""
+    if torn:
+        raise GraduationError(
+            f"Kafka was stopped cleanly, and {torn} is cut off in the middle of a batch: restore "
+            "it from a copy"
+        )
+
+
+def _read_journal(disk: Disk, path: str) -> bytes:
+    try:
+        return disk.read(path)
+    except FileNotFoundError as error:
+        raise GraduationError(
+            f"{path} is missing, which the broker wrote before the hand-over: restore it from a "
+            "copy"
+        ) from error
 
 
 def _image_of_bootstrap(data_dir: str, given: ClusterImage | None) -> ClusterImage:

@@ -320,6 +320,43 @@ def test_without_a_finished_metadata_log_and_bootstrap_nothing_comes_back(
         assert is_graduated(disk, DATA)
 
 
+def test_a_metadata_log_that_was_lost_after_kafka_ran_does_not_come_back(
+    after_kafka: SimDisk,
+) -> None:
+    """Its topics and settings would be those of the hand-over: an older retention would hold."""
+    directory = f"{DATA}/__cluster_metadata-0"
+    log = f"{directory}/{0:020}.log"
+    whole = after_kafka.read(log)
+    for damage in ("directory", "log", b"", whole[:-1]):
+        for stop in ("clean", "killed"):
+            disk = copy.deepcopy(after_kafka)
+            if stop == "killed":
+                disk.unlink(f"{DATA}/{CLEAN_SHUTDOWN_NAME}")
+            if damage == "directory":
+                disk.rmtree(directory)
+            elif isinstance(damage, bytes):
+                disk.write_atomic(log, damage)
+            else:
+                disk.unlink(log)
+            why = "does not hold what it wrote there: restore|offset 0 on is missing.*or restore"
+            with pytest.raises(GraduationError, match=why):
+                brought_back(disk)
+
+
+def test_a_metadata_log_that_is_torn_after_a_clean_stop_does_not_come_back(
+    after_kafka: SimDisk,
+) -> None:
+    """A kill tears its end, and a clean stop does not."""
+    log = f"{DATA}/__cluster_metadata-0/{0:020}.log"
+    torn = after_kafka.read(log) + b"\0\0\0\0"
+    disk = copy.deepcopy(after_kafka)
+    disk.write_atomic(log, torn)
+    with pytest.raises(GraduationError, match="is cut off in the middle of a batch: restore it"):
+        brought_back(disk)
+    disk.unlink(f"{DATA}/{CLEAN_SHUTDOWN_NAME}")
+    assert brought_back(disk).made == ["new"]
+
+
 def test_topics_that_are_gone_without_a_record_of_it_do_not_go(stopped: SimDisk) -> None:
     disk = copy.deepcopy(stopped)
     graduate(disk)
@@ -341,6 +378,7 @@ def test_a_whole_checkpoint_without_a_topic_says_that_it_was_deleted(stopped: Si
     plan = planned_without(disk, "orders")
     directory = f"{DATA}/__cluster_metadata-0"
     disk.mkdir(directory)
+    disk.write_atomic(f"{directory}/{500:020}.log", b"")
     path = f"{directory}/{500:020}-{1:010}.checkpoint"
     whole = encode_bootstrap(plan, NOW_MS)
     for checkpoint in (b"", whole[:100], whole[: -len(whole) // 3], whole[:-1]):

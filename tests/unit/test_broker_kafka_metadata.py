@@ -254,6 +254,35 @@ def test_a_log_that_lacks_its_beginning_is_not_believed(tmp_path: Path) -> None:
     assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
 
 
+def test_a_log_that_lacks_its_end_is_not_believed(tmp_path: Path) -> None:
+    """A clean stop leaves a producer snapshot by the name of the end; a checkpoint needs a log."""
+    directory = tmp_path / DIRECTORY
+    write(directory, SEGMENT, [topic("a", A), config("a", "retention.ms", "5")])
+    (directory / f"{2:020}.snapshot").touch()
+    assert configs_of(tmp_path, "a", A) == {"retention.ms": "5"}
+    (directory / f"{3:020}.snapshot").touch()
+    assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
+    for path in directory.iterdir():
+        path.unlink()
+    write(directory, "00000000000000000002-0000000001.checkpoint", [topic("a", A)])
+    assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
+    (directory / f"{2:020}.log").touch()
+    assert configs_of(tmp_path, "a", A) == {}
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.9])
+def test_a_checkpoint_that_is_cut_off_is_not_believed(tmp_path: Path, part: float) -> None:
+    """Its topics would have no settings: the broker's default retention would hold for them."""
+    directory = tmp_path / DIRECTORY
+    values = [topic("a", A), config("a", "retention.ms", "-1")]
+    path = write(directory, "00000000000000000002-0000000001.checkpoint", values)
+    (directory / f"{2:020}.log").touch()
+    assert configs_of(tmp_path, "a", A) == {"retention.ms": "-1"}
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * part)])
+    assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
+
+
 @pytest.mark.parametrize(
     "value", [b"", b"\1", b"\2\2\0", record(4, b"\2\5ab"), record(2, b"", version=9), b"\x80" * 6]
 )
