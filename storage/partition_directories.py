@@ -91,7 +91,7 @@ class PartitionDirectories:
     def find(self, topics: Topics | None) -> list[TopicPartition]:
         """The partitions that have a log, sorted.
 
-        Takes:  topics, by which strays are told; None where nobody knows any.
+        Takes:  topics, by which strays are recognized; None where no topics are known.
         Raises: LogDirectoryError where the journal is lost, and a directory may be a copy as well
                 as a partition.
         """

@@ -238,7 +238,7 @@ def take_over(disk: SimDisk, world: World) -> None:
 
 
 def hand_over(disk: SimDisk, world: World) -> None:
-    """A hand-over: Kafka is told of each topic that has segments."""
+    """A hand-over: Kafka's metadata have each topic that has segments."""
     before = partitions_of(saved(disk))
     graduate(disk)
     image = read_bootstrap(disk, f"{DATA}/bootstrap.checkpoint")

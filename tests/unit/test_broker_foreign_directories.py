@@ -100,7 +100,7 @@ def test_a_directory_of_an_earlier_life_of_the_topic_is_off_line() -> None:
 
 
 def test_without_the_id_in_it_the_directory_is_the_topics() -> None:
-    """As the error says: whoever wants its records removes the two files."""
+    """As the error says: where its records are wanted, the two files go."""
     b = two_topics()
     put(b, "u-1", "t-1")
     for name in (PARTITION_METADATA_NAME, MANIFEST_NAME):

@@ -73,9 +73,9 @@ def test_each_internal_topic_of_kafkas_can_be_made_by_one_broker(
     disk: SimDisk, version: str
 ) -> None:
     """A share group was refused with INVALID_REPLICATION_FACTOR."""
-    told = lines(planned(disk, version, share_coordinator_state_topic_min_isr="2"))
+    written = lines(planned(disk, version, share_coordinator_state_topic_min_isr="2"))
     wanted = {name for name, since in WANT_MORE_BROKERS.items() if since <= version}
-    found = {name: text for name, text in told.items() if name in WANT_MORE_BROKERS}
+    found = {name: text for name, text in written.items() if name in WANT_MORE_BROKERS}
     assert found == dict.fromkeys(wanted, "1")
 
 
