@@ -5,7 +5,9 @@ In KRaft mode Kafka keeps topics and settings in the directory `__cluster_metada
 logs: segments of v2 batches, as in any log, and now and then `<20 digits of the end offset>-<10
 digits of the epoch>.checkpoint`, in the same form, which holds all that was true before that
 offset. `kafka_records` has the form of a record's value. What comes between a BeginTransaction and
-an AbortTransaction never was; an EndTransaction makes it hold.
+an AbortTransaction never was; an EndTransaction makes it hold. A checkpoint begins with a control
+record of the type 3 (header) and ends with one of the type 4 (footer): without both it is not whole,
+and says nothing about what it lacks. A clean stop leaves `<20 digits of the end offset>.snapshot`.
 
 Nothing is written to it. Source: KIP-631 (records), KIP-868 (transactions of metadata).
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
+import struct
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -38,14 +41,17 @@ from barnabas.broker.kafka_records import (
 )
 from barnabas.broker.metadata import Acl, QuotaEntity, ScramCredential
 from barnabas.protocol.errors import KafkaError
-from barnabas.protocol.records import MAGIC, batches_in, computed_crc, records_of
+from barnabas.protocol.records import MAGIC, Record, batches_in, computed_crc, records_of
 from barnabas.storage.disk import Disk
 
 DIRECTORY = "__cluster_metadata-0"
 OF_TOPIC, OF_BROKER = 2, 4
 _SEGMENT = re.compile(r"(\d{20})\.log")
+_SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 _OF_TRANSACTIONS = frozenset({BEGIN, END, ABORT})
+HEADER_TYPE, FOOTER_TYPE = 3, 4
+CONTROL_KEY = struct.Struct(">hh")  # of a control record: version, type
 
 logger = logging.getLogger("barnabas.metadata")
 
@@ -203,11 +209,11 @@ def values_of_log(disk: Disk, directory: str) -> Iterator[bytes]:
     Raises: UnreadableMetadata, KafkaError, OSError.
     """
     names = disk.list(directory)
-    checkpoints = [name for name in names if _CHECKPOINT.fullmatch(name)]
+    checkpoint = latest_checkpoint(names)
     start_offset = 0
-    if checkpoints:
-        start_offset = int(checkpoints[-1][:20])
-        yield from values_of_file(disk, f"{directory}/{checkpoints[-1]}", 0)
+    if checkpoint:
+        start_offset = int(checkpoint[:20])
+        yield from values_of_checkpoint(disk, f"{directory}/{checkpoint}")
     expected = start_offset
     for name in names:
         if _SEGMENT.fullmatch(name):
@@ -220,6 +226,42 @@ def values_of_log(disk: Disk, directory: str) -> Iterator[bytes]:
                 expected, int(name[:20]), *(header.next_offset for _, header in batches_in(data))
             )
             yield from values_of_file(disk, f"{directory}/{name}", start_offset)
+    reached = max((int(name[:20]) for name in names if _SNAPSHOT.fullmatch(name)), default=0)
+    if reached > expected or (checkpoint and not any(map(_SEGMENT.fullmatch, names))):
+        raise UnreadableMetadata(f"what is from offset {expected} on is missing")
+
+
+def latest_checkpoint(names: Iterable[str]) -> str:
+    """The name of the latest checkpoint of a metadata log; empty where there is none."""
+    return max((name for name in names if _CHECKPOINT.fullmatch(name)), default="")
+
+
+def values_of_checkpoint(disk: Disk, path: str) -> list[bytes]:
+    """The values of the data records of a checkpoint. Raises: UnreadableMetadata, OSError.
+
+    A checkpoint that is empty or cut off is refused: it would say that what it lacks was deleted.
+    """
+    values, control_types = [], []
+    for is_control, record in _records_of_file(disk, path):
+        if is_control:
+            key = b"" if record.key is None else bytes(record.key)
+            control_types.append(CONTROL_KEY.unpack(key)[1] if len(key) == CONTROL_KEY.size else 0)
+        elif record.value is not None:
+            values.append(bytes(record.value))
+    if not control_types or (control_types[0], control_types[-1]) != (HEADER_TYPE, FOOTER_TYPE):
+        raise UnreadableMetadata(f"{path} is not whole: it has no header, or no footer")
+    return values
+
+
+def torn_segment(disk: Disk, directory: str) -> str:
+    """The path of a segment of a metadata log that ends within a batch; empty where none does."""
+    for name in filter(_SEGMENT.fullmatch, disk.list(directory)):
+        path = f"{directory}/{name}"
+        data = disk.read(path)
+        end = max((at + header.size_bytes for at, header in batches_in(data)), default=0)
+        if end < len(data):
+            return path
+    return ""
 
 
 def values_of_file(disk: Disk, path: str, from_offset: int) -> Iterator[bytes]:
@@ -227,13 +269,20 @@ def values_of_file(disk: Disk, path: str, from_offset: int) -> Iterator[bytes]:
 
     A batch that is not whole at the end was torn by a kill, and is left out.
     """
+    for is_control, record in _records_of_file(disk, path, from_offset):
+        if not is_control and record.value is not None:
+            yield bytes(record.value)
+
+
+def _records_of_file(disk: Disk, path: str, from_offset: int = 0) -> Iterator[tuple[bool, Record]]:
+    """The records of one file from an offset on, each with whether it is a control record."""
     data = disk.read(path)
     for position, header in batches_in(data):
         batch = memoryview(data)[position : position + header.size_bytes]
         if header.magic != MAGIC or computed_crc(batch) != header.crc:
             raise UnreadableMetadata(f"the batch at byte {position} of {path} is damaged")
-        if header.is_control or header.last_offset < from_offset:
+        if header.last_offset < from_offset:
             continue
         for record in records_of(batch):
-            if record.offset >= from_offset and record.value is not None:
-                yield bytes(record.value)
+            if record.offset >= from_offset:
+                yield header.is_control, record

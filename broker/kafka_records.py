@@ -3,7 +3,8 @@
 A record's value is `unsigned varint frame version (1; 0 is read, too), api key, version`, then the
 fields in the flexible form: a length is an unsigned varint, plus one (0: null); tagged fields stand
 at the end of a record and of each structure in it. SCHEMAS has the records that are known here;
-others are passed over. Source: the message schemas that Apache Kafka 3.9 and 4.3 publish; KIP-631.
+others are passed over. Source: the message schemas that Apache Kafka 3.9 and 4.3 publish; KIP-631
+(records), KIP-966 (eligible leader replicas).
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ SCHEMAS = {
         Field("leader_epoch", "int32"),
         Field("partition_epoch", "int32"),
         Field("directories", "uuids", 1, default=[]),
+        Field("eligible_leader_replicas", "int32s", 2, tag=1),
+        Field("last_known_elr", "int32s", 2, tag=2),
         written=1,
         latest=2,
     ),
@@ -86,6 +89,9 @@ SCHEMAS = {
         Field("isr", "int32s", tag=0),
         Field("leader", "int32", tag=1, default=NO_LEADER_CHANGE),
         Field("replicas", "int32s", tag=2),
+        Field("eligible_leader_replicas", "int32s", 2, tag=6),
+        Field("last_known_elr", "int32s", 2, tag=7),
+        written=2,
         latest=2,
     ),
     REMOVE_TOPIC: _schema("RemoveTopic", Field("topic_id", "uuid")),
@@ -249,10 +255,9 @@ def encode_record(record: KafkaRecord) -> bytes:
         _put_varint(number, out)
     tagged = []
     for field in schema.fields:
-        value = record.fields[field.name]
         if field.tag < 0:
-            _put(field.type, value, out)
-        elif value != field.default:
+            _put(field.type, record.fields[field.name], out)
+        elif (value := record.fields.get(field.name, field.default)) != field.default:
             data = bytearray()
             _put(field.type, value, data)
             tagged.append((field.tag, data))

@@ -647,6 +647,22 @@ def changes_in(data: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
         position = end
 
 
+def topics_in(data: bytes) -> dict[str, Topic]:
+    """The topics that a journal has at its end, by name; it is only read."""
+    topics: dict[str, Topic] = {}
+    position = 0
+    while (body := _decode(data, position)) is not None:
+        for change in body["changes"] if body["kind"] == "changes" else (body,):
+            if change["kind"] == "topic":
+                topics[change["name"]] = Topic(
+                    change["name"], uuid.UUID(bytes=change["id"]), change["partitions"]
+                )
+            elif change["kind"] == "topic_deleted":
+                topics.pop(change["name"], None)
+        position += _FRAME.size + _FRAME.unpack_from(data, position)[0]
+    return topics
+
+
 def _is_torn_header(data: bytes) -> bool:
     """Whether a kill or a power failure can leave this of a new file: its beginning, or zeros where
     bytes did not reach the disk.

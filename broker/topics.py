@@ -21,9 +21,15 @@ from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOP
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NO_LEADER_EPOCH
-from barnabas.storage.checkpoints import NO_TOPIC_ID
+from barnabas.storage.checkpoints import (
+    MANIFEST_NAME,
+    NO_TOPIC_ID,
+    PARTITION_METADATA_NAME,
+    encode_topic_id,
+)
 from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.segment import ForeignLog
 
 if TYPE_CHECKING:
     from barnabas.broker.config import BrokerConfig
@@ -45,7 +51,8 @@ KEPT_DESCRIPTORS = 4  # a quarter is not for logs of new partitions
 class TopicRegistry:
     """All topics of the broker, with the logs of their partitions.
 
-    A partition whose log is damaged is off line: it exists, and `partition` gives None for it.
+    A partition whose log is damaged, or of another topic by the id in its directory, is off line:
+    it exists, and `partition` gives None for it.
     """
 
     def __init__(
@@ -319,6 +326,12 @@ class TopicRegistry:
             log = self.logs.create(
                 topic.name, index, topic.topic_id, config, now_ms, leader_epoch=leader_epoch
             )
+        elif log.topic_id not in (topic.topic_id, NO_TOPIC_ID):
+            error = _is_of_another_topic(log, topic)
+            if topic.internal:
+                raise internal_log_is_damaged(topic.name, index, error)
+            self.logs.take_off_line(log, error)
+            log = None
         else:
             if log.config != config:
                 log.config = config
@@ -428,6 +441,19 @@ def internal_log_is_damaged(topic: str, index: int, error: CorruptLog) -> LogDir
     return LogDirectoryError(
         f"{topic}-{index} is damaged, and without it groups or transactions would be forgotten: "
         f"{error}"
+    )
+
+
+def _is_of_another_topic(log: Log, topic: Topic) -> ForeignLog:
+    """The error of a directory that was restored from an earlier topic of that name, or copied."""
+    return ForeignLog(
+        f"{log.directory}/{PARTITION_METADATA_NAME}",
+        0,
+        f"the directory is of the topic with the id {encode_topic_id(log.topic_id)}, and "
+        f"{topic.name} has the id {encode_topic_id(topic.topic_id)}",
+        "Move the directory out of the data directory; or, if its records are those of "
+        f"{log.topic}-{log.partition}, remove that file and {MANIFEST_NAME}. Then start the broker "
+        "again",
     )
 
 

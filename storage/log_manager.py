@@ -55,7 +55,7 @@ from barnabas.storage.partition_directories import PartitionDirectories, Topics,
 from barnabas.storage.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producer_state import ProducerStateManager
 from barnabas.storage.recovery import load_log
-from barnabas.storage.segment import CorruptLog, IndexCache, Segment
+from barnabas.storage.segment import CorruptLog, ForeignLog, IndexCache, Segment
 from barnabas.storage.segment_list import SegmentList
 
 logger = logging.getLogger(__name__)
@@ -345,6 +345,20 @@ class LogManager:
         self.logs[key] = log
         return log
 
+    def take_off_line(self, log: Log, error: CorruptLog) -> None:
+        """Close a log that is loaded and cannot be served; its files stay as they are."""
+        key = log.topic, log.partition
+        logger.error("the log of %s-%d is off line: %s", *key, error)
+        log.flush()
+        log.end_close()
+        log.forget()
+        del self.logs[key]
+        self.log_dir.changed_starts.discard(key)
+        self.offline[key] = error
+        self._offline_points[key] = log.durability.recovery_point
+        if log.log_start_offset:
+            self._offline_starts[key] = log.log_start_offset
+
     def delete(self, topic: str, partition: int, now_ms: int) -> None:
         """Delete a log at once; its files go after file.delete.delay.ms."""
         self.remove(topic, partition, now_ms)
@@ -354,7 +368,7 @@ class LogManager:
         """Delete one of many logs: it is gone at once, and for good after `end_removals`."""
         key = topic, partition
         log = self.logs.pop(key, None)
-        self.offline.pop(key, None)
+        error = self.offline.pop(key, None)
         self._offline_points.pop(key, None)  # else they hold of the next log of this name
         self._offline_starts.pop(key, None)
         self.log_dir.changed_starts.discard(key)
@@ -364,6 +378,9 @@ class LogManager:
             log.forget()
             delay_ms, topic_id = log.config.file_delete_delay_ms, log.topic_id
         directory = self.log_dir.partition_path(topic, partition)
+        if isinstance(error, ForeignLog):
+            PartitionDirectories(self.log_dir).set_aside(f"{topic}-{partition}", str(error))
+            return
         if log is not None and not self._has_directory(log):
             return
         self._deletion_count += 1

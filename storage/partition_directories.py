@@ -6,12 +6,15 @@
     <…>.<32 hex digits>-stray          no log, though its name was that of one: never touched again
     __cluster_metadata-0               Apache Kafka's own log of its metadata; left alone
 
-What has a log's name and cannot be one, mostly a copy that somebody made, is renamed to `-stray`:
+What has a log's name and cannot be one, mostly a copy that somebody made, is renamed to `-stray`.
+Without a journal, which may be lost, a high number with a topic's id may as well be a partition's:
+that is refused.
 
     a topic that nobody may have, or a number with zeros before it
     of a topic that is not known, with the id of another one (`t-0-20241122` is a copy of `t-0`)
     with a number that its topic does not have, far above the partition below it: that many
     partitions would be made in between
+    of another topic than the one of its name, when that one is deleted (until then it is off line)
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Protocol
 
 from barnabas.protocol.topic_partition import TopicPartition
@@ -27,7 +31,7 @@ from barnabas.storage.checkpoints import (
     CorruptCheckpoint,
     decode_partition_metadata,
 )
-from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.log_directory import LogDirectory, LogDirectoryError
 
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 _DELETED = re.compile(r".+\.[0-9a-f]{32}-delete")
@@ -50,6 +54,10 @@ class Topic(Protocol):
 class Topics(Protocol):
     """What the metadata journal has, in so far as it tells what a directory is of."""
 
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """All topics by name."""
+
     def topic(self, name: str) -> Topic | None:
         """The topic of that name; None where there is none."""
 
@@ -60,6 +68,13 @@ class Topics(Protocol):
 def deleted_name(topic: str, suffix: str) -> str:
     """The name of a directory that is going or set aside; a long topic is cut, not the suffix."""
     return topic[: _LONGEST_NAME - len(suffix)] + suffix
+
+
+def _may_be_either(path: str, why: str) -> str:
+    return (
+        f"{path} may be a partition, or a copy of one: the metadata journal has no topics, and "
+        f"{why}. Restore the journal from a copy; or, to go on without that directory, move it away"
+    )
 
 
 class PartitionDirectories:
@@ -76,7 +91,9 @@ class PartitionDirectories:
     def find(self, topics: Topics | None) -> list[TopicPartition]:
         """The partitions that have a log, sorted.
 
-        Takes: topics, by which strays are told; None where nobody knows any.
+        Takes:  topics, by which strays are recognized; None where no topics are known.
+        Raises: LogDirectoryError where the journal is lost, and a directory may be a copy as well
+                as a partition.
         """
         indexes: dict[str, list[int]] = {}
         for topic, partition in self._named_as_partitions():
@@ -97,8 +114,10 @@ class PartitionDirectories:
                         if last >= 0
                         else f"{topic} has no partition with a lower number"
                     )
+                    if topics is not None and not topics.topics and self._topic_id(name):
+                        raise LogDirectoryError(_may_be_either(self._log_dir.path(name), why))
                 if why:
-                    self._set_aside(name, why)
+                    self.set_aside(name, why)
                 else:
                     partitions.append(TopicPartition(topic, partition))
                     last = partition
@@ -114,9 +133,9 @@ class PartitionDirectories:
             elif match and match["topic"] != _NOT_OURS and self._disk.is_dir(path):
                 topic, number = match["topic"], match["partition"]
                 if topic in (".", "..") or len(topic) > _LONGEST_TOPIC:
-                    self._set_aside(name, "no topic may be called so")
+                    self.set_aside(name, "no topic may be called so")
                 elif len(number) > 1 and number.startswith("0"):
-                    self._set_aside(name, f"{number} is no partition's number")
+                    self.set_aside(name, f"{number} is no partition's number")
                 else:
                     partitions.append(TopicPartition(topic, int(number)))
         return partitions
@@ -130,11 +149,8 @@ class PartitionDirectories:
         """
         if topics is None or topics.topic(topic) is not None:
             return ""
-        try:
-            topic_id = decode_partition_metadata(
-                self._disk.read(self._log_dir.path(f"{name}/{PARTITION_METADATA_NAME}"))
-            )
-        except (FileNotFoundError, CorruptCheckpoint):
+        topic_id = self._topic_id(name)
+        if topic_id is None:
             return ""
         namesake = topics.topic_by_id(topic_id)
         other = namesake.name if namesake is not None else topics_by_id.setdefault(topic_id, topic)
@@ -142,7 +158,16 @@ class PartitionDirectories:
             return ""
         return f"its {PARTITION_METADATA_NAME} says that it is of topic {other}"
 
-    def _set_aside(self, name: str, why: str) -> None:
+    def _topic_id(self, name: str) -> uuid.UUID | None:
+        """The topic's id in a directory; None where there is none that can be read."""
+        path = self._log_dir.path(f"{name}/{PARTITION_METADATA_NAME}")
+        try:
+            return decode_partition_metadata(self._disk.read(path))
+        except (FileNotFoundError, CorruptCheckpoint):
+            return None
+
+    def set_aside(self, name: str, why: str) -> None:
+        """Rename a directory, so that it is not used and not deleted."""
         number = 0
         while True:
             unique = uuid.uuid5(uuid.UUID(int=number), name).hex

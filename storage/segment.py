@@ -78,6 +78,12 @@ class CorruptLog(Exception):
         self.path = path
 
 
+class ForeignLog(CorruptLog):
+    """A partition's directory is of another topic, by the id in it: nothing in it is served, and it
+    does not go with the topic.
+    """
+
+
 def offset_name(offset: int) -> str:
     """An offset as it stands in file names."""
     return f"{offset:020d}"

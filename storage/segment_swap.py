@@ -15,6 +15,9 @@ that came out empty shows no offsets of its own. Before, those go that begin wit
 with Apache Kafka, whose names these are. So some of the groups may be cleaned and later segments
 not, never the other way round: an older value of a key is always gone before the tombstone that
 removed it. The cleaner's checkpoint is written after step 4 alone.
+
+A `.swap` that is empty or cut off takes no segment's place, which a kill does not leave: it and all
+later ones are dropped while the old segments are there, and else the log is off line.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.protocol.checksum import crc32c
-from barnabas.protocol.records import HEADER_SIZE, read_header
+from barnabas.protocol.records import HEADER_SIZE, batches_in, has_right_crc, read_header
 from barnabas.storage.checkpoints import MANIFEST_NAME, CorruptCheckpoint, Manifest, SegmentNote
 from barnabas.storage.cleaner import CleanedSegment, cleaned_path, discard
 from barnabas.storage.segment import (
@@ -35,6 +38,7 @@ from barnabas.storage.segment import (
     SWAP_SUFFIX,
     TIME_SUFFIX,
     TXN_SUFFIX,
+    CorruptLog,
     Segment,
     offset_name,
 )
@@ -154,7 +158,7 @@ def _rename_to_final(disk: Disk, directory: str, base_offset: int) -> None:
         if disk.exists(swap):
             disk.rename(swap, swap.removesuffix(SWAP_SUFFIX))
     aborted = f"{directory}/{offset_name(base_offset)}{TXN_SUFFIX}"
-    if not disk.size(aborted):
+    if disk.exists(aborted) and not disk.size(aborted):
         disk.unlink(aborted)  # there is one only where something was aborted
 
 
@@ -201,6 +205,9 @@ def complete_swaps(disk: Disk, directory: str) -> list[str]:
         if name[20:] == LOG_SUFFIX + SWAP_SUFFIX and name[:20].isdigit()
     ]
     for base_offset in bases:
+        if _is_cut_off(disk, directory, base_offset):
+            _check_old_is_there(disk, directory, base_offset)
+            break
         logger.info(
             "%s: the compaction that a stop interrupted is completed",
             _swap_path(directory, base_offset, LOG_SUFFIX),
@@ -214,12 +221,59 @@ def complete_swaps(disk: Disk, directory: str) -> list[str]:
     return disk.list(directory) if swaps else names
 
 
+def _is_cut_off(disk: Disk, directory: str, base_offset: int) -> bool:
+    """Whether a `.log.swap` is not what a cleaning made. One that came out empty is in the manifest
+    by the time at which its old segments go.
+    """
+    swap = _swap_path(directory, base_offset, LOG_SUFFIX)
+    manifest = _read_manifest(disk, directory)
+    noted = manifest.segments.get(base_offset) if manifest is not None else None
+    data = disk.read(swap)
+    if not data:
+        old = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
+        old_size = disk.size(old) if disk.exists(old) else 0
+        return old_size > 0 if noted is None else noted.size > 0
+    end = 0
+    for position, header in batches_in(data):
+        end = position + header.size_bytes
+        if not has_right_crc(memoryview(data)[position:end], header):
+            return True
+    return end < len(data)
+
+
+def _check_old_is_there(disk: Disk, directory: str, base_offset: int) -> None:
+    """Raises: CorruptLog where the first of the old segments, which goes first, is gone."""
+    swap = _swap_path(directory, base_offset, LOG_SUFFIX)
+    old = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
+    if not disk.exists(old):
+        raise CorruptLog(
+            swap,
+            0,
+            "the compacted segment is empty or cut off, and the segments before it are gone",
+            "Restore the partition's directory from a copy; the old segments may still be there as "
+            ".deleted files",
+        )
+    disk.unlink(f"{directory}/{MANIFEST_NAME}")  # it may have the new segments
+    logger.warning(
+        "%s is empty or cut off: the compaction that a stop interrupted is dropped, and done again",
+        swap,
+    )
+
+
+def _read_manifest(disk: Disk, directory: str) -> Manifest | None:
+    """The manifest; None where it cannot be read: the log is believed then, and nothing else."""
+    try:
+        return Manifest.decode(disk.read(f"{directory}/{MANIFEST_NAME}"))
+    except (FileNotFoundError, CorruptCheckpoint):
+        return None
+
+
 def _complete(disk: Disk, directory: str, base_offset: int) -> None:
     path = f"{directory}/{MANIFEST_NAME}"
-    try:
-        manifest = Manifest.decode(disk.read(path))
-    except (FileNotFoundError, CorruptCheckpoint):
-        manifest = None  # the log is believed then, and nothing else
+    manifest = _read_manifest(disk, directory)
+    if manifest is not None and not _has_indexes(disk, directory, base_offset):
+        disk.unlink(path)
+        manifest = None
     swap = _swap_path(directory, base_offset, LOG_SUFFIX)
     end_offset = max(_next_offset(disk, swap), base_offset + 1)
     noted = manifest.segments.get(base_offset) if manifest is not None else None
@@ -251,6 +305,15 @@ def _complete(disk: Disk, directory: str, base_offset: int) -> None:
         ):
             disk.unlink(f"{directory}/{name}")
     _rename_to_final(disk, directory, base_offset)
+
+
+def _has_indexes(disk: Disk, directory: str, base_offset: int) -> bool:
+    """Whether each index of the new segment is there, be it empty, as a cleaning makes it."""
+    return all(
+        disk.exists(_swap_path(directory, base_offset, suffix))
+        or disk.exists(f"{directory}/{offset_name(base_offset)}{suffix}")
+        for suffix in INDEX_SUFFIXES
+    )
 
 
 def _next_offset(disk: Disk, path: str) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -314,7 +313,11 @@ def _write_properties(
 
 def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
     from barnabas.broker.graduation.bootstrap import encode_bootstrap
-    from barnabas.broker.graduation.copies import copy_directory
+    from barnabas.broker.graduation.copies import (
+        UNFINISHED_NAME,
+        copy_directory,
+        remove_unfinished_copy,
+    )
     from barnabas.broker.graduation.steps import UNFINISHED_SUFFIX, hand_over
     from barnabas.storage.disk import sync_file_system
 
@@ -324,12 +327,13 @@ def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
         hand_over(disk, data_dir, plan, bootstrap, sync_file_system)
         return
     unfinished = target + UNFINISHED_SUFFIX
-    shutil.rmtree(unfinished, ignore_errors=True)
+    remove_unfinished_copy(unfinished)
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with progress("bytes", None) as bar:
         copy_directory(data_dir, unfinished, bar.advance)
     hand_over(disk, unfinished, plan, bootstrap, sync_file_system)
     os.rename(unfinished, target)
+    disk.unlink(f"{target}/{UNFINISHED_NAME}")
     disk.fsync_dir(os.path.dirname(target))
 
 
@@ -508,12 +512,23 @@ def _tell_brought_back(
     }
     if output.as_json:
         output.data(
-            {"directory": data_dir, "dry_run": dry_run, "was_clean": report.was_clean, **rows}
+            {
+                "directory": data_dir,
+                "dry_run": dry_run,
+                "was_clean": report.was_clean,
+                "has_started": report.has_started,
+                **rows,
+            }
         )
         return
     done = "would be brought back" if dry_run else "is brought back"
     output.line(f"{data_dir} {done}", "good")
     output.fields((name.replace("_", " "), value) for name, value in rows.items())
+    if not report.has_started:
+        output.line(
+            "Kafka's metadata log is not begun: the topics are those that were handed over",
+            "warning",
+        )
     if not report.was_clean:
         output.line("Kafka was not stopped cleanly: the next start recovers the logs", "warning")
     output.line(f"Next: barnabas start --data-dir {data_dir}")

@@ -21,7 +21,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.kafka_metadata import OF_BROKER, OF_TOPIC, KafkaMetadata, values_of_file
+from barnabas.broker.graduation.kafka_versions import METADATA_VERSION
+from barnabas.broker.kafka_metadata import (
+    CONTROL_KEY,
+    FOOTER_TYPE,
+    HEADER_TYPE,
+    OF_BROKER,
+    OF_TOPIC,
+    KafkaMetadata,
+    values_of_checkpoint,
+)
 from barnabas.broker.kafka_records import (
     ACCESS_CONTROL_ENTRY,
     CLIENT_QUOTA,
@@ -47,23 +56,39 @@ if TYPE_CHECKING:
 OF_CLIENT_METRICS, OF_GROUP = 16, 32
 RECORDS_A_BATCH = 500
 NO_EPOCH = -1
-_HEADER_TYPE, _FOOTER_TYPE = 3, 4
-_KEY = struct.Struct(">hh")
 _HEADER_VALUE, _FOOTER_VALUE = struct.Struct(">hqx"), struct.Struct(">hx")
 
 
 class KafkaPartition(NamedTuple):
-    """A partition as Kafka's metadata has it: node ids, and the leader's epoch."""
+    """A partition as Kafka's metadata has it: node ids, and the leader's epoch.
+
+    eligible: replicas that are not in sync and have all that was committed; last_known: the last
+    leader, while no replica is in sync or eligible (KIP-966).
+    """
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     leader: int
     leader_epoch: int
+    eligible: tuple[int, ...] = ()
+    last_known: tuple[int, ...] = ()
+
+    def is_whole_on(self, node_id: int) -> bool:
+        """Whether that node's copy has all that was committed.
+
+        With the feature of eligible leader replicas a clean stop of the last replica in sync leaves
+        no replica in sync: then the only replica is the copy, or an eligible one, or the last
+        leader where none is eligible.
+        """
+        if self.isr:
+            return node_id in self.isr
+        return self.replicas == (node_id,) or node_id in (self.eligible or self.last_known)
 
 
 class ClusterImage(KafkaMetadata):
     """All that a directory is brought back with. partitions: by topic id and number; configs: by
-    the kind and the name of what they are of.
+    the kind and the name of what they are of. removed: ids of topics whose deletion a record says.
+    is_of_checkpoint: whether it was read from a checkpoint on, which does not say what was before.
     """
 
     API_KEYS = KafkaMetadata.API_KEYS | {PARTITION, PARTITION_CHANGE, FEATURE_LEVEL}
@@ -72,6 +97,15 @@ class ClusterImage(KafkaMetadata):
         super().__init__()
         self.partitions: dict[uuid.UUID, dict[int, KafkaPartition]] = {}
         self.features: dict[str, int] = {}
+        self.removed: set[uuid.UUID] = set()
+        self.is_of_checkpoint = False
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether Kafka has begun its metadata: it writes the level of metadata.version with the
+        first records that hold, and begins again with all of `bootstrap.checkpoint` without it.
+        """
+        return METADATA_VERSION in self.features
 
     def configs_of(self, kind: int) -> dict[str, dict[str, str]]:
         """What is set on all of a kind, by their names."""
@@ -90,6 +124,8 @@ class ClusterImage(KafkaMetadata):
                     tuple(fields["isr"]),
                     fields["leader"],
                     fields["leader_epoch"],
+                    tuple(fields["eligible_leader_replicas"] or ()),
+                    tuple(fields["last_known_elr"] or ()),
                 )
             )
         elif record.api_key == PARTITION_CHANGE:
@@ -99,6 +135,7 @@ class ClusterImage(KafkaMetadata):
         else:
             if record.api_key == REMOVE_TOPIC:
                 self.partitions.pop(fields["topic_id"], None)
+                self.removed.add(fields["topic_id"])
             super()._take(record)
 
     @staticmethod
@@ -106,10 +143,16 @@ class ClusterImage(KafkaMetadata):
         """A leader that is named begins an epoch, be it the one before."""
         index = fields["partition_id"]
         state = partitions[index]
-        if fields["isr"] is not None:
-            state = state._replace(isr=tuple(fields["isr"]))
-        if fields["replicas"] is not None:
-            state = state._replace(replicas=tuple(fields["replicas"]))
+
+        def changed(field: str, before: tuple[int, ...]) -> tuple[int, ...]:
+            return before if fields[field] is None else tuple(fields[field])
+
+        state = state._replace(
+            isr=changed("isr", state.isr),
+            replicas=changed("replicas", state.replicas),
+            eligible=changed("eligible_leader_replicas", state.eligible),
+            last_known=changed("last_known_elr", state.last_known),
+        )
         if fields["leader"] != NO_LEADER_CHANGE:
             state = state._replace(leader=fields["leader"], leader_epoch=state.leader_epoch + 1)
         partitions[index] = state
@@ -118,7 +161,7 @@ class ClusterImage(KafkaMetadata):
 def read_bootstrap(disk: Disk, path: str) -> ClusterImage:
     """What a `bootstrap.checkpoint` says. Raises: UnreadableMetadata, OSError."""
     image = ClusterImage()
-    image.take(values_of_file(disk, path, 0))
+    image.take(values_of_checkpoint(disk, path))
     return image
 
 
@@ -132,16 +175,16 @@ def encode_bootstrap(plan: HandOver, wall_ms: int) -> bytes:
         out += batch
         offset += count
 
-    add(_control_batch(_HEADER_TYPE, _HEADER_VALUE.pack(0, wall_ms), offset, wall_ms), 1)
+    add(_control_batch(HEADER_TYPE, _HEADER_VALUE.pack(0, wall_ms), offset, wall_ms), 1)
     for records in _parts(plan):
         values = [NewRecord(None, encode_record(record), wall_ms) for record in records]
         add(encode_batch(values, base_offset=offset, leader_epoch=0), len(values))
-    add(_control_batch(_FOOTER_TYPE, _FOOTER_VALUE.pack(0), offset, wall_ms), 1)
+    add(_control_batch(FOOTER_TYPE, _FOOTER_VALUE.pack(0), offset, wall_ms), 1)
     return bytes(out)
 
 
 def _control_batch(kind: int, value: bytes, offset: int, wall_ms: int) -> bytearray:
-    record = NewRecord(_KEY.pack(0, kind), value, wall_ms)
+    record = NewRecord(CONTROL_KEY.pack(0, kind), value, wall_ms)
     return encode_batch([record], base_offset=offset, leader_epoch=0, control=True)
 
 

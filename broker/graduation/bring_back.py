@@ -1,12 +1,20 @@
 """A directory that was handed over comes back, with what was done under Kafka.
 
     of Kafka's metadata                    becomes
-    topics made, grown, deleted            the journal's; what hangs on deleted ones goes at the
-                                           next start, as ever
+    topics made, grown                     the journal's
+    topics deleted, where a record says    the journal's; what hangs on them goes at the next start,
+    so                                     as ever
+    topics that are gone without a record  nothing: the directory does not come back
     settings of topics, brokers, groups,   the journal's, where they were changed under Kafka and
     users, ACLs, quotas                    are known here
     producer ids given out                 are not given out again
     leader epochs                          the next start begins a higher one
+
+Kafka's metadata are those of its metadata log once it has begun that; until then, after a first
+start that was cut short, they are those of `bootstrap.checkpoint`. Files that are missing, empty or
+torn delete nothing: a record of the log says that a topic is deleted, or a whole checkpoint lacks a
+topic that Kafka was given. Lost settings would delete as well, by an older retention: where Kafka
+has opened the logs, its metadata have to be there.
 
 The order, so that a kill leaves the directory Kafka's or ours:
 
@@ -35,17 +43,24 @@ from barnabas.broker.graduation.bootstrap import (
     OF_CLIENT_METRICS,
     OF_GROUP,
     ClusterImage,
+    KafkaPartition,
     read_bootstrap,
 )
 from barnabas.broker.graduation.server_properties import INTER_BROKER_USER
 from barnabas.broker.graduation.steps import discard_kafka_metadata
 from barnabas.broker.graduation.survey import FLUSH_JOURNAL, JOURNAL_NAME, GraduationError
-from barnabas.broker.kafka_metadata import usable_configs, values_of_log
+from barnabas.broker.kafka_metadata import (
+    latest_checkpoint,
+    torn_segment,
+    usable_configs,
+    values_of_log,
+)
 from barnabas.broker.kafka_records import UnreadableMetadata
-from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.metadata import ClusterMetadata, Topic
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.checkpoints import (
+    CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
     MANIFEST_NAME,
     META_PROPERTIES_NAME,
@@ -60,7 +75,7 @@ from barnabas.storage.graduated import (
     KAFKA_METADATA_NAME,
     MARK_NAME,
     is_graduated,
-    mark_of,
+    is_what_kafka_was_given,
 )
 from barnabas.storage.last_run import BOOT_ID_NAME
 from barnabas.storage.leader_epochs import HighestEpoch
@@ -77,7 +92,8 @@ _SHOWN = 10
 @dataclass
 class BringBackReport:
     """What became of it, by topics' names and in numbers. refused: settings that are not known
-    here. was_clean: whether Kafka was stopped cleanly; else the next start recovers.
+    here. was_clean: whether Kafka was stopped cleanly; else the next start recovers. has_started:
+    whether Kafka has begun its metadata log; else the directory is as it was handed over.
     """
 
     made: list[str] = field(default_factory=list)
@@ -106,24 +122,33 @@ def bring_back(
             "Apache Kafka's over by itself"
         )
     node_id = _node_id(disk, data_dir)
-    image = _read_image(disk, data_dir)
+    given = _given(disk, data_dir)
+    image = _image_of_log(disk, data_dir)
+    has_started = image.is_begun
+    _check_log(disk, data_dir, is_begun=has_started)
+    if not has_started:
+        image = _image_of_bootstrap(data_dir, given)
     _check_partitions(disk, data_dir, image, node_id)
     path = f"{data_dir}/{JOURNAL_NAME}"
     draft_path = f"{path}.draft"
-    disk.write_atomic(draft_path, disk.read(path), sync=False)
+    disk.write_atomic(draft_path, _read_journal(disk, path), sync=False)
     draft = ClusterMetadata(disk, draft_path)
-    report = _Merge(draft, image, _given(disk, data_dir), node_id).run()
-    draft.close()
+    try:
+        report = _Merge(draft, image, given, node_id).run()
+    except GraduationError:
+        disk.unlink(draft_path)
+        raise
+    finally:
+        draft.close()
     report.was_clean = disk.exists(f"{data_dir}/{CLEAN_SHUTDOWN_NAME}")
-    report.has_started = disk.is_dir(f"{data_dir}/{KAFKA_METADATA_NAME}")
+    report.has_started = has_started
     if is_dry_run:
         disk.unlink(draft_path)
         return report
     disk.rename(draft_path, path)
     disk.fsync_dir(data_dir)
-    if report.has_started:
-        _forget_logs(disk, data_dir, image)
-        sync(data_dir)
+    _forget_logs(disk, data_dir, image)
+    sync(data_dir)
     if disk.exists(f"{data_dir}/{BOOTSTRAP_NAME}"):
         disk.rename(f"{data_dir}/{BOOTSTRAP_NAME}", f"{data_dir}/{GIVEN_NAME}")
         disk.fsync_dir(data_dir)
@@ -138,29 +163,78 @@ def _node_id(disk: Disk, data_dir: str) -> int:
     path = f"{data_dir}/{META_PROPERTIES_NAME}"
     try:
         return int(decode_properties(disk.read(path))["node.id"])
-    except (CorruptCheckpoint, KeyError, ValueError) as error:
-        raise GraduationError(f"{path} cannot be read ({error}): restore it") from error
+    except (FileNotFoundError, CorruptCheckpoint, KeyError, ValueError) as error:
+        raise GraduationError(f"{path} cannot be read ({error}): restore it from a copy") from error
 
 
-def _read_image(disk: Disk, data_dir: str) -> ClusterImage:
-    """Kafka's metadata; where it has not started yet, what it would have begun with."""
+def _image_of_log(disk: Disk, data_dir: str) -> ClusterImage:
+    """What Kafka's metadata log says: nothing where Kafka has not written it yet."""
     directory = f"{data_dir}/{KAFKA_METADATA_NAME}"
+    image = ClusterImage()
+    if not disk.is_dir(directory):
+        return image
+    image.is_of_checkpoint = bool(latest_checkpoint(disk.list(directory)))
     try:
-        if not disk.is_dir(directory):
-            return read_bootstrap(disk, f"{data_dir}/{BOOTSTRAP_NAME}")
-        image = ClusterImage()
         image.take(values_of_log(disk, directory))
     except (UnreadableMetadata, KafkaError, KeyError) as error:
-        raise GraduationError(f"Kafka's metadata cannot be read: {error}") from error
+        raise GraduationError(
+            f"Kafka's metadata cannot be read ({error}): start Kafka and stop it, or restore "
+            f"{directory} from a copy"
+        ) from error
     return image
 
 
+def _check_log(disk: Disk, data_dir: str, *, is_begun: bool) -> None:
+    """Refuse a metadata log of which a part was lost, by the mark of Kafka's clean stop.
+
+    Kafka takes our mark away when it opens its logs, which it does when its metadata are begun. It
+    leaves a mark of its own at a clean stop, after which no file is torn.
+    """
+    directory = f"{data_dir}/{KAFKA_METADATA_NAME}"
+    try:
+        mark = disk.read(f"{data_dir}/{CLEAN_SHUTDOWN_NAME}")
+    except FileNotFoundError:
+        mark = b""
+    if not is_begun and mark != CLEAN_SHUTDOWN:
+        raise GraduationError(
+            f"Kafka has run in {data_dir}, and {directory} does not hold what it wrote there: "
+            "restore it from a copy"
+        )
+    torn = torn_segment(disk, directory) if is_begun and mark else ""
+    if torn:
+        raise GraduationError(
+            f"Kafka was stopped cleanly, and {torn} is cut off in the middle of a batch: restore "
+            "it from a copy"
+        )
+
+
+def _read_journal(disk: Disk, path: str) -> bytes:
+    try:
+        return disk.read(path)
+    except FileNotFoundError as error:
+        raise GraduationError(
+            f"{path} is missing, which the broker wrote before the hand-over: restore it from a "
+            "copy"
+        ) from error
+
+
+def _image_of_bootstrap(data_dir: str, given: ClusterImage | None) -> ClusterImage:
+    """What Kafka would begin its metadata log with."""
+    if given is None:
+        raise GraduationError(
+            f"{data_dir}/{KAFKA_METADATA_NAME} holds no metadata that Kafka has finished, and "
+            f"{BOOTSTRAP_NAME} is not whole, or not the one that `barnabas graduate` wrote: "
+            "restore one of the two from a copy"
+        )
+    return given
+
+
 def _given(disk: Disk, data_dir: str) -> ClusterImage | None:
-    """What Kafka was given; None where the file is gone, or another one."""
+    """What Kafka was given; None where the file is gone, torn, or another one."""
     for name in (GIVEN_NAME, BOOTSTRAP_NAME):
         path = f"{data_dir}/{name}"
         try:
-            if mark_of(disk.read(path)) == disk.read(f"{data_dir}/{MARK_NAME}"):
+            if is_what_kafka_was_given(disk, data_dir, disk.read(path)):
                 return read_bootstrap(disk, path)
         except (UnreadableMetadata, KafkaError, FileNotFoundError):
             continue
@@ -172,12 +246,11 @@ def _check_partitions(disk: Disk, data_dir: str, image: ClusterImage, node_id: i
     problems = []
     for name, topic_id in sorted(image.topic_ids.items()):
         for index, partition in sorted(image.partitions.get(topic_id, {}).items()):
-            where = f"{data_dir}/{name}-{index}/{PARTITION_METADATA_NAME}"
-            if node_id not in partition.isr:
-                problems.append(f"{name}-{index} is in sync on {partition.isr}, not on {node_id}")
-            elif not disk.exists(where):
+            if not partition.is_whole_on(node_id):
+                problems.append(_why_not_whole(f"{name}-{index}", partition, node_id))
+            elif not disk.is_dir(f"{data_dir}/{name}-{index}"):
                 problems.append(f"{name}-{index} has no directory")
-            elif decode_partition_metadata(disk.read(where)) != topic_id:
+            elif _topic_id(disk, f"{data_dir}/{name}-{index}") not in (topic_id, None):
                 problems.append(f"the directory {name}-{index} is of another topic")
     if problems:
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
@@ -185,6 +258,23 @@ def _check_partitions(disk: Disk, data_dir: str, image: ClusterImage, node_id: i
             f"{'; '.join(problems[:_SHOWN])}{more}. Start Kafka, move all partitions to broker "
             f"{node_id} (kafka-reassign-partitions.sh), and stop it"
         )
+
+
+def _why_not_whole(name: str, partition: KafkaPartition, node_id: int) -> str:
+    if partition.isr:
+        return f"{name} is in sync on {partition.isr}, not on {node_id}"
+    able = partition.eligible or partition.last_known
+    return f"{name} is in sync on no broker, and may be led by {able or 'none'}, not by {node_id}"
+
+
+def _topic_id(disk: Disk, directory: str) -> uuid.UUID | None:
+    """The topic's id in a partition's directory; None where the file is missing or torn: the next
+    start gives it that of its topic.
+    """
+    try:
+        return decode_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA_NAME}"))
+    except (FileNotFoundError, CorruptCheckpoint):
+        return None
 
 
 # --- the journal --------------------------------------------------------------------------------
@@ -217,11 +307,13 @@ class _Merge:
 
     def _take_topics(self) -> None:
         draft, now, report = self.draft, self.now, self.report
-        report.deleted = sorted(
-            topic.name
+        gone = [
+            topic
             for topic in draft.topics.values()
             if now.topic_ids.get(topic.name) != topic.topic_id
-        )
+        ]
+        self._check_deleted(gone)
+        report.deleted = sorted(topic.name for topic in gone)
         if report.deleted:
             draft.delete_topics(report.deleted)
         for name, topic_id in sorted(now.topic_ids.items()):
@@ -240,6 +332,24 @@ class _Merge:
                 report.configured.append(name)
             if topic.replicas:
                 draft.set_topic_replicas(name, ())
+
+    def _check_deleted(self, topics: list[Topic]) -> None:
+        """Refuse to delete topics that were not deleted under Kafka: records were lost.
+
+        A checkpoint has no record of what was deleted before it. It is whole, so that a topic which
+        Kafka was given and which it lacks was deleted.
+        """
+        now = self.now
+        given = set() if self.given is None else set(self.given.topic_ids.values())
+        deleted = now.removed | (given if now.is_of_checkpoint else set())
+        lost = sorted(topic.name for topic in topics if topic.topic_id not in deleted)
+        if lost:
+            more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+            raise GraduationError(
+                f"Kafka's metadata does not have the topics {', '.join(lost[:_SHOWN])}{more}, and "
+                f"no record says that they were deleted: restore {KAFKA_METADATA_NAME}, or "
+                f"{BOOTSTRAP_NAME} as `barnabas graduate` wrote it, from a copy"
+            )
 
     def _topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str]:
         """The settings of a topic, with those that `graduate --set` gave it."""

@@ -11,6 +11,8 @@ where the file system can clone files (Btrfs, XFS), all are cloned.
     .lock, barnabas-boot-id, flush journals, what     not there
     is being deleted, Kafka's earlier metadata
 
+`barnabas-unfinished` is in the copy until it is whole: without it nothing is removed.
+
 This is a rim: it uses the file system without `Disk`.
 """
 
@@ -22,7 +24,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 
-from barnabas.broker.graduation.survey import FLUSH_JOURNAL
+from barnabas.broker.graduation.survey import FLUSH_JOURNAL, GraduationError
 from barnabas.storage.checkpoints import LEASE_SESSION_NAME, LOCK_NAME, MANIFEST_NAME
 from barnabas.storage.graduated import BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME
 from barnabas.storage.last_run import BOOT_ID_NAME
@@ -32,6 +34,7 @@ _NOT_IN_THE_COPY = {
     LOCK_NAME, BOOT_ID_NAME, BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME, MANIFEST_NAME,
     LEASE_SESSION_NAME,
 }  # fmt: skip
+UNFINISHED_NAME = "barnabas-unfinished"
 _FICLONE = 0x40049409  # linux/fs.h
 _SEGMENT = re.compile(r"\d{20}" + re.escape(LOG_SUFFIX))
 
@@ -42,6 +45,8 @@ def copy_directory(source: str, target: str, advance: Callable[[int], None]) -> 
     Takes: advance, told of each file's bytes. Raises: OSError.
     """
     os.mkdir(target, 0o700)
+    with open(f"{target}/{UNFINISHED_NAME}", "xb"):
+        pass  # from now on it may be removed
     for name in sorted(os.listdir(source)):
         path = f"{source}/{name}"
         if name in _NOT_IN_THE_COPY or FLUSH_JOURNAL.fullmatch(name):
@@ -53,6 +58,21 @@ def copy_directory(source: str, target: str, advance: Callable[[int], None]) -> 
             for file, is_closed in _files(path):
                 _copy_file(f"{path}/{file}", f"{target}/{name}/{file}", may_link=is_closed)
                 advance(os.path.getsize(f"{path}/{file}"))
+
+
+def remove_unfinished_copy(target: str) -> None:
+    """Remove what a copy that was cut short left. Raises: GraduationError where it is something
+    else; OSError.
+    """
+    try:
+        names = os.listdir(target)
+    except FileNotFoundError:
+        return
+    if names and UNFINISHED_NAME not in names:
+        raise GraduationError(
+            f"{target} is there, and no copy that `barnabas graduate` left unfinished: move it away"
+        )
+    shutil.rmtree(target)
 
 
 def _files(directory: str) -> Iterator[tuple[str, bool]]:

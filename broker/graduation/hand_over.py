@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 IN_SYNC = "min.insync.replicas"
 DIFFERENCE = "message.timestamp.difference.max.ms"
+_SHOWN = 10
 _EITHER_SIDE = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 _TOPIC_SETTING_OF = {
     synonym: setting.name for setting in TOPIC_SETTINGS.values() for synonym in setting.synonyms
@@ -92,7 +93,27 @@ def plan_hand_over(
     if ELIGIBLE_LEADER_REPLICAS in plan.features:
         least = plan.broker_configs.pop(IN_SYNC, str(config[IN_SYNC]))
         plan.broker_default_configs.setdefault(IN_SYNC, least)
+    _note_of_minima(plan)
     return plan
+
+
+def _note_of_minima(plan: HandOver) -> None:
+    """A note where topics want more replicas in sync than one broker has; we do not heed that."""
+    of_brokers = {**plan.broker_default_configs, **plan.broker_configs}
+    names = [
+        f"the topic {topic}"
+        for topic, configs in plan.topic_configs.items()
+        if int(configs.get(IN_SYNC, 1)) > 1
+    ]
+    if int(of_brokers.get(IN_SYNC, 1)) > 1:
+        names = ["all brokers", *names]
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        plan.note(
+            f"{IN_SYNC} of {', '.join(names[:_SHOWN])}{more} is above 1: until Kafka has as many "
+            "brokers and replicas it refuses Produce with acks=all, and, where it holds for all "
+            "brokers, offsets of groups; lower it before, or with kafka-configs.sh"
+        )
 
 
 def _for_kafka(plan: HandOver, configs: Mapping[str, str], whose: str) -> dict[str, str]:

@@ -24,7 +24,8 @@ _GONE_IN_4 = frozenset({
 class KafkaVersion(NamedTuple):
     """One version. features: the levels that a new cluster has. topic_defaults: of topics' settings
     the defaults that are not ours, typed. gone: topics' settings that it does not know.
-    lowest_segment_bytes: what segment.bytes may be at least.
+    lowest_segment_bytes: what segment.bytes may be at least. own_topics: settings of internal
+    topics that we do not have and that want three brokers by default, as one broker can have them.
     """
 
     name: str
@@ -32,6 +33,7 @@ class KafkaVersion(NamedTuple):
     topic_defaults: Mapping[str, Any]
     gone: frozenset[str]
     lowest_segment_bytes: int
+    own_topics: Mapping[str, str]
 
     @property
     def is_before_4(self) -> bool:
@@ -48,16 +50,32 @@ class KafkaVersion(NamedTuple):
 
 
 _KAFKA_4_DEFAULTS = {"message.timestamp.after.max.ms": _HOUR_MS}
+# Tiered storage (KIP-405) and share groups (KIP-932). The minimum of __remote_log_metadata came
+# with 4.3.
+_TIERED = {"rlmm.config.remote.log.metadata.topic.replication.factor": "1"}
+_TIERED_AND_SHARED = {
+    **_TIERED,
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
 KAFKA_VERSIONS = {
     version.name: version
     for version in (
-        KafkaVersion("3.9", {METADATA_VERSION: 21}, {}, frozenset({"message.format.version"}), 14),
+        KafkaVersion(
+            "3.9",
+            {METADATA_VERSION: 21},
+            {},
+            frozenset({"message.format.version"}),
+            14,
+            _TIERED,
+        ),
         KafkaVersion(
             "4.0",
             {METADATA_VERSION: 25, GROUP_VERSION: 1, TRANSACTION_VERSION: 2},
             _KAFKA_4_DEFAULTS,
             _GONE_IN_4,
             _MIB,
+            _TIERED_AND_SHARED,
         ),
         KafkaVersion(
             "4.3",
@@ -72,6 +90,7 @@ KAFKA_VERSIONS = {
             _KAFKA_4_DEFAULTS,
             _GONE_IN_4,
             _MIB,
+            {**_TIERED_AND_SHARED, "rlmm.config.remote.log.metadata.topic.min.isr": "1"},
         ),
     )
 }

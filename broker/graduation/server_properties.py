@@ -46,6 +46,7 @@ _LEFT_OUT = {
     "transaction.state.log.replication.factor", "transaction.state.log.min.isr",
     "default.replication.factor", "group.initial.rebalance.delay.ms", "advertised.host.name",
     "host.name", "port", "inter.broker.protocol.version", "reserved.broker.max.id",
+    "share.coordinator.state.topic.replication.factor", "share.coordinator.state.topic.min.isr",
 }  # fmt: skip
 _LEFT_OUT_PREFIXES = (OWN_PREFIX, "controller.", "zookeeper.", "confluent.", "metadata.log.")
 _ASSIGNORS = {
@@ -186,6 +187,7 @@ def _of_topics(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
         "default.replication.factor": "1",
+        **plan.kafka.own_topics,
         "group.initial.rebalance.delay.ms": str(config["group.initial.rebalance.delay.ms"]),
     }
 

@@ -213,7 +213,7 @@ def _check_directories(disk: Disk, survey: Survey) -> None:
             if name in directories:
                 problem = _problem_of(disk, data_dir, name, topic)
             elif (topic.name, index) in had_files:
-                problem = "missing"
+                problem = "missing: restore it from a copy"
             else:
                 problem = ""
                 survey.without_files[name] = topic.topic_id
@@ -237,8 +237,11 @@ def _problem_of(disk: Disk, data_dir: str, name: str, topic: Topic) -> str:
         data = disk.read(f"{data_dir}/{name}/{PARTITION_METADATA_NAME}")
         topic_id = decode_partition_metadata(data)
     except (FileNotFoundError, CorruptCheckpoint) as error:
-        return f"without a readable {PARTITION_METADATA_NAME} ({error})"
-    return "" if topic_id == topic.topic_id else "of another topic of that name"
+        return (
+            f"without a readable {PARTITION_METADATA_NAME} ({error}): start the broker there and "
+            "stop it, which writes the file"
+        )
+    return "" if topic_id == topic.topic_id else "of another topic of that name: move it away"
 
 
 def _latest_epoch(disk: Disk, survey: Survey, name: str) -> int:

@@ -23,6 +23,7 @@ from typing import Any
 from barnabas.broker.replication.catch_up import PIECES_AT_ONCE, take_inventory
 from barnabas.broker.replication.leadership import Holding
 from barnabas.broker.replication.lease_record import NodeAddresses
+from barnabas.broker.replication.lost_partitions import LostPartitions
 from barnabas.broker.replication.operations import Replica
 from barnabas.broker.replication.wire import (
     MOST_BYTES,
@@ -144,6 +145,7 @@ class Following:
         self._frames = Frames()
         self._note = StandbyNote(disk, data_dir)
         self._replica = Replica(disk, data_dir)
+        self._lost = LostPartitions(disk, data_dir)
         self._is_welcome = self._is_noted = False
         self._applied = -1  # nothing: what is sent while it catches up is at no position
         self.has_caught_up = False
@@ -172,11 +174,14 @@ class Following:
             if not self._is_noted:
                 self._begin_to_change()
             for row in values[0]:
-                self._replica.apply(unpack(row))
+                operation = unpack(row)
+                if self.has_caught_up or not self._lost.holds_back(operation):
+                    self._replica.apply(operation)
             if len(values) > 1:
                 self._applied = values[1]
             yield frame(["applied", self._applied])
         elif name == "caught up" and len(values) == 2:
+            self._lost.on_caught_up()
             self._applied = values[0]
             self._take_over_from_here(_answers_wait(values[1]))
             yield frame(["applied", self._applied])
@@ -262,10 +267,22 @@ def cluster_id_of(disk: Disk, data_dir: str) -> str:
 
 
 def check_is_of_cluster(disk: Disk, data_dir: str, cluster_id: str) -> None:
-    """Raises: LogDirectoryError where the directory is of another cluster: all that is in it would
-    be removed.
+    """Refuse to follow with a directory in which all would be removed.
+
+    Raises: LogDirectoryError where it is of another cluster, or does not say of which: the file may
+            have been lost. A copy that was catching up may lack it.
     """
     own = cluster_id_of(disk, data_dir)
+    is_begun = StandbyNote(disk, data_dir).read() == CATCHING_UP
+    if (
+        not own
+        and not is_begun
+        and any(disk.is_dir(f"{data_dir}/{name}") for name in disk.list(data_dir))
+    ):
+        raise LogDirectoryError(
+            f"{data_dir}/{META_PROPERTIES_NAME} does not say of which cluster the directory is, "
+            "and a standby would remove what is there: restore the file, or give an empty directory"
+        )
     if own and cluster_id and own != cluster_id:
         raise LogDirectoryError(
             f"{data_dir} is of the cluster {own}, and its leader is of the cluster {cluster_id}: a "

@@ -29,7 +29,7 @@ from barnabas.coordinator.transaction_records import encode_key, encode_value
 from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.checkpoints import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_NAME
+from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME
 from helpers.admin_host import NOW_MS, CountedIds
 
 DATA = "/data"
@@ -39,6 +39,7 @@ ACL = Acl(2, "orders", 3, "User:alice", "*", 3, 3)
 CREDENTIAL = ScramCredential(b"salt", b"stored", b"server", 4096)
 ALICES = (("user", "alice"),)
 PLAN_BYTES = 12345.0
+KAFKAS_MARK = b'{"version":0,"brokerEpoch":8}'  # of a clean stop
 
 
 def new_disk(seed: int = 0) -> SimDisk:
@@ -153,15 +154,18 @@ def flush(disk: SimDisk, directory: str) -> None:
     disk.fsync_dir(directory)
 
 
-def run_kafka(disk: SimDisk, changes: Iterable[KafkaRecord] = ()) -> None:
-    """What a run of Kafka's leaves: its metadata log, with all of the bootstrap and `changes`."""
-    values = [
-        *values_of_file(disk, f"{DATA}/bootstrap.checkpoint", 0),
-        *(encode_record(record) for record in changes),
-    ]
+def run_kafka(disk: SimDisk, changes: Iterable[KafkaRecord] = (), *, base_offset: int = 0) -> None:
+    """What a run of Kafka's leaves: its metadata log, with all of the bootstrap and `changes`; from
+    another base offset on `changes` alone, after a checkpoint.
+    """
+    values = [encode_record(record) for record in changes]
+    if not base_offset:
+        values = [*values_of_file(disk, f"{DATA}/bootstrap.checkpoint", 0), *values]
     directory = f"{DATA}/__cluster_metadata-0"
     disk.mkdir(directory)
-    batch = encode_batch([NewRecord(None, value, NOW_MS) for value in values])
-    disk.write_atomic(f"{directory}/{0:020}.log", batch)
-    disk.write_atomic(f"{DATA}/{CLEAN_SHUTDOWN_NAME}", CLEAN_SHUTDOWN)
+    records = [NewRecord(None, value, NOW_MS) for value in values]
+    batch = encode_batch(records, base_offset=base_offset)
+    disk.write_atomic(f"{directory}/{base_offset:020}.log", batch)
+    disk.write_atomic(f"{directory}/{base_offset + len(values):020}.snapshot", b"")
+    disk.write_atomic(f"{DATA}/{CLEAN_SHUTDOWN_NAME}", KAFKAS_MARK)
     disk.fsync_dir(DATA)

@@ -35,6 +35,13 @@ def test_settings_go_along_as_they_are(disk: SimDisk) -> None:
     assert plan.notes == []
 
 
+def test_what_wants_more_replicas_than_one_broker_has_is_named(disk: SimDisk) -> None:
+    (note,) = planned(disk, "3.9", {"min.insync.replicas": "2"}).notes
+    assert note.startswith("min.insync.replicas of the topic events, the topic orders is above 1")
+    (note,) = planned(disk, "3.9", min_insync_replicas="2").notes
+    assert note.startswith("min.insync.replicas of all brokers is above 1")
+
+
 def test_a_setting_for_all_topics_leaves_their_own_values_and_internal_topics(
     disk: SimDisk,
 ) -> None:

@@ -55,6 +55,30 @@ def test_internal_topics_are_as_they_are_and_new_ones_as_they_would_be(disk: Sim
     assert told["group.initial.rebalance.delay.ms"] == "0"
 
 
+# Of each internal topic of Apache Kafka: the settings whose default wants more than one broker, and
+# the version that brought them (from the configuration references of 3.9, 4.0 and 4.3).
+WANT_MORE_BROKERS = {
+    "offsets.topic.replication.factor": "3.9",
+    "transaction.state.log.replication.factor": "3.9",
+    "transaction.state.log.min.isr": "3.9",
+    "rlmm.config.remote.log.metadata.topic.replication.factor": "3.9",
+    "share.coordinator.state.topic.replication.factor": "4.0",
+    "share.coordinator.state.topic.min.isr": "4.0",
+    "rlmm.config.remote.log.metadata.topic.min.isr": "4.3",
+}
+
+
+@pytest.mark.parametrize("version", ["3.9", "4.0", "4.3"])
+def test_each_internal_topic_of_kafkas_can_be_made_by_one_broker(
+    disk: SimDisk, version: str
+) -> None:
+    """A share group was refused with INVALID_REPLICATION_FACTOR."""
+    written = lines(planned(disk, version, share_coordinator_state_topic_min_isr="2"))
+    wanted = {name for name, since in WANT_MORE_BROKERS.items() if since <= version}
+    found = {name: text for name, text in written.items() if name in WANT_MORE_BROKERS}
+    assert found == dict.fromkeys(wanted, "1")
+
+
 def test_what_is_kafkas_goes_along(disk: SimDisk) -> None:
     told = lines(
         planned(

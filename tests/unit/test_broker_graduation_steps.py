@@ -23,18 +23,26 @@ from helpers.graduation import (
 )
 from sim.disk import Crash, SimDisk
 
-from barnabas.broker.graduation.bootstrap import read_bootstrap
+from barnabas.broker.graduation.bootstrap import encode_bootstrap, read_bootstrap
 from barnabas.broker.graduation.bring_back import BringBackReport, bring_back, merged
+from barnabas.broker.graduation.hand_over import HandOver
 from barnabas.broker.graduation.survey import GraduationError
+from barnabas.broker.kafka_metadata import values_of_checkpoint
 from barnabas.broker.kafka_records import (
+    ABORT,
+    BEGIN,
     CONFIG,
+    FEATURE_LEVEL,
     PARTITION,
     PARTITION_CHANGE,
     REMOVE_TOPIC,
     TOPIC,
     KafkaRecord,
+    decode_record,
+    encode_record,
 )
 from barnabas.broker.opening import open_broker
+from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     PARTITION_METADATA_NAME,
@@ -45,7 +53,7 @@ from barnabas.storage.checkpoints import (
     decode_partition_metadata,
     encode_partition_metadata,
 )
-from barnabas.storage.graduated import is_graduated
+from barnabas.storage.graduated import BOOTSTRAP_NAME, MARK_NAME, is_graduated
 from barnabas.storage.log_directory import LogDirectoryError
 
 NEW_ID = uuid.UUID(int=0xABC)
@@ -262,3 +270,216 @@ def test_a_partition_without_its_directory_does_not_come_back(after_kafka: SimDi
     disk.rmtree(f"{DATA}/new-0")
     with pytest.raises(GraduationError, match="new-0 has no directory"):
         brought_back(disk)
+
+
+# --- Kafka's metadata log is not whole ----------------------------------------------------------
+
+
+def test_kafka_that_was_killed_before_it_took_its_bootstrap_leaves_all_as_it_was(
+    stopped: SimDisk,
+) -> None:
+    """As Apache Kafka 4.3 left it with a heap too small, and killed some seconds after its start:
+    its first log is empty; or it has a transaction that began and did not end, or was aborted.
+    """
+    disk = copy.deepcopy(stopped)
+    graduate(disk)
+    bootstrap = values_of_checkpoint(disk, f"{DATA}/bootstrap.checkpoint")
+    begin = encode_record(KafkaRecord(BEGIN, {}))
+    abort = encode_record(KafkaRecord(ABORT, {}))
+    logs: list[bytes | None] = [None, b""]
+    for values in (
+        [begin],
+        [begin, *bootstrap[:3]],
+        [begin, *bootstrap],
+        [begin, *bootstrap, abort],
+    ):
+        logs.append(bytes(encode_batch([NewRecord(None, value, NOW_MS) for value in values])))
+    for log in logs:
+        cut_short = copy.deepcopy(disk)
+        cut_short.mkdir(f"{DATA}/__cluster_metadata-0")
+        if log is not None:
+            cut_short.write_atomic(f"{DATA}/__cluster_metadata-0/{0:020}.log", log)
+        report = brought_back(cut_short)
+        assert (report.deleted, report.made, report.has_started) == ([], [], False)
+        assert not is_graduated(cut_short, DATA)
+        assert topics_at_start(cut_short) == TOPICS
+        assert cut_short.exists(f"{DATA}/orders-0/{0:020}.log")
+
+
+def test_without_a_finished_metadata_log_and_bootstrap_nothing_comes_back(
+    stopped: SimDisk,
+) -> None:
+    disk = copy.deepcopy(stopped)
+    graduate(disk)
+    disk.mkdir(f"{DATA}/__cluster_metadata-0")
+    whole = disk.read(f"{DATA}/bootstrap.checkpoint")
+    for bootstrap in (b"", whole[: len(whole) // 2], whole[:-1]):
+        disk.write_atomic(f"{DATA}/bootstrap.checkpoint", bootstrap)
+        with pytest.raises(GraduationError, match="restore one of the two from a copy"):
+            brought_back(disk)
+        assert is_graduated(disk, DATA)
+
+
+def test_a_metadata_log_that_was_lost_after_kafka_ran_does_not_come_back(
+    after_kafka: SimDisk,
+) -> None:
+    """Its topics and settings would be those of the hand-over: an older retention would hold."""
+    directory = f"{DATA}/__cluster_metadata-0"
+    log = f"{directory}/{0:020}.log"
+    whole = after_kafka.read(log)
+    for damage in ("directory", "log", b"", whole[:-1]):
+        for stop in ("clean", "killed"):
+            disk = copy.deepcopy(after_kafka)
+            if stop == "killed":
+                disk.unlink(f"{DATA}/{CLEAN_SHUTDOWN_NAME}")
+            if damage == "directory":
+                disk.rmtree(directory)
+            elif isinstance(damage, bytes):
+                disk.write_atomic(log, damage)
+            else:
+                disk.unlink(log)
+            why = "does not hold what it wrote there: restore|offset 0 on is missing.*or restore"
+            with pytest.raises(GraduationError, match=why):
+                brought_back(disk)
+
+
+def test_a_metadata_log_that_is_torn_after_a_clean_stop_does_not_come_back(
+    after_kafka: SimDisk,
+) -> None:
+    """A kill tears its end, and a clean stop does not."""
+    log = f"{DATA}/__cluster_metadata-0/{0:020}.log"
+    torn = after_kafka.read(log) + b"\0\0\0\0"
+    disk = copy.deepcopy(after_kafka)
+    disk.write_atomic(log, torn)
+    with pytest.raises(GraduationError, match="is cut off in the middle of a batch: restore it"):
+        brought_back(disk)
+    disk.unlink(f"{DATA}/{CLEAN_SHUTDOWN_NAME}")
+    assert brought_back(disk).made == ["new"]
+
+
+def test_topics_that_are_gone_without_a_record_of_it_do_not_go(stopped: SimDisk) -> None:
+    disk = copy.deepcopy(stopped)
+    graduate(disk)
+    version = KafkaRecord(FEATURE_LEVEL, {"name": "metadata.version", "level": 30})
+    directory = f"{DATA}/__cluster_metadata-0"
+    disk.mkdir(directory)
+    log = encode_batch([NewRecord(None, encode_record(version), NOW_MS)])
+    disk.write_atomic(f"{directory}/{0:020}.log", log)
+    before = disk.read(f"{DATA}/barnabas-metadata.journal")
+    with pytest.raises(GraduationError, match="topics __transaction_state, events, orders, and no"):
+        brought_back(disk)
+    assert disk.read(f"{DATA}/barnabas-metadata.journal") == before
+    assert not disk.exists(f"{DATA}/barnabas-metadata.journal.draft")
+
+
+def test_a_whole_checkpoint_without_a_topic_says_that_it_was_deleted(stopped: SimDisk) -> None:
+    disk = copy.deepcopy(stopped)
+    graduate(disk)
+    plan = planned_without(disk, "orders")
+    directory = f"{DATA}/__cluster_metadata-0"
+    disk.mkdir(directory)
+    disk.write_atomic(f"{directory}/{500:020}.log", b"")
+    path = f"{directory}/{500:020}-{1:010}.checkpoint"
+    whole = encode_bootstrap(plan, NOW_MS)
+    for checkpoint in (b"", whole[:100], whole[: -len(whole) // 3], whole[:-1]):
+        disk.write_atomic(path, checkpoint)
+        with pytest.raises(GraduationError, match="not whole: it has no header, or no footer"):
+            brought_back(disk)
+    disk.write_atomic(path, whole)
+    without_given = copy.deepcopy(disk)
+    without_given.unlink(f"{DATA}/bootstrap.checkpoint")
+    with pytest.raises(GraduationError, match="does not have the topics orders, and no record"):
+        brought_back(without_given)
+    assert brought_back(disk).deleted == ["orders"]
+    assert topics_at_start(disk) == ["__transaction_state", "events"]
+
+
+def planned_without(disk: SimDisk, name: str) -> HandOver:
+    """What Kafka has after that topic was deleted there, for a checkpoint of its log."""
+    copied = copy.deepcopy(disk)
+    for file in (MARK_NAME, BOOTSTRAP_NAME):
+        copied.unlink(f"{DATA}/{file}")
+    plan = planned(copied)
+    plan.survey.metadata._drop(name)
+    del plan.topic_configs[name]
+    return plan
+
+
+def test_a_lost_mark_does_not_make_kafkas_directory_ours(after_kafka: SimDisk) -> None:
+    """The journal knows nothing of what Kafka did: an old retention would hold for its topics."""
+    disk = copy.deepcopy(after_kafka)
+    disk.unlink(f"{DATA}/{MARK_NAME}")
+    with pytest.raises(LogDirectoryError, match="barnabas take-over /data"):
+        opened(copy.deepcopy(disk))
+    assert brought_back(disk).made == ["new"]
+    assert topics_at_start(disk) == ["__transaction_state", "events", "new"]
+
+
+@pytest.mark.parametrize("data", [None, b"", b"version: 0\n"])
+def test_a_directory_without_its_topics_id_comes_back(
+    after_kafka: SimDisk, data: bytes | None
+) -> None:
+    disk = copy.deepcopy(after_kafka)
+    disk.unlink(f"{DATA}/new-0/{PARTITION_METADATA_NAME}")
+    if data is not None:
+        disk.write_atomic(f"{DATA}/new-0/{PARTITION_METADATA_NAME}", data)
+    brought_back(disk)
+    assert topics_at_start(disk) == ["__transaction_state", "events", "new"]
+    path = f"{DATA}/new-0/{PARTITION_METADATA_NAME}"
+    assert decode_partition_metadata(disk.read(path)) == NEW_ID
+
+
+# --- which copy has all (KIP-966) ---------------------------------------------------------------
+
+
+def test_the_record_of_a_clean_stop_is_read_as_kafka_wrote_it() -> None:
+    """By Apache Kafka 4.3, when it was stopped that had the only replica, on node 1."""
+    value = bytes.fromhex(
+        "010502000000270d6ad74e32bb40099519b299bc5ebba1"
+        "040001010104ffffffff0605020000000107050200000001"
+    )
+    record = decode_record(value, {PARTITION_CHANGE})
+    assert record is not None
+    assert record.fields == {
+        "partition_id": 39, "topic_id": uuid.UUID("0d6ad74e-32bb-4009-9519-b299bc5ebba1"),
+        "isr": [], "leader": -1, "replicas": None, "eligible_leader_replicas": [1],
+        "last_known_elr": [1],
+    }  # fmt: skip
+    assert encode_record(record) == value
+
+
+@pytest.mark.parametrize(
+    ("replicas", "eligible", "last_known", "why"),
+    [
+        ([NODE_ID], [NODE_ID], [NODE_ID], None),  # a clean stop of the only replica
+        ([NODE_ID], [], [], None),  # the only one there is
+        ([9, NODE_ID], [NODE_ID], [], None),
+        ([9, NODE_ID], [9, NODE_ID], [9], None),
+        ([9, NODE_ID], [], [NODE_ID], None),  # the last leader, where none is eligible
+        ([9, NODE_ID], [9], [NODE_ID], r"in sync on no broker, and may be led by \(9,\), not by 3"),
+        ([9, NODE_ID], [], [9], r"may be led by \(9,\), not by 3"),
+        ([9, NODE_ID], [], [], "may be led by none, not by 3"),
+    ],
+)
+def test_with_no_replica_in_sync_an_eligible_or_the_last_leader_has_all(
+    stopped: SimDisk,
+    replicas: list[int],
+    eligible: list[int],
+    last_known: list[int],
+    why: str | None,
+) -> None:
+    disk = copy.deepcopy(stopped)
+    graduate(disk)
+    events = read_bootstrap(disk, f"{DATA}/bootstrap.checkpoint").topic_ids["events"]
+    fields = {
+        "partition_id": 0, "topic_id": events, "isr": [], "replicas": replicas, "leader": -1,
+        "eligible_leader_replicas": eligible, "last_known_elr": last_known,
+    }  # fmt: skip
+    run_kafka(disk, [KafkaRecord(PARTITION_CHANGE, fields)])
+    if why is None:
+        brought_back(disk)
+        assert topics_at_start(disk) == TOPICS
+    else:
+        with pytest.raises(GraduationError, match=f"events-0 is .*{why}"):
+            brought_back(disk)
+        assert is_graduated(disk, DATA)

@@ -87,18 +87,32 @@ BEGIN, END, ABORT = record(23, string("why")), record(24, b""), record(25, strin
 
 
 def write(directory: Path, name: str, values: Sequence[bytes], base_offset: int = 0) -> Path:
-    """A file of two batches with these records."""
+    """A file of two batches with these records; a checkpoint has a header and a footer."""
     directory.mkdir(parents=True, exist_ok=True)
-    data = bytearray()
     half = (len(values) + 1) // 2
-    for start, part in ((0, values[:half]), (half, values[half:])):
-        if part:
-            batch = encode_batch([NewRecord(None, value, NOW_MS) for value in part])
-            set_offset_and_epoch(batch, base_offset + start, 1)
-            data += batch
+    batches = [
+        (start, encode_batch([NewRecord(None, value, NOW_MS) for value in part]))
+        for start, part in ((0, values[:half]), (half, values[half:]))
+        if part
+    ]
+    if name.endswith(".checkpoint"):
+        batches = [
+            (0, control_batch(3, bytes(11))),
+            *((start + 1, batch) for start, batch in batches),
+            (len(values) + 1, control_batch(4, bytes(3))),
+        ]
+    data = bytearray()
+    for start, batch in batches:
+        set_offset_and_epoch(batch, base_offset + start, 1)
+        data += batch
     path = directory / name
     path.write_bytes(data)
     return path
+
+
+def control_batch(kind: int, value: bytes) -> bytearray:
+    """A batch with one control record, as in KIP-630."""
+    return encode_batch([NewRecord(struct.pack(">hh", 0, kind), value, NOW_MS)], control=True)
 
 
 def configs_of(data_dir: Path, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
@@ -237,6 +251,35 @@ def test_the_latest_checkpoint_stands_for_what_is_before_it(tmp_path: Path) -> N
 
 def test_a_log_that_lacks_its_beginning_is_not_believed(tmp_path: Path) -> None:
     write(tmp_path / DIRECTORY, "00000000000000000008.log", [topic("a", A)], 8)
+    assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
+
+
+def test_a_log_that_lacks_its_end_is_not_believed(tmp_path: Path) -> None:
+    """A clean stop leaves a producer snapshot by the name of the end; a checkpoint needs a log."""
+    directory = tmp_path / DIRECTORY
+    write(directory, SEGMENT, [topic("a", A), config("a", "retention.ms", "5")])
+    (directory / f"{2:020}.snapshot").touch()
+    assert configs_of(tmp_path, "a", A) == {"retention.ms": "5"}
+    (directory / f"{3:020}.snapshot").touch()
+    assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
+    for path in directory.iterdir():
+        path.unlink()
+    write(directory, "00000000000000000002-0000000001.checkpoint", [topic("a", A)])
+    assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
+    (directory / f"{2:020}.log").touch()
+    assert configs_of(tmp_path, "a", A) == {}
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.9])
+def test_a_checkpoint_that_is_cut_off_is_not_believed(tmp_path: Path, part: float) -> None:
+    """Its topics would have no settings: the broker's default retention would hold for them."""
+    directory = tmp_path / DIRECTORY
+    values = [topic("a", A), config("a", "retention.ms", "-1")]
+    path = write(directory, "00000000000000000002-0000000001.checkpoint", values)
+    (directory / f"{2:020}.log").touch()
+    assert configs_of(tmp_path, "a", A) == {"retention.ms": "-1"}
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * part)])
     assert read_kafka_metadata(OsDisk(), str(tmp_path)) is None
 
 

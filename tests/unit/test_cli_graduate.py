@@ -89,6 +89,21 @@ def test_a_copy_leaves_the_original(barnabas: CommandLine, data_dir: Path, tmp_p
     assert (refused.code, "is there already" in refused.err) == (1, True)
 
 
+def test_only_an_unfinished_copy_is_removed(
+    barnabas: CommandLine, data_dir: Path, tmp_path: Path
+) -> None:
+    target, unfinished = tmp_path / "copy", tmp_path / "copy.unfinished"
+    unfinished.mkdir()
+    (unfinished / "thesis.txt").write_text("of three years")
+    refused = barnabas("graduate", str(data_dir), "--to", str(target))
+    assert (refused.code, "move it away" in refused.err) == (1, True)
+    assert (unfinished / "thesis.txt").exists()
+    (unfinished / "barnabas-unfinished").touch()  # as a copy that was cut short has it
+    barnabas.ok("graduate", str(data_dir), "--to", str(target))
+    assert not unfinished.exists()
+    assert not (target / "barnabas-unfinished").exists()
+
+
 def test_a_running_or_killed_broker_is_refused(barnabas: CommandLine, data_dir: Path) -> None:
     lock = OsDisk().lock(str(data_dir / ".lock"))
     refused = barnabas("graduate", str(data_dir))

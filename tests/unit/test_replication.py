@@ -583,6 +583,70 @@ def test_a_standby_does_not_follow_a_leader_of_another_cluster() -> None:
     assert worth == []
 
 
+@pytest.mark.parametrize("data", [None, b"", b"cluster.id"])
+def test_a_standby_removes_nothing_from_a_directory_that_does_not_say_of_which_cluster_it_is(
+    data: bytes | None,
+) -> None:
+    """Its file was lost: it may be of another cluster."""
+    leading, in_sync = new_leased()
+    in_sync.now = frozenset({1})
+    disk = new_disk()
+    disk.mkdir("/x/t-0")
+    if data is not None:
+        disk.write_atomic("/x/meta.properties", data)
+    leading.on_connected(NONCE, 0)
+    following = Following(disk, "/x", SECRET, NONCE, lambda: None)
+    with pytest.raises(LogDirectoryError, match="does not say of which cluster"):
+        talk(leading, following)
+    assert disk.is_dir("/x/t-0")
+
+
+def test_a_partition_that_its_leader_lost_stays_with_the_standby() -> None:
+    """Nothing says that it was deleted: the standby may have the last copy."""
+    pair = Pair()
+    pair.leader.topic("t", 2)
+    for index in (0, 1):
+        pair.leader.produce("t", (b"%d" % index,), partition=index)
+    pair.connect()
+    pair.deliver_all()
+    pair.cut()
+    copy = pair.standby_disk.read("/data/t-1/00000000000000000000.log")
+    pair.leader.disk.rmtree("/data/t-1")
+    pair.leader.kill()
+    pair.connect()
+    with pytest.raises(LogDirectoryError, match="the leader has lost the directories t-1, which"):
+        pair.deliver_all()
+    assert pair.standby_disk.read("/data/t-1/00000000000000000000.log") == copy
+    pair.cut()
+    pair.standby_disk.rmtree("/data/t-1")
+    pair.connect()
+    pair.deliver_all()
+    assert pair.applied >= 0
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_topic_that_was_deleted_while_a_standby_was_away_goes_there(
+    *, is_made_again: bool
+) -> None:
+    pair = Pair()
+    pair.leader.topic("t", 2)
+    pair.leader.produce("t", (b"a",))
+    pair.leader.produce("t", (b"b",), partition=1)
+    pair.connect()
+    pair.deliver_all()
+    pair.cut()
+    pair.leader.delete("t")
+    pair.leader.tick(3_600_000)
+    if is_made_again:
+        pair.leader.topic("t", 2)
+        pair.leader.produce("t", (b"again",))
+    pair.connect()
+    pair.deliver_all()
+    assert pair.applied >= 0
+    assert not pair.standby_disk.is_dir("/data/t-1")
+    assert pair.standby_disk.is_dir("/data/t-0") is is_made_again
+
+
 def test_a_standby_tells_what_it_has_applied_also_while_more_comes() -> None:
     """Else answers would wait for as long as others write without waiting for theirs."""
     leading, _ = new_leading()

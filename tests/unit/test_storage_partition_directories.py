@@ -12,7 +12,7 @@ from helpers.storage_kafka_log import KAFKA, kafka_directory
 
 from barnabas.storage.checkpoints import encode_partition_metadata
 from barnabas.storage.disk import Disk, OsDisk
-from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.log_directory import LogDirectory, LogDirectoryError
 from barnabas.storage.partition_directories import PartitionDirectories, deleted_name
 
 
@@ -24,6 +24,10 @@ class Topic(NamedTuple):
 class Topics:
     def __init__(self, **ids: int) -> None:
         self._ids = ids
+
+    @property
+    def topics(self) -> dict[str, Topic]:
+        return {name: Topic(name) for name in self._ids}
 
     def topic(self, name: str) -> Topic | None:
         return Topic(name) if name in self._ids else None
@@ -75,6 +79,20 @@ def test_a_high_number_is_a_partition_of_a_topic_that_has_as_many(tmp_path: Path
     log_dir = made(tmp_path, "t-15000", "u-15000")
     assert PartitionDirectories(log_dir).find(Topics(t=1)) == [("t", 15_000)]
     assert strays(tmp_path) == ["u-15000"]
+
+
+@pytest.mark.parametrize("lower", ["u-0", "t-0"])
+def test_with_a_lost_journal_a_high_number_with_an_id_is_not_set_aside(
+    tmp_path: Path, lower: str
+) -> None:
+    """A partition gets its directory with its first batch: 15,000 lower ones may have none."""
+    log_dir = made(tmp_path, lower, "t-15000")
+    with pytest.raises(LogDirectoryError, match="t-15000 may be a partition, or a copy of one"):
+        PartitionDirectories(log_dir).find(Topics())
+    assert strays(tmp_path) == []
+    (tmp_path / "t-15000" / "partition.metadata").unlink()
+    assert PartitionDirectories(log_dir).find(Topics()) == [(lower[0], 0)]
+    assert strays(tmp_path) == ["t-15000"]
 
 
 def test_a_copy_has_the_id_of_the_topic_that_it_was_made_of(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import TXN_END, kafka_log
 from helpers.storage_logs import TOPIC_ID
 
-from barnabas.protocol.records import HEADER_SIZE, read_header
+from barnabas.protocol.records import HEADER_SIZE, computed_crc, read_header
 from barnabas.storage.checkpoints import MANIFEST_NAME, Manifest, SegmentNote
 from barnabas.storage.cleaner import CleanedSegment
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import Log
+from barnabas.storage.segment import CorruptLog
 from barnabas.storage.segment_swap import complete_swaps, discard_result, swap_in
 from barnabas.storage.time_index import TimeIndex
 
@@ -341,7 +342,9 @@ def test_a_start_without_a_swap_lists_the_directory_once(log: Log) -> None:
 
 @pytest.mark.parametrize("has_manifest", [False, True])
 def test_an_emptied_segment_stands_for_itself_alone(tmp_path: Path, has_manifest: bool) -> None:
-    """The next one may begin at the next offset. It is not to go."""
+    """The next one may begin at the next offset. It is not to go. That the new one is empty the
+    manifest says by the time at which the old one goes.
+    """
     for base in (7, 8, 9):
         for suffix in (".log", ".index", ".timeindex"):
             (tmp_path / f"{base:020d}{suffix}").write_bytes(b"old" if base == 7 else b"")
@@ -350,8 +353,10 @@ def test_an_emptied_segment_stands_for_itself_alone(tmp_path: Path, has_manifest
     if has_manifest:
         notes = {base: SegmentNote(base, 3, 50, base, base + 1) for base in (7, 8, 9)}
         manifest = Manifest(TOPIC_ID, 7, 10)
-        manifest.segments = dict(notes)
+        manifest.segments = notes | {7: SegmentNote(7, 0, 50, 7, 8)}
         (tmp_path / MANIFEST_NAME).write_bytes(manifest.encode())
+    else:
+        (tmp_path / f"{7:020d}.log").unlink()
     complete_swaps(OsDisk(), str(tmp_path))
     assert names(tmp_path, ".log") == [f"{base:020d}.log" for base in (7, 8, 9)]
     assert (tmp_path / f"{7:020d}.log").read_bytes() == b""
@@ -394,6 +399,7 @@ def test_a_batch_without_records_at_the_end_counts(log: Log) -> None:
     Path(directory, MANIFEST_NAME).unlink()
     header = bytearray((directory / f"{0:020d}.log").read_bytes()[:HEADER_SIZE])
     header[0:8], header[8:12] = (27).to_bytes(8), (HEADER_SIZE - 12).to_bytes(4)
+    header[17:21] = computed_crc(header).to_bytes(4)
     for suffix in SUFFIXES:
         (directory / f"{0:020d}{suffix}.swap").write_bytes(header if suffix == ".log" else b"")
     complete_swaps(OsDisk(), str(directory))
@@ -412,3 +418,54 @@ def test_without_a_manifest_a_swap_is_completed_by_the_log_alone(log: Log) -> No
         complete_swaps(OsDisk(), str(directory))
         assert (directory / f"{28:020d}.log").read_bytes() == raw
         assert names(directory, ".log") == [f"{base:020d}.log" for base in (0, 3, 28, 31)]
+
+
+# --- swap files that are lost -------------------------------------------------------------------
+
+
+def damaged(data: bytes) -> list[bytes]:
+    """Emptied, cut within a batch, and with a byte changed."""
+    changed = bytearray(data)
+    changed[-1] ^= 1
+    return [b"", data[:-1], data[:30], bytes(changed)]
+
+
+def test_a_swap_that_is_empty_or_cut_off_takes_no_segments_place(log: Log) -> None:
+    """Nor does any later one: an older value of a key would outlive the tombstone after it."""
+    directory = stopped(log)
+    whole = {path.name: path.read_bytes() for path in directory.glob("*.log")}
+    for data in damaged(whole[f"{3:020d}.log"]):
+        for base in (0, 3, 28):
+            copy_as(directory, base, ".swap")
+        (directory / f"{3:020d}.log.swap").write_bytes(data)
+        complete_swaps(OsDisk(), str(directory))
+        assert names(directory, ".swap") == []
+        assert {path.name: path.read_bytes() for path in directory.glob("*.log")} == whole
+        assert not (directory / MANIFEST_NAME).exists(), "it may have the new segments"
+
+
+def test_a_swap_that_is_cut_off_after_the_old_segments_went_is_said(log: Log) -> None:
+    """Its partition is off line, and what may be left of the old segments stays."""
+    directory = stopped(log)
+    raw = (directory / f"{3:020d}.log").read_bytes()
+    copy_as(directory, 3, ".swap")
+    (directory / f"{3:020d}.log").rename(directory / f"{3:020d}.log.deleted")
+    for data in damaged(raw):
+        (directory / f"{3:020d}.log.swap").write_bytes(data)
+        with pytest.raises(CorruptLog, match=r"is empty or cut off.*as \.deleted files"):
+            complete_swaps(OsDisk(), str(directory))
+        assert (directory / f"{3:020d}.log.deleted").read_bytes() == raw
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
+def test_a_swap_without_one_of_its_indexes_is_completed_without_the_manifest(
+    log: Log, suffix: str
+) -> None:
+    directory = stopped(log)
+    copy_as(directory, 3, ".swap")
+    raw = (directory / f"{3:020d}.log").read_bytes()
+    for path in directory.glob(f"{3:020d}*{suffix}*"):
+        path.unlink()
+    complete_swaps(OsDisk(), str(directory))
+    assert (directory / f"{3:020d}.log").read_bytes() == raw
+    assert not (directory / MANIFEST_NAME).exists()

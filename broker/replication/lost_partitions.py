@@ -1,0 +1,102 @@
+"""Partitions whose directory a leader has lost, and a standby's copy still has.
+
+While a copy catches up, the leader says which directories it does not have: they go here as well.
+That of a partition with records waits until the copy has all else, the metadata journal too. Where
+the journal has the partition, of the same topic, no record says that it was deleted: the directory
+was lost there, and this may be the last copy of it.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+from barnabas.broker.metadata import topics_in
+from barnabas.broker.replication.operations import Kind
+from barnabas.storage.checkpoints import (
+    PARTITION_METADATA_NAME,
+    CorruptCheckpoint,
+    decode_partition_metadata,
+)
+from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.segment import LOG_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from barnabas.broker.metadata import Topic
+    from barnabas.broker.replication.operations import Operation
+    from barnabas.storage.disk import Disk
+
+JOURNAL_NAME = "barnabas-metadata.journal"
+_PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
+_SHOWN = 10
+
+
+class LostPartitions:
+    """The directories of partitions that wait for the end of catching up, to go or to stay."""
+
+    def __init__(self, disk: Disk, data_dir: str) -> None:
+        self._disk, self._data_dir = disk, data_dir
+        self._waiting: dict[str, None] = {}
+
+    def holds_back(self, operation: Operation) -> bool:
+        """Whether the operation is not to be done now. A directory goes when another one takes its
+        name: the leader has made it again.
+        """
+        name = operation.path
+        if operation.kind is Kind.REMOVE_TREE and self._has_records(name):
+            self._waiting[name] = None
+            return True
+        for path in (name.partition("/")[0], operation.new_path.partition("/")[0]):
+            if path in self._waiting:
+                del self._waiting[path]
+                self._disk.rmtree(f"{self._data_dir}/{path}")
+        return False
+
+    def on_caught_up(self) -> None:
+        """Remove what waits. Raises: LogDirectoryError where the leader has lost something."""
+        if not self._waiting:
+            return
+        topics = topics_in(self._disk.read(f"{self._data_dir}/{JOURNAL_NAME}"))
+        lost = [name for name in self._waiting if self._is_lost(name, topics)]
+        if lost:
+            more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+            raise LogDirectoryError(
+                f"the leader has lost the directories {', '.join(lost[:_SHOWN])}{more}, which "
+                f"{self._data_dir} has with records: stop the leader and give it copies of them; "
+                "or, to go on without these records, remove them here"
+            )
+        for name in self._waiting:
+            self._disk.rmtree(f"{self._data_dir}/{name}")
+        self._waiting.clear()
+
+    def _has_records(self, name: str) -> bool:
+        directory = f"{self._data_dir}/{name}"
+        return (
+            _PARTITION.fullmatch(name) is not None
+            and self._disk.is_dir(directory)
+            and any(
+                self._disk.size(f"{directory}/{file}")
+                for file in self._disk.list(directory)
+                if file.endswith(LOG_SUFFIX)
+            )
+        )
+
+    def _is_lost(self, name: str, topics: Mapping[str, Topic]) -> bool:
+        """Whether the partition is still one of its topic."""
+        topic_name, _, number = name.rpartition("-")
+        topic = topics.get(topic_name)
+        return (
+            topic is not None
+            and int(number) < topic.partition_count
+            and self._topic_id(name) in (topic.topic_id, None)
+        )
+
+    def _topic_id(self, name: str) -> uuid.UUID | None:
+        path = f"{self._data_dir}/{name}/{PARTITION_METADATA_NAME}"
+        try:
+            return decode_partition_metadata(self._disk.read(path))
+        except (FileNotFoundError, CorruptCheckpoint):
+            return None

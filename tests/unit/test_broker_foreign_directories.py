@@ -1,0 +1,176 @@
+"""A partition's directory that is of another topic, by the id in it: it was restored from an
+earlier topic of that name, or copied from another one. It is not served, and nothing in it changes.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from helpers.disk_broker import DATA_DIR, DiskBroker
+
+from barnabas.broker.opening import JOURNAL
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.storage.checkpoints import (
+    MANIFEST_NAME,
+    PARTITION_METADATA_NAME,
+    decode_partition_metadata,
+)
+from barnabas.storage.log_directory import LogDirectoryError
+
+
+def two_topics() -> DiskBroker:
+    """Topics t, with records in both partitions, and u, with others."""
+    b = DiskBroker()
+    b.topic("t", 2)
+    b.topic("u", 2)
+    b.produce("t", (b"t0",))
+    b.produce("t", (b"t1",), partition=1)
+    b.produce("u", (b"u0",))
+    b.produce("u", (b"u1",), partition=1)
+    return b
+
+
+def put(b: DiskBroker, source: str, target: str) -> dict[str, bytes]:
+    """The broker is stopped, and the directory of one partition put in the place of another; gives
+    its files.
+    """
+    b.broker.close_logs(b.now_ms)
+    b.disk.kill()
+    files = b.saved()
+    moved = {
+        path.replace(f"/{source}/", f"/{target}/"): data
+        for path, data in files.items()
+        if f"/{source}/" in path
+    }
+    assert moved
+    b.load({path: data for path, data in files.items() if f"/{target}/" not in path} | moved)
+    return moved
+
+
+def code_of_produce(b: DiskBroker, topic: str, partition: int) -> int:
+    return b.produce(topic, (b"new",), partition=partition)[0]
+
+
+def files_of(b: DiskBroker, directory: str) -> dict[str, bytes]:
+    return {path: data for path, data in b.saved().items() if f"/{directory}/" in path}
+
+
+def test_a_directory_of_another_topic_is_off_line_and_left_as_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    b = two_topics()
+    copied = put(b, "u-1", "t-1")
+    with caplog.at_level(logging.ERROR):
+        b.open()
+    assert "the log of t-1 is off line" in caplog.text
+    assert "the directory is of the topic with the id" in caplog.text
+    assert "Move the directory out" in caplog.text
+    assert ("t", 1) in b.broker.logs.offline
+    assert code_of_produce(b, "t", 1) == Code.KAFKA_STORAGE_ERROR
+    assert b.read("t") == [b"t0"]
+    assert b.read("u", partition=1) == [b"u1"]
+    b.tick(3_600_000)
+    b.stop()
+    assert code_of_produce(b, "t", 1) == Code.KAFKA_STORAGE_ERROR
+    assert {path: b.saved()[path] for path in copied if path.endswith(".log")} == {
+        path: data for path, data in copied.items() if path.endswith(".log")
+    }
+
+
+def test_a_directory_of_an_earlier_life_of_the_topic_is_off_line() -> None:
+    b = two_topics()
+    b.stop()
+    earlier = files_of(b, "t-0")
+    delete(b, "t")
+    b.topic("t", 2)
+    b.produce("t", (b"later",))
+    b.broker.close_logs(b.now_ms)
+    b.disk.kill()
+    now = {path: data for path, data in b.saved().items() if "/t-0/" not in path}
+    b.load(now | earlier)
+    b.open()
+    assert ("t", 0) in b.broker.logs.offline
+    assert code_of_produce(b, "t", 0) == Code.KAFKA_STORAGE_ERROR
+
+
+def test_without_the_id_in_it_the_directory_is_the_topics() -> None:
+    """As the error says: where its records are wanted, the two files go."""
+    b = two_topics()
+    put(b, "u-1", "t-1")
+    for name in (PARTITION_METADATA_NAME, MANIFEST_NAME):
+        b.disk.unlink(f"{DATA_DIR}/t-1/{name}")
+    b.open()
+    assert b.read("t", partition=1) == [b"u1"]
+    found = decode_partition_metadata(b.disk.read(f"{DATA_DIR}/t-1/{PARTITION_METADATA_NAME}"))
+    assert found == b.broker.metadata.topics["t"].topic_id
+
+
+def test_a_directory_of_another_topic_does_not_go_with_the_topic(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    b = two_topics()
+    copied = put(b, "u-1", "t-1")
+    b.open()
+    with caplog.at_level(logging.WARNING):
+        delete(b, "t")
+        b.tick(3_600_000)
+    assert "t-1 is not used" in caplog.text
+    (stray,) = [name for name in b.disk.list(DATA_DIR) if name.endswith("-stray")]
+    for path, data in copied.items():
+        if path.endswith(".log"):
+            assert b.disk.read(path.replace("/t-1/", f"/{stray}/")) == data
+    b.topic("t", 2)
+    b.produce("t", (b"again",), partition=1)
+    assert b.read("t", partition=1) == [b"again"]
+
+
+def test_a_partition_that_a_topic_grows_by_is_not_another_topics_directory() -> None:
+    b = two_topics()
+    put(b, "u-1", "t-2")
+    b.open()
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name="t", count=3, assignments=None)],
+        timeout_ms=1000,
+        validate_only=False,
+    )
+    assert b.call(request, 3).results[0].error_code == Code.NONE
+    assert code_of_produce(b, "t", 2) == Code.KAFKA_STORAGE_ERROR
+
+
+def test_of_a_topic_that_no_journal_has_the_directories_of_one_id_are_served() -> None:
+    b = two_topics()
+    put(b, "u-1", "t-1")
+    b.disk.unlink(f"{DATA_DIR}/{JOURNAL}")
+    b.open()
+    assert b.read("t") == [b"t0"]
+    assert ("t", 1) in b.broker.logs.offline
+
+
+def test_an_internal_topic_with_another_topics_directory_refuses_the_start() -> None:
+    b = two_topics()
+    b.broker.topics.ensure_internal_topic("__consumer_offsets", b.now_ms)
+    put(b, "u-1", "__consumer_offsets-1")
+    with pytest.raises(LogDirectoryError, match="is of the topic with the id"):
+        b.open()
+
+
+def test_a_topic_made_anew_whose_old_directories_a_kill_left_is_served() -> None:
+    """Its deletion is in the journal: what is left of it goes, and is not taken for foreign."""
+    b = two_topics()
+    b.broker.metadata.delete_topics(["t"])
+    b.kill()
+    b.topic("t", 2)
+    b.produce("t", (b"again",))
+    assert b.read("t") == [b"again"]
+    assert b.broker.logs.offline == {}
+
+
+def delete(b: DiskBroker, name: str) -> None:
+    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=1000)
+    assert b.call(request, 4).responses[0].error_code == Code.NONE
