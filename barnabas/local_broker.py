@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from http.client import HTTPException
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from barnabas.admin import Admin, NewTopic, OpenTransaction
@@ -59,9 +59,12 @@ class LocalBroker:
             signed (extra `tls`). emulate: the release of Apache Kafka to be for clients, "3.9" or
             "4.3". All parameters but data_dir are by name: each is one thing that a
             test may want otherwise.
+    daemon: the interpreter's arguments that run the command `barnabas`.
     Raises: BrokerStartError with what the daemon said when it does not start; AdminError where a
             topic is refused.
     """
+
+    daemon: ClassVar[tuple[str, ...]] = ("-P", "-m", "barnabas.broker.main")
 
     def __init__(
         self,
@@ -162,7 +165,7 @@ class LocalBroker:
 
     def _command(self) -> list[str]:
         command = [
-            *(sys.executable, "-P", "-m", "barnabas.broker.main", "start"),
+            *(sys.executable, *self.daemon, "start"),
             *("--port", ",".join(map(str, self.ports)), "--data-dir", self.data_dir),
             "--stop-at-end-of-input",
         ]

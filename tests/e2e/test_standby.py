@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from helpers.e2e_clients import PATIENCE_S, eventually, values_of
+from helpers.loop_watchdog import daemon_command
 from helpers.processes import ROOT, environment
 
 from barnabas import LocalBroker
@@ -34,7 +34,7 @@ def standby_of(leader: LocalBroker, data_dir: Path) -> Iterator[subprocess.Popen
     address = eventually(
         lambda: where.search("".join(leader.output)), what="the leader's port for a standby"
     )[1]
-    command = [sys.executable, "-m", "barnabas.broker.main", "start", "--standby-of", address]
+    command = [*daemon_command(), "start", "--standby-of", address]
     process = subprocess.Popen(
         [*command, "--data-dir", str(data_dir)],
         stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment(),
