@@ -136,6 +136,7 @@ if TYPE_CHECKING:
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
 NO_OVERRIDES: Mapping[str, int] = {}
 MOST_DECODED = 100_000  # topic partitions of keys that are kept decoded
+DUE_AT_ONCE = 100  # deadlines that are handled by one tick
 RETENTION_CHECK_COST = 10  # of looking at a group, in records, beside its offsets
 OFFSETS_CHECKED_PER_RECORD = 16  # looking at so many offsets costs as much as removing one
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
@@ -508,9 +509,12 @@ class GroupCoordinator:
         return self._timers.next_deadline_ms()
 
     def on_tick(self, now_ms: int) -> Result:
-        """Handle what is due: sessions that are over, rebalances, the retention of offsets."""
+        """Handle what is due: sessions that are over, rebalances, the retention of offsets.
+
+        At most DUE_AT_ONCE of them: the next tick goes on, and requests have their turn before it.
+        """
         results = ResultsByPartition()
-        due = self._timers.pop_due(now_ms)
+        due = self._timers.pop_due(now_ms, DUE_AT_ONCE)
         cost = 0
         # Retention first: it must see no group whose record of this very tick is not replayed yet.
         for key in due:
