@@ -9,6 +9,7 @@ trash            paths of deleted files that go from the disk later     the mana
 changed_starts   logs whose log start offset has to be written down     the manager
 changed_logs     logs that are not as their last checkpoint says, in    the manager
                  the order in which they came to be so, with the time
+builds           indexes that are built in slices                       the manager
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.disk import Disk
+from barnabas.storage.index_builds import IndexBuilds
 from barnabas.storage.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, IndexCache, Segment
 from barnabas.storage.trash import Trash
 
@@ -57,6 +59,7 @@ class LogDirectory:
     trash: Trash = field(default_factory=Trash)
     changed_starts: set[tuple[str, int]] = field(default_factory=set)
     changed_logs: dict[Log, int] = field(default_factory=dict)
+    builds: IndexBuilds = field(default_factory=IndexBuilds)
 
     def path(self, name: str) -> str:
         """The path of a file or directory in the data directory."""
