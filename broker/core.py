@@ -54,7 +54,7 @@ from barnabas.broker.outbox import (
     login_record,
 )
 from barnabas.broker.purgatory import Purgatory, WaitingFetch
-from barnabas.broker.slices import SlicedWork, Slices
+from barnabas.broker.slices import Pieces, SlicedWork, Slices
 from barnabas.broker.start import Start, adopt_logs
 from barnabas.broker.topic_deletion import TopicDeletion
 from barnabas.broker.topics import TopicRegistry
@@ -133,6 +133,7 @@ class Broker:
         self.has_address_quotas = False
         self.outbox = Outbox()
         self.work = SlicedWork(self.reply)
+        self.reading = SlicedWork(self._encode_elsewhere, self._parked.__contains__)
         self._amendments: dict[int, Callable[[Any], None]] = {}
         self.authorizer = _authorizer(self)
         self.apis = config.release.apis
@@ -385,13 +386,15 @@ class Broker:
             self.logs.on_tick(now_ms)
         self.compaction.on_tick(now_ms)
         self.flushes.on_tick(now_ms)
+        self.topics.on_tick()
         self.work.on_tick(now_ms)
+        self.reading.on_tick(now_ms)
         if self.sasl is not None:
             self.sasl.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
-        if self.work.queue:
+        if self.work.queue or self.reading.queue or self.topics.is_configuring:
             return 0
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (
@@ -513,6 +516,48 @@ class Broker:
         self.park(context)
         return PARKED
 
+    def read_in_slices(self, context: RequestContext, work: Slices) -> Answer:
+        """What the work reads; PARKED where others have their turn before its end. Then the answer
+        is long, and the worker encodes it.
+
+        Takes: work, which gives a message, or `Pieces`.
+        """
+        is_done, response = self.reading.begin(context.ticket, work, context.now_ms)
+        if is_done:
+            return Encoded(response()) if callable(response) else cast(Message, response)
+        self.park(context)
+        return PARKED
+
+    def _encode_elsewhere(self, ticket: int, response: Message | Pieces) -> None:
+        """Have the worker encode the long answer to a request that is parked."""
+        context = self._parked[ticket]
+        if callable(response):
+            encode, is_counted = response, True
+        else:
+            self._amend(context, response)
+            encode, is_counted = functools.partial(self._frame_of, context, response), False
+
+        def run() -> tuple[Sequence[Piece], ErrorCounts | None]:
+            if callable(response) or self.errors is None:
+                return encode(), None
+            counts = type(self.errors)()
+            counts.count_in(context.api_key, response)
+            return encode(), counts
+
+        def done(result: tuple[Sequence[Piece], ErrorCounts | None], now_ms: int) -> None:
+            pieces, counts = result
+            if self._parked.pop(ticket, None) is None:
+                return
+            self.connections[context.connection_id].parked_ticket = -1
+            if counts is not None and self.errors is not None:
+                self.errors.add(counts)
+            encoded = Encoded(pieces)
+            if is_counted and self.quotas is not None:
+                encoded = self.quotas.on_encoded(context, encoded)
+            self.answer(context.connection_id, encoded.pieces)
+
+        self.outbox.work.append(Work(context.connection_id, run, done))
+
     def park_fetch(self, context: RequestContext, fetch: WaitingFetch, deadline_ms: int) -> None:
         """Let a fetch wait in the purgatory."""
         self.park(context)
@@ -593,12 +638,20 @@ class Broker:
 
     def encode(self, context: RequestContext, response: Message) -> tuple[bytearray]:
         """The whole frame of the response to a request."""
+        self._amend(context, response)
+        if self.errors is not None:
+            self.errors.count_in(context.api_key, response)
+        return self._frame_of(context, response)
+
+    def _amend(self, context: RequestContext, response: Message) -> None:
+        """Change an answer before it is encoded, as quotas and amendments want it."""
         if self.quotas is not None:
             self.quotas.on_response(context, response)
         if self._amendments and (amendment := self._amendments.pop(context.ticket, None)):
             amendment(response)
-        if self.errors is not None:
-            self.errors.count_in(context.api_key, response)
+
+    @staticmethod
+    def _frame_of(context: RequestContext, response: Message) -> tuple[bytearray]:
         is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
         out = bytearray(_FRAME_TAGGED if is_tagged else _FRAME.size)
         response.write(out, context.api_version)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.config import topic_log_config, topic_setting_value
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.broker")
 
 NEW_LOG_BYTES = 16 * 1024  # a directory and the files in it, in blocks
+LOGS_CONFIGURED_AT_ONCE, LOGS_AS_A_CONFIG = 500, 4
 KEPT_DESCRIPTORS = 4  # a quarter is not for logs of new partitions
 
 
@@ -61,6 +62,7 @@ class TopicRegistry:
         self.version = 0  # it rises whenever a topic comes, grows or goes
         self._partitions: dict[str, list[Log | None]] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
+        self._configuring: Iterator[None] | None = None
 
     # --- partitions ------------------------------------------------------------------------------
 
@@ -353,7 +355,11 @@ class TopicRegistry:
         self._configure(topic)
 
     def set_broker_configs(self, configs: dict[str, str]) -> None:
-        """Replace the dynamic configs of this broker; topics heed those that are their defaults."""
+        """Replace the dynamic configs of this broker; topics heed those that are their defaults.
+
+        Where there are many logs, a part of them does so at each tick. Apache Kafka, too, answers
+        before all heed it.
+        """
         self.metadata.set_broker_configs(configs)
         self._config.set_dynamic(configs)
         self._configure_all()
@@ -387,8 +393,38 @@ class TopicRegistry:
         return topic_setting_value(self._config, {} if topic is None else topic.configs, setting)
 
     def _configure_all(self) -> None:
-        for topic in self.metadata.topics.values():
-            self._configure(topic)
+        self._configuring = self._configuring_all()  # by what holds when each is done
+        self.on_tick()
+
+    def on_tick(self) -> None:
+        """Let some more logs heed a change of the broker's settings."""
+        if self._configuring is not None:
+            self._configuring = None if next(self._configuring, True) else self._configuring
+
+    @property
+    def is_configuring(self) -> bool:
+        """Whether `on_tick` has something to do."""
+        return self._configuring is not None
+
+    def _configuring_all(self) -> Iterator[None]:
+        """Configure all logs, LOGS_CONFIGURED_AT_ONCE in each slice."""
+        left = LOGS_CONFIGURED_AT_ONCE
+        for topic in list(self.metadata.topics.values()):
+            logs = self._partitions.get(topic.name, [])
+            config = self._log_config(topic)
+            left -= LOGS_AS_A_CONFIG
+            index = 0
+            while index < len(logs):
+                if left <= 0:
+                    left = LOGS_CONFIGURED_AT_ONCE
+                    yield  # it may be deleted or grow, and its own settings may change
+                    logs = self._partitions.get(topic.name, [])
+                    config = self._log_config(self.metadata.topics.get(topic.name, topic))
+                    continue
+                log = logs[index]
+                if log is not None and log.config != config:
+                    log.config = config
+                index, left = index + 1, left - 1
 
     def _configure(self, topic: Topic) -> None:
         config = self._log_config(topic)

@@ -26,7 +26,7 @@ Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890, as Apache Kafka 3.9 and 4.3 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -106,6 +106,7 @@ _PRODUCE_KNOWS_ABORTABLE, _OFFSETS_KNOW_ABORTABLE = 11, 4
 # the version from which an answer may be PRODUCER_FENCED; before it, the answer is
 # INVALID_PRODUCER_EPOCH
 _INIT_KNOWS_FENCED, _ADD_KNOWS_FENCED, _END_KNOWS_FENCED = 4, 2, 2
+ROWS_AT_ONCE = 500  # of a list, which are looked at in a slice
 DUE_AT_ONCE = 64  # deadlines that are handled by one tick; each takes a third of a ms
 _PARTITIONS_AS_A_DEADLINE = 8  # each gets a marker
 _ADD_KNOWS_BATCHES = 4
@@ -1081,20 +1082,19 @@ class TransactionCoordinator:
             ],
         )
 
-    def on_list_transactions(
-        self, request: ListTransactionsRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """The transactions that pass all filters.
+    def list_transactions(
+        self, request: ListTransactionsRequest
+    ) -> Generator[None, int, ListTransactionsResponse]:
+        """The transactions that pass all filters, ROWS_AT_ONCE looked at in each slice.
 
         By states and producer ids, from version 1 on by how long they are open (KIP-994), and from
         2 on by a pattern of the whole id, in RE2's syntax (KIP-1152). Errors:
         INVALID_REGULAR_EXPRESSION.
         """
+        now_ms = yield
         matches = _id_filter(request.transactional_id_pattern, self._transactions)
         if matches is None:
-            return _reply(
-                context, ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
-            )
+            return ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
         states = [STATE_BY_NAME[name] for name in request.state_filters if name in STATE_BY_NAME]
         longer_than_ms = request.duration_filter
 
@@ -1111,22 +1111,22 @@ class TransactionCoordinator:
                 or now_ms + self._wall.ahead_ms - transaction.start_ms > longer_than_ms
             )
 
-        response = ListTransactionsResponse(
-            error_code=Code.NONE,
-            unknown_state_filters=[
-                name for name in request.state_filters if name not in STATE_BY_NAME
-            ],
-            transaction_states=[
-                ListedTransaction(
-                    transactional_id=name,
-                    producer_id=transaction.producer_id,
-                    transaction_state=transaction.state.value,
+        rows: list[ListedTransaction] = []
+        for number, (name, transaction) in enumerate(list(self._transactions.items()), 1):
+            if passes_filters(transaction) and matches(name):
+                rows.append(
+                    ListedTransaction(
+                        transactional_id=name,
+                        producer_id=transaction.producer_id,
+                        transaction_state=transaction.state.value,
+                    )
                 )
-                for name, transaction in self._transactions.items()
-                if passes_filters(transaction) and matches(name)
-            ],
+            if number % ROWS_AT_ONCE == 0:
+                now_ms = yield
+        unknown = [name for name in request.state_filters if name not in STATE_BY_NAME]
+        return ListTransactionsResponse(
+            error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=rows
         )
-        return _reply(context, response)
 
     # results
 

@@ -171,10 +171,7 @@ def _by_times(
             try:
                 if counts[TopicPartition(topic.name, partition.partition_index)] > 1:
                     raise KafkaError(Code.INVALID_REQUEST)
-                if partition.timestamp < 0 and context.api_version < KNOWN_SINCE.get(
-                    partition.timestamp, 1 << 15
-                ):
-                    raise KafkaError(Code.UNSUPPORTED_VERSION)
+                _check_kind(partition.timestamp, context.api_version)
                 committed = _is_committed(request, context.api_version)
                 log = topics_here.fenced_partition(
                     topic.name, partition.partition_index, partition.current_leader_epoch
@@ -201,6 +198,12 @@ def _by_times(
             )
         topics.append(ListOffsetsTopicResponse(topic.name, rows))
     return ListOffsetsResponse(topics=topics), put_off
+
+
+def _check_kind(timestamp: int, version: int) -> None:
+    """Raise KafkaError UNSUPPORTED_VERSION for a kind of offset that the version does not know."""
+    if timestamp < 0 and version < KNOWN_SINCE.get(timestamp, 1 << 15):
+        raise KafkaError(Code.UNSUPPORTED_VERSION)
 
 
 def _partitions(broker: Broker, topic: ListOffsetsTopic) -> Iterable[ListOffsetsPartition]:
