@@ -394,7 +394,7 @@ class Broker:
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
-        if self.work.queue or self.reading.queue or self.topics.is_configuring:
+        if self.work.is_ready or self.reading.queue or self.topics.is_configuring:
             return 0
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (
@@ -534,8 +534,11 @@ class Broker:
         if callable(response):
             encode, is_counted = response, True
         else:
-            self._amend(context, response)
-            encode, is_counted = functools.partial(self._frame_of, context, response), False
+            if self.quotas is not None:
+                self.quotas.on_response(context, response)
+            if (amendment := self._amendments.pop(ticket, None)) is not None:
+                amendment(response)
+            encode, is_counted = functools.partial(_frame_of, context, response), False
 
         def run() -> tuple[Sequence[Piece], ErrorCounts | None]:
             if callable(response) or self.errors is None:
@@ -638,20 +641,12 @@ class Broker:
 
     def encode(self, context: RequestContext, response: Message) -> tuple[bytearray]:
         """The whole frame of the response to a request."""
-        self._amend(context, response)
-        if self.errors is not None:
-            self.errors.count_in(context.api_key, response)
-        return self._frame_of(context, response)
-
-    def _amend(self, context: RequestContext, response: Message) -> None:
-        """Change an answer before it is encoded, as quotas and amendments want it."""
         if self.quotas is not None:
             self.quotas.on_response(context, response)
         if self._amendments and (amendment := self._amendments.pop(context.ticket, None)):
             amendment(response)
-
-    @staticmethod
-    def _frame_of(context: RequestContext, response: Message) -> tuple[bytearray]:
+        if self.errors is not None:
+            self.errors.count_in(context.api_key, response)
         is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
         out = bytearray(_FRAME_TAGGED if is_tagged else _FRAME.size)
         response.write(out, context.api_version)
@@ -771,6 +766,15 @@ class Broker:
         """Where the leaders are that a client is told of, each once."""
         node_ids = dict.fromkeys(one.leader_id for one in leaders if one.leader_id != NOBODY)
         return [self.endpoint(node_id, context) for node_id in node_ids]
+
+
+def _frame_of(context: RequestContext, response: Message) -> tuple[bytearray]:
+    """The whole frame of a response as it is; `Broker.encode` has no call for it."""
+    is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
+    out = bytearray(_FRAME_TAGGED if is_tagged else _FRAME.size)
+    response.write(out, context.api_version)
+    _FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)
+    return (out,)
 
 
 def _no_time() -> int:

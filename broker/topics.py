@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.config import topic_log_config, topic_setting_value
 from barnabas.broker.metadata import Topic
-from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, run_through
+from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, Wait, run_through
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
@@ -47,6 +47,9 @@ class TopicRegistry:
     """All topics of the broker, with the logs of their partitions.
 
     A partition whose log is damaged is off line: it exists, and `partition` gives None for it.
+
+    before_creation: what has to be on the disk before topics of some names are made
+    (`TopicDeletion`).
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class TopicRegistry:
         self._partitions: dict[str, list[Log | None]] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
         self._configuring: Iterator[None] | None = None
+        self.before_creation: Callable[[Collection[str], int], Wait | None] = lambda *_: None
 
     # --- partitions ------------------------------------------------------------------------------
 
@@ -222,6 +226,9 @@ class TopicRegistry:
         see to that.
         """
         topic = Topic(name, topic_id or self._ids.uuid(), partition_count, dict(configs))
+        wait = self.before_creation([name], now_ms)
+        if wait is not None:
+            wait.at_once()
         self._begin_topics([topic])
         run_through(self._make_logs([topic], now_ms), now_ms)
         return topic
@@ -232,6 +239,9 @@ class TopicRegistry:
 
         Gives: the names of those that are refused because the disk is full: all of them, or none.
         """
+        wait = self.before_creation({topic.name for topic in topics}, now_ms)
+        if wait is not None:
+            now_ms = yield wait
         if not self._reserve_logs(sum(topic.partition_count for topic in topics)):
             return [topic.name for topic in topics]
         self._begin_topics(topics)
@@ -258,13 +268,8 @@ class TopicRegistry:
         self.metadata.begin_topics(topics)
 
     def _end_deletions_of_namesakes(self, names: set[str]) -> None:
-        """Topics of these names come: bring it to the disk at once that the offsets of those before
-        them are gone.
-        """
+        """Topics of these names come: the offsets of those before them are gone, on the disk."""
         deleted = [topic_id for topic_id, name in self.metadata.deletions.items() if name in names]
-        if deleted:
-            for log in self.logs_of(OFFSETS_TOPIC):
-                log.flush()
         for topic_id in deleted:
             self.metadata.end_deletion(topic_id)
 
