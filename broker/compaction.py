@@ -31,8 +31,7 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.clean_plan import Dirt, assess, dirty_bytes_if_rolled, is_due, plan
 from barnabas.storage.cleaner import CleanedSegment, CleanJob, CleanResult
 from barnabas.storage.disk import is_out_of_resources
-from barnabas.storage.index_builds import BuildPutOff
-from barnabas.storage.segment import CorruptLog
+from barnabas.storage.segment import BuildPutOff, CorruptLog
 from barnabas.storage.segment_swap import discard_result, swap_in
 
 if TYPE_CHECKING:
@@ -224,7 +223,7 @@ class Compaction:
             with self._logs.cache.putting_off():
                 return assess(log, self._cleaned_to_of(log), now_ms + self._logs.wall.ahead_ms)
         except BuildPutOff as put_off:  # its turn comes when it is built
-            self._logs.log_dir.builds.add(put_off, lambda _: None)
+            self._logs.log_dir.build_later(put_off, lambda _: None)
             return None
         except CorruptLog as error:
             self._note_failure(key, str(error), now_ms)
@@ -249,7 +248,7 @@ class Compaction:
                         wall_ms=now_ms + self._logs.wall.ahead_ms,
                     )
         except BuildPutOff as put_off:
-            self._logs.log_dir.builds.add(put_off, self._begin)
+            self._logs.log_dir.build_later(put_off, self._begin)
             return
         except CorruptLog as error:
             self._note_failure(key, str(error), now_ms)

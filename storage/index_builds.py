@@ -3,7 +3,8 @@
 A directory that Apache Kafka wrote has no manifests, so nothing vouches for its index files, and
 each is built anew when it is first needed: seconds for a GiB of small batches. Who can wait reads
 under `IndexCache.puts_off`. Where a segment of more than BUILT_AT_ONCE_BYTES needs a build, that
-raises `BuildPutOff`; the reader gives it to `IndexBuilds.add`, and reads again when it is built.
+raises `BuildPutOff` (`segment.py`); the reader gives it to `LogDirectory.build_later`, and reads
+again when it is built.
 Whoever cannot wait has the index built at once.
 
 A slice is a generator's step: SLICE_COST, in which a batch counts as one, and as one more for each
@@ -16,26 +17,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from barnabas.storage.segment import Segment
-
-BUILT_AT_ONCE_BYTES = 1 << 20
-SLICE_COST = 2000
-READ_COST_BYTES = 2048
+    from barnabas.storage.segment import BuildPutOff, Segment
 
 Then = Callable[[int], None]
-
-
-class BuildPutOff(Exception):
-    """An index of a segment has to be built, which would hold up everybody else.
-
-    build: does it, a slice at each step. is_for_aborted: whether it is the aborted index.
-    """
-
-    def __init__(
-        self, segment: Segment, build: Callable[[], Iterator[None]], *, is_for_aborted: bool = False
-    ) -> None:
-        super().__init__()
-        self.segment, self.build, self.is_for_aborted = segment, build, is_for_aborted
 
 
 class IndexBuilds:

@@ -15,17 +15,23 @@ builds           indexes that are built in slices                       the mana
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.disk import Disk
-from barnabas.storage.index_builds import IndexBuilds
-from barnabas.storage.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, IndexCache, Segment
+from barnabas.storage.segment import (
+    DELETED_SUFFIX,
+    SEGMENT_SUFFIXES,
+    BuildPutOff,
+    IndexCache,
+    Segment,
+)
 from barnabas.storage.trash import Trash
 
 if TYPE_CHECKING:
+    from barnabas.storage.index_builds import IndexBuilds
     from barnabas.storage.log import Log
 
 
@@ -59,7 +65,15 @@ class LogDirectory:
     trash: Trash = field(default_factory=Trash)
     changed_starts: set[tuple[str, int]] = field(default_factory=set)
     changed_logs: dict[Log, int] = field(default_factory=dict)
-    builds: IndexBuilds = field(default_factory=IndexBuilds)
+    builds: IndexBuilds | None = None
+
+    def build_later(self, put_off: BuildPutOff, then: Callable[[int], None]) -> None:
+        """Have an index built in slices; `then(now_ms)` is called when it is, or cannot be."""
+        if self.builds is None:
+            from barnabas.storage.index_builds import IndexBuilds  # most directories need none
+
+            self.builds = IndexBuilds()
+        self.builds.add(put_off, then)
 
     def path(self, name: str) -> str:
         """The path of a file or directory in the data directory."""

@@ -401,7 +401,8 @@ class LogManager:
 
     def on_tick(self, now_ms: int) -> None:
         """Do what is due: retention, checkpoints, producers that expire, files that go."""
-        self.log_dir.builds.on_tick(now_ms)
+        if self.log_dir.builds is not None:
+            self.log_dir.builds.on_tick(now_ms)
         self._upkeep.retain(now_ms)
         if self.log_dir.changed_starts:
             # Before any file goes: a start that was told must not fall back.

@@ -23,11 +23,10 @@ from collections import deque
 from collections.abc import Mapping
 
 from barnabas.storage.disk import is_out_of_resources
-from barnabas.storage.index_builds import BuildPutOff
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogManagerConfig
 from barnabas.storage.log_directory import LogDirectory
-from barnabas.storage.segment import CorruptLog
+from barnabas.storage.segment import BuildPutOff, CorruptLog
 from barnabas.storage.trash import Trash
 
 MUCH_READ_BYTES = 1 << 20  # of a log; reading them again costs more than its checkpoint
@@ -100,7 +99,7 @@ class LogUpkeep:
             with self._log_dir.cache.putting_off():
                 return log.delete_old_segments(now_ms, _SEGMENTS_AT_ONCE)
         except BuildPutOff as put_off:
-            self._log_dir.builds.add(put_off, lambda _: self._to_retain.append(log))
+            self._log_dir.build_later(put_off, lambda _: self._to_retain.append(log))
         except CorruptLog as error:
             logger.error("retention of %r stops: %s", log, error)
         return 0

@@ -38,12 +38,6 @@ from barnabas.protocol.records import (
     read_header,
 )
 from barnabas.storage.disk import Disk, File
-from barnabas.storage.index_builds import (
-    BUILT_AT_ONCE_BYTES,
-    READ_COST_BYTES,
-    SLICE_COST,
-    BuildPutOff,
-)
 from barnabas.storage.offset_index import NO_ENTRY, OffsetIndex
 from barnabas.storage.time_index import TimeIndex
 from barnabas.storage.txn_index import AbortedEntry, TxnIndex, encode_entry
@@ -62,6 +56,8 @@ DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX = ".deleted", ".cleaned", ".swap"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX)
 SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
 HIGHEST_RELATIVE_OFFSET = 2**31 - 1
+BUILT_AT_ONCE_BYTES = 1 << 20  # of a segment: the indexes of a larger one are built in slices
+SLICE_COST, READ_COST_BYTES = 2000, 2048  # see `index_builds`
 _CHUNK_BYTES = 64 * 1024
 _LOOKUP_BYTES = 4096
 _RECENT_BATCHES = 128
@@ -88,6 +84,19 @@ class CorruptLog(Exception):
 def offset_name(offset: int) -> str:
     """An offset as it stands in file names."""
     return f"{offset:020d}"
+
+
+class BuildPutOff(Exception):
+    """An index of a segment has to be built, which would hold up everybody else.
+
+    build: does it, a slice at each step. is_for_aborted: whether it is the aborted index.
+    """
+
+    def __init__(
+        self, segment: Segment, build: Callable[[], Iterator[None]], *, is_for_aborted: bool = False
+    ) -> None:
+        super().__init__()
+        self.segment, self.build, self.is_for_aborted = segment, build, is_for_aborted
 
 
 class RollLimits(NamedTuple):

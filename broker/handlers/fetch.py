@@ -21,8 +21,8 @@ from barnabas.protocol.hot_responses import (
 )
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.request_context import RequestContext
-from barnabas.storage.index_builds import BuildPutOff
 from barnabas.storage.log_reader import Isolation
+from barnabas.storage.segment import BuildPutOff
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -433,4 +433,4 @@ def _read_later(
         else:
             broker.park_fetch(context, fetch.waiting(fetched), deadline_ms)
 
-    broker.logs.log_dir.builds.add(put_off, on_built)
+    broker.logs.log_dir.build_later(put_off, on_built)

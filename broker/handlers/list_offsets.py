@@ -18,8 +18,8 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.index_builds import BuildPutOff
 from barnabas.storage.log_reader import Isolation
+from barnabas.storage.segment import BuildPutOff
 from barnabas.storage.time_search import Searched, SearchResult, SearchTakesLong
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _go_on_later(
         if context.connection_id in broker.connections:
             _answer_later(broker, request, context, searched)
 
-    broker.logs.log_dir.builds.add(put_off.builds[0], on_built)
+    broker.logs.log_dir.build_later(put_off.builds[0], on_built)
 
 
 def _answer_later(

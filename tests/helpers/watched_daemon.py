@@ -21,19 +21,35 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import re
 import sys
 import threading
 import time
 import traceback
 from asyncio import events
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
 FAULTS_DIRECTORY = "BARNABAS_WATCHDOG_FAULTS"
 BOUND_MS = "BARNABAS_WATCHDOG_BOUND_MS"
-# what still waits for the disk on the loop's thread: file and function
-KNOWN_SYNCS = (("/broker/metadata.py", ", in _append\n"),)
+KNOWN_SYNCS = {
+    ("broker/metadata.py", "_append"): "a change of topics or settings: a frame of the journal",
+    ("broker/unwritten_markers.py", "_write"): "a transaction ended, with a partition off line",
+    ("storage/flush_journal.py", "forget_older"): "a flush journal that is a minute old goes",
+    ("storage/offset_checkpoints.py", "write"): "offsets of all logs: once a minute, by "
+    "DeleteRecords, after DeleteTopics and compaction",
+    ("storage/segment_swap.py", "_manifest_after"): "a compacted segment takes its place",
+    ("storage/log_manager.py", "end_removals"): "the directories of deleted topics are renamed",
+    ("storage/log_manager.py", "begin_leader_epoch"): "of several brokers another one leads",
+}
+"""What waits for the disk on the loop's thread, by file and function, and when: a flush or two of
+one small file, however much the broker holds. Anything else is a fault.
+"""
+KNOWN_CALLBACKS = {
+    ("storage/log.py", "make_files"): "an internal topic is made, with the files of 50 partitions",
+}
+"""What may use more than the bound, by what is in each stack that was taken, and when."""
 LOOK_INTERVAL_S = 0.01
 MOST_FAULTS = 50  # of one process
 MOST_STACKS = 3  # of one callback
@@ -81,7 +97,10 @@ class LoopWatch:
         finally:
             took_ns = time.thread_time_ns() - self._began_ns
             self._number = 0
-            if took_ns > self._bound_ns and was_on and self.is_on:
+            is_known = bool(self._stacks) and all(
+                _is_in(KNOWN_CALLBACKS, stack) for stack in self._stacks
+            )
+            if took_ns > self._bound_ns and was_on and self.is_on and not is_known:
                 self._report(self._long_callback(repr(callback), took_ns))
 
     def _long_callback(self, callback: str, took_ns: int) -> str:
@@ -141,7 +160,7 @@ class LoopWatch:
         if not (self.is_on and self._number) or threading.get_ident() != self._thread:
             return
         stack = _stack_text(sys._getframe(2))
-        if any(path in stack and name in stack for path, name in KNOWN_SYNCS):
+        if _is_in(KNOWN_SYNCS, stack):
             return
         if stack not in self._synced:  # the first of many
             self._synced.add(stack)
@@ -167,6 +186,13 @@ class LoopWatch:
     def close(self) -> None:
         """End the thread that looks."""
         self._is_closed = True
+
+
+def _is_in(known: Mapping[tuple[str, str], str], stack: str) -> bool:
+    return any(
+        re.search(rf'{re.escape(path)}", line \d+, in {function}\n', stack)
+        for path, function in known
+    )
 
 
 def _ms(ns: int) -> str:

@@ -12,11 +12,13 @@ import pytest
 from helpers.core_host import CoreHost, produce
 
 from barnabas.broker import slices
+from barnabas.broker.handlers import log_dirs
 from barnabas.broker.handlers import metadata as metadata_handler
 from barnabas.broker.handlers import transactions as transactions_handler
 from barnabas.coordinator import group_coordinator, transaction_coordinator
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
@@ -30,7 +32,7 @@ from barnabas.protocol.messages.offset_commit import (
 
 READER, OTHER = 1, 2
 COUNT, AT_ONCE = 60, 10
-HOLDERS = (slices, metadata_handler, transactions_handler)
+HOLDERS = (slices, log_dirs, metadata_handler, transactions_handler)
 COORDINATORS = (group_coordinator, transaction_coordinator)
 
 
@@ -77,6 +79,11 @@ ASKED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], list[Any]]]] = {
         lambda answer: answer.topics[0].partitions[0].active_producers,
     ),
     "transactions": (ListTransactionsRequest, 0, lambda answer: answer.transaction_states),
+    "log directories": (
+        lambda: DescribeLogDirsRequest(None),
+        1,
+        lambda answer: answer.results[0].topics,
+    ),
     "groups": (ListGroupsRequest, 3, lambda answer: answer.groups),
 }
 

@@ -22,10 +22,11 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage import index_builds, segment
+from barnabas.storage import segment
 from barnabas.storage.checkpoints import MANIFEST_NAME
-from barnabas.storage.index_builds import BuildPutOff, IndexBuilds
+from barnabas.storage.index_builds import IndexBuilds
 from barnabas.storage.log import Log
+from barnabas.storage.segment import BuildPutOff
 
 MAX_TIMESTAMP = -3
 BATCHES, SEGMENT_BYTES = 400, 16_384
@@ -230,7 +231,7 @@ def test_who_asks_for_what_is_being_built_waits_for_the_same_build(
     host = opened(as_kafka_left_it, tmp_path)
     host.ask(READER, by_time(NOW_MS + 390, NOW_MS + 390), 7)
     host.ask(OTHER, by_time(NOW_MS + 390, NOW_MS + 390), 7)
-    assert len(host.broker.logs.log_dir.builds) == 1
+    assert len(host.broker.logs.log_dir.builds or ()) == 1
     while not (host.answers[READER] and host.answers[OTHER]):
         host.tick(0)
     assert host.answers[READER] == host.answers[OTHER]
@@ -251,4 +252,4 @@ def test_builds_are_done_one_after_the_other_and_each_waiter_hears_once() -> Non
         builds.on_tick(now_ms)
     assert heard == [("a", 2), ("b", 5)] and not builds
     builds.on_tick(9)
-    assert index_builds.SLICE_COST <= 5000
+    assert segment.SLICE_COST <= 5000
