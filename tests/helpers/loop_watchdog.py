@@ -31,9 +31,13 @@ def start_watching() -> None:
         directory = tempfile.mkdtemp(prefix="barnabas-faults-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
         os.environ[watched_daemon.FAULTS_DIRECTORY] = directory
-        factor = CI_FACTOR if os.environ.get("CI") else 1
-        os.environ.setdefault(watched_daemon.BOUND_MS, str(BOUND_MS * factor))
+        os.environ.setdefault(watched_daemon.BOUND_MS, str(bound_ms()))
     LocalBroker.daemon = _WATCHED
+
+
+def bound_ms() -> int:
+    """How much CPU time a callback of the loop may use on this machine."""
+    return BOUND_MS * (CI_FACTOR if os.environ.get("CI") else 1)
 
 
 def daemon_command() -> list[str]:
