@@ -531,6 +531,9 @@ class Broker:
     def _encode_elsewhere(self, ticket: int, response: Message | Pieces) -> None:
         """Have the worker encode the long answer to a request that is parked."""
         context = self._parked[ticket]
+        if callable(response) and ticket in self._amendments:
+            self.reply(ticket, Encoded(response()))  # which amends it
+            return
         if callable(response):
             encode, is_counted = response, True
         else:

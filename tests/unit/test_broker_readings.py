@@ -137,6 +137,19 @@ def test_a_client_that_hangs_up_while_its_answer_is_encoded_gets_none(
     assert host.answers[READER] == []
 
 
+@pytest.mark.parametrize("what", ASKED)
+def test_a_long_answer_is_amended_before_it_leaves(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    ask, version, rows_of = ASKED[what]
+    set_rows(monkeypatch, AT_ONCE)
+    host.ask(READER, ask(), version)
+    (ticket,) = host.broker._parked
+    host.broker.amend(ticket, lambda answer: rows_of(answer).clear())
+    assert rows_of(host.await_answer(READER)) == []
+    assert not host.broker._amendments
+
+
 def test_a_short_list_does_not_wait_for_a_long_one(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
