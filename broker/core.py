@@ -795,6 +795,8 @@ def _authorizer(broker: Broker) -> Authorizer | None:
     config = broker.config
     if not config.authorizer_class_name and not config.barnabas_audit_log:
         return None
+    # now: the first request would hold up the others while the modules load
+    import barnabas.broker.security.authorization  # noqa: F401
     from barnabas.broker.security.authorizer import Authorizer
 
     def on_changed() -> None:
