@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from http.client import HTTPException
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from barnabas.admin import Admin, NewTopic, OpenTransaction
@@ -63,10 +63,13 @@ class LocalBroker:
             signed (extra `tls`). emulate: the release of Apache Kafka to be for clients, "3.9" or
             "4.3". All parameters but data_dir are by name: each is one thing that a
             test may want otherwise.
+    daemon: the interpreter's arguments that run the command `barnabas`.
     Raises: BrokerStartError with what the daemon said when it does not start; AdminError where a
             topic is refused; BrokerNotRunningError where something is asked of a broker that does
             not run, or its address before it ran; ValueError for arguments that mean nothing.
     """
+
+    daemon: ClassVar[tuple[str, ...]] = ("-P", "-m", "barnabas.broker.main")
 
     def __init__(
         self,
@@ -209,7 +212,7 @@ class LocalBroker:
 
     def _command(self) -> list[str]:
         command = [
-            *(sys.executable, "-P", "-m", "barnabas.broker.main", "start"),
+            *(sys.executable, *self.daemon, "start"),
             *("--port", ",".join(map(str, self._ports)), "--data-dir", self.data_dir),
             "--stop-at-end-of-input",
         ]

@@ -31,7 +31,7 @@ from barnabas.storage.checkpoints import (
 from barnabas.storage.clean_plan import Dirt, assess, dirty_bytes_if_rolled, is_due, plan
 from barnabas.storage.cleaner import CleanedSegment, CleanJob, CleanResult
 from barnabas.storage.disk import is_out_of_resources
-from barnabas.storage.segment import CorruptLog
+from barnabas.storage.segment import BuildPutOff, CorruptLog
 from barnabas.storage.segment_swap import discard_result, swap_in
 
 if TYPE_CHECKING:
@@ -220,7 +220,11 @@ class Compaction:
     def _assess(self, log: Log, now_ms: int) -> Dirt | None:
         key = TopicPartition(log.topic, log.partition)
         try:
-            return assess(log, self._cleaned_to_of(log), now_ms + self._logs.wall.ahead_ms)
+            with self._logs.cache.putting_off():
+                return assess(log, self._cleaned_to_of(log), now_ms + self._logs.wall.ahead_ms)
+        except BuildPutOff as put_off:  # its turn comes when it is built
+            self._logs.log_dir.build_later(put_off, lambda _: None)
+            return None
         except CorruptLog as error:
             self._note_failure(key, str(error), now_ms)
             return None
@@ -235,13 +239,17 @@ class Compaction:
             dirt = None  # it has grown by a segment meanwhile: its turn comes again
         try:
             if dirt is not None:
-                self._job = plan(
-                    log,
-                    dirt,
-                    job_id=self._next_job_id,
-                    map_bytes=self._config.log_cleaner_dedupe_buffer_size,
-                    wall_ms=now_ms + self._logs.wall.ahead_ms,
-                )
+                with self._logs.cache.putting_off():
+                    self._job = plan(
+                        log,
+                        dirt,
+                        job_id=self._next_job_id,
+                        map_bytes=self._config.log_cleaner_dedupe_buffer_size,
+                        wall_ms=now_ms + self._logs.wall.ahead_ms,
+                    )
+        except BuildPutOff as put_off:
+            self._logs.log_dir.build_later(put_off, self._begin)
+            return
         except CorruptLog as error:
             self._note_failure(key, str(error), now_ms)
         if self._job is None:

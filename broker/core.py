@@ -54,7 +54,7 @@ from barnabas.broker.outbox import (
     login_record,
 )
 from barnabas.broker.purgatory import Purgatory, WaitingFetch
-from barnabas.broker.slices import SlicedWork, Slices
+from barnabas.broker.slices import Pieces, SlicedWork, Slices
 from barnabas.broker.start import Start, adopt_logs
 from barnabas.broker.topic_deletion import TopicDeletion
 from barnabas.broker.topics import TopicRegistry
@@ -133,6 +133,7 @@ class Broker:
         self.has_address_quotas = False
         self.outbox = Outbox()
         self.work = SlicedWork(self.reply)
+        self.reading = SlicedWork(self._encode_elsewhere, self._parked.__contains__)
         self._amendments: dict[int, Callable[[Any], None]] = {}
         self.authorizer = _authorizer(self)
         self.apis = config.release.apis
@@ -385,13 +386,15 @@ class Broker:
             self.logs.on_tick(now_ms)
         self.compaction.on_tick(now_ms)
         self.flushes.on_tick(now_ms)
+        self.topics.on_tick()
         self.work.on_tick(now_ms)
+        self.reading.on_tick(now_ms)
         if self.sasl is not None:
             self.sasl.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
-        if self.work.queue:
+        if self.work.is_ready or self.reading.queue or self.topics.is_configuring:
             return 0
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (
@@ -512,6 +515,54 @@ class Broker:
             return response
         self.park(context)
         return PARKED
+
+    def read_in_slices(self, context: RequestContext, work: Slices) -> Answer:
+        """What the work reads; PARKED where others have their turn before its end. Then the answer
+        is long, and the worker encodes it.
+
+        Takes: work, which gives a message, or `Pieces`.
+        """
+        is_done, response = self.reading.begin(context.ticket, work, context.now_ms)
+        if is_done:
+            return Encoded(response()) if callable(response) else cast(Message, response)
+        self.park(context)
+        return PARKED
+
+    def _encode_elsewhere(self, ticket: int, response: Message | Pieces) -> None:
+        """Have the worker encode the long answer to a request that is parked."""
+        context = self._parked[ticket]
+        if callable(response) and ticket in self._amendments:
+            self.reply(ticket, Encoded(response()))  # which amends it
+            return
+        if callable(response):
+            encode, is_counted = response, True
+        else:
+            if self.quotas is not None:
+                self.quotas.on_response(context, response)
+            if (amendment := self._amendments.pop(ticket, None)) is not None:
+                amendment(response)
+            encode, is_counted = functools.partial(_frame_of, context, response), False
+
+        def run() -> tuple[Sequence[Piece], ErrorCounts | None]:
+            if callable(response) or self.errors is None:
+                return encode(), None
+            counts = type(self.errors)()
+            counts.count_in(context.api_key, response)
+            return encode(), counts
+
+        def done(result: tuple[Sequence[Piece], ErrorCounts | None], now_ms: int) -> None:
+            pieces, counts = result
+            if self._parked.pop(ticket, None) is None:
+                return
+            self.connections[context.connection_id].parked_ticket = -1
+            if counts is not None and self.errors is not None:
+                self.errors.add(counts)
+            encoded = Encoded(pieces)
+            if is_counted and self.quotas is not None:
+                encoded = self.quotas.on_encoded(context, encoded)
+            self.answer(context.connection_id, encoded.pieces)
+
+        self.outbox.work.append(Work(context.connection_id, run, done))
 
     def park_fetch(self, context: RequestContext, fetch: WaitingFetch, deadline_ms: int) -> None:
         """Let a fetch wait in the purgatory."""
@@ -720,6 +771,15 @@ class Broker:
         return [self.endpoint(node_id, context) for node_id in node_ids]
 
 
+def _frame_of(context: RequestContext, response: Message) -> tuple[bytearray]:
+    """The whole frame of a response as it is; `Broker.encode` has no call for it."""
+    is_tagged = response_has_tagged_header(BY_KEY[context.api_key], context.api_version)
+    out = bytearray(_FRAME_TAGGED if is_tagged else _FRAME.size)
+    response.write(out, context.api_version)
+    _FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)
+    return (out,)
+
+
 def _no_time() -> int:
     return 0
 
@@ -735,6 +795,8 @@ def _authorizer(broker: Broker) -> Authorizer | None:
     config = broker.config
     if not config.authorizer_class_name and not config.barnabas_audit_log:
         return None
+    # now: the first request would hold up the others while the modules load
+    import barnabas.broker.security.authorization  # noqa: F401
     from barnabas.broker.security.authorizer import Authorizer
 
     def on_changed() -> None:

@@ -251,7 +251,10 @@ def _describe_groups(broker: Broker) -> Route:
 def _list_groups(broker: Broker) -> Route:
     from barnabas.protocol.messages.list_groups import ListGroupsRequest
 
-    return route(ListGroupsRequest, to_groups(broker, broker.groups.on_list_groups))
+    return route(
+        ListGroupsRequest,
+        lambda request, context: broker.read_in_slices(context, broker.groups.list_groups(request)),
+    )
 
 
 def _api_versions(broker: Broker) -> Route:
@@ -724,7 +727,10 @@ def _list_transactions(broker: Broker) -> Route:
     from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
     return route(
-        ListTransactionsRequest, to_transactions(broker, broker.transactions.on_list_transactions)
+        ListTransactionsRequest,
+        lambda request, context: broker.read_in_slices(
+            context, broker.transactions.list_transactions(request)
+        ),
     )
 
 

@@ -32,6 +32,11 @@ class ErrorCounts:
         key = (api_key, code)
         self.counts[key] = self.counts.get(key, 0) + 1
 
+    def add(self, others: ErrorCounts) -> None:
+        """Add what was counted elsewhere."""
+        for (api_key, code), count in others.counts.items():
+            self.counts[api_key, code] = self.counts.get((api_key, code), 0) + count
+
     def count_rows(self, api_key: int, rows: Iterable[HasCode]) -> None:
         """Count those of an answer that is encoded by hand."""
         for row in rows:

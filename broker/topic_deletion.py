@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, Slices, run_through
+from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, Slices, Wait, run_through
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
 class TopicDeletion:
     """Deletes topics, in this order:
 
-    1. which transactions are completed is brought to the disk;
-    2. the topics leave the journal, and nobody finds them from then on;
+    1. the topics leave the journal, and nobody finds them from then on;
+    2. which transactions are completed is being brought to the disk;
     3. their logs are moved away, a few in each slice, and the renames made durable;
     4. the offsets that groups committed on them are deleted;
     5. when those tombstones are on the disk, the journal forgets the deletion.
 
-    A start goes on from wherever a kill cut it short.
+    A start goes on from wherever a kill cut it short. Other topics of these names come when what 2
+    and 5 wait for is on the disk (`before_creation`).
     """
 
     def __init__(
@@ -52,6 +54,23 @@ class TopicDeletion:
         self._transaction_ends = transaction_ends
         self._progress, self._flushes, self._compaction = progress, flushes, compaction
         self._cluster = cluster
+        topics.before_creation = self.before_creation
+
+    def before_creation(self, names: Collection[str], now_ms: int) -> Wait | None:
+        """What has to be on the disk before topics of these names are made; None: it is there.
+
+        The offsets of the topics that had the names before, and which transactions are completed.
+        """
+        logs = self._transaction_ends.undurable()
+        if any(name in names for name in self._topics.metadata.deletions.values()):
+            logs += self._topics.logs_of(OFFSETS_TOPIC)
+        logs = [log for log in logs if log.durability.durable_offset < log.log_end_offset]
+        if not logs:
+            return None
+        return Wait(
+            partial(self._flushes.wait, logs, now_ms=now_ms),
+            partial(_flush_all, logs),
+        )
 
     def delete_topic(self, name: str, now_ms: int) -> None:
         """Delete one topic at once."""
@@ -59,9 +78,9 @@ class TopicDeletion:
 
     def delete_topics(self, names: Sequence[str], now_ms: int) -> Slices:
         """Delete topics, a few logs in each slice."""
-        self._transaction_ends.flush_completions()
         topic_ids = self._topics.metadata.delete_topics(names)
         partitions = deque(self._topics.forget(names))
+        self._transaction_ends.flush_completions(now_ms)
         self._cluster.generation += 1  # fetches that wait for these logs learn that they are gone
         while partitions:
             count = min(LOGS_DELETED_AT_ONCE, len(partitions))
@@ -96,3 +115,8 @@ class TopicDeletion:
                 metadata.end_deletion(topic_id)
 
         self._flushes.wait(self._topics.logs_of(OFFSETS_TOPIC), end, now_ms)
+
+
+def _flush_all(logs: list[Log]) -> None:
+    for log in logs:
+        log.flush()

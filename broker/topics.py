@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.config import topic_log_config, topic_setting_value
 from barnabas.broker.metadata import Topic
-from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, run_through
+from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, Wait, run_through
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.broker")
 
 NEW_LOG_BYTES = 16 * 1024  # a directory and the files in it, in blocks
+LOGS_CONFIGURED_AT_ONCE, LOGS_AS_A_CONFIG = 500, 4
 KEPT_DESCRIPTORS = 4  # a quarter is not for logs of new partitions
 
 
@@ -53,6 +54,9 @@ class TopicRegistry:
 
     A partition whose log is damaged, or of another topic by the id in its directory, is off line:
     it exists, and `partition` gives None for it.
+
+    before_creation: what has to be on the disk before topics of some names are made
+    (`TopicDeletion`).
     """
 
     def __init__(
@@ -68,6 +72,8 @@ class TopicRegistry:
         self.version = 0  # it rises whenever a topic comes, grows or goes
         self._partitions: dict[str, list[Log | None]] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
+        self._configuring: Iterator[None] | None = None
+        self.before_creation: Callable[[Collection[str], int], Wait | None] = lambda *_: None
 
     # --- partitions ------------------------------------------------------------------------------
 
@@ -227,6 +233,9 @@ class TopicRegistry:
         see to that.
         """
         topic = Topic(name, topic_id or self._ids.uuid(), partition_count, dict(configs))
+        wait = self.before_creation([name], now_ms)
+        if wait is not None:
+            wait.at_once()
         self._begin_topics([topic])
         run_through(self._make_logs([topic], now_ms), now_ms)
         return topic
@@ -237,6 +246,9 @@ class TopicRegistry:
 
         Gives: the names of those that are refused because the disk is full: all of them, or none.
         """
+        wait = self.before_creation({topic.name for topic in topics}, now_ms)
+        if wait is not None:
+            now_ms = yield wait
         if not self._reserve_logs(sum(topic.partition_count for topic in topics)):
             return [topic.name for topic in topics]
         self._begin_topics(topics)
@@ -263,13 +275,8 @@ class TopicRegistry:
         self.metadata.begin_topics(topics)
 
     def _end_deletions_of_namesakes(self, names: set[str]) -> None:
-        """Topics of these names come: bring it to the disk at once that the offsets of those before
-        them are gone.
-        """
+        """Topics of these names come: the offsets of those before them are gone, on the disk."""
         deleted = [topic_id for topic_id, name in self.metadata.deletions.items() if name in names]
-        if deleted:
-            for log in self.logs_of(OFFSETS_TOPIC):
-                log.flush()
         for topic_id in deleted:
             self.metadata.end_deletion(topic_id)
 
@@ -366,7 +373,11 @@ class TopicRegistry:
         self._configure(topic)
 
     def set_broker_configs(self, configs: dict[str, str]) -> None:
-        """Replace the dynamic configs of this broker; topics heed those that are their defaults."""
+        """Replace the dynamic configs of this broker; topics heed those that are their defaults.
+
+        Where there are many logs, a part of them does so at each tick. Apache Kafka, too, answers
+        before all heed it.
+        """
         self.metadata.set_broker_configs(configs)
         self._config.set_dynamic(configs)
         self._configure_all()
@@ -400,8 +411,38 @@ class TopicRegistry:
         return topic_setting_value(self._config, {} if topic is None else topic.configs, setting)
 
     def _configure_all(self) -> None:
-        for topic in self.metadata.topics.values():
-            self._configure(topic)
+        self._configuring = self._configuring_all()  # by what holds when each is done
+        self.on_tick()
+
+    def on_tick(self) -> None:
+        """Let some more logs heed a change of the broker's settings."""
+        if self._configuring is not None:
+            self._configuring = None if next(self._configuring, True) else self._configuring
+
+    @property
+    def is_configuring(self) -> bool:
+        """Whether `on_tick` has something to do."""
+        return self._configuring is not None
+
+    def _configuring_all(self) -> Iterator[None]:
+        """Configure all logs, LOGS_CONFIGURED_AT_ONCE in each slice."""
+        left = LOGS_CONFIGURED_AT_ONCE
+        for topic in list(self.metadata.topics.values()):
+            logs = self._partitions.get(topic.name, [])
+            config = self._log_config(topic)
+            left -= LOGS_AS_A_CONFIG
+            index = 0
+            while index < len(logs):
+                if left <= 0:
+                    left = LOGS_CONFIGURED_AT_ONCE
+                    yield  # it may be deleted or grow, and its own settings may change
+                    logs = self._partitions.get(topic.name, [])
+                    config = self._log_config(self.metadata.topics.get(topic.name, topic))
+                    continue
+                log = logs[index]
+                if log is not None and log.config != config:
+                    log.config = config
+                index, left = index + 1, left - 1
 
     def _configure(self, topic: Topic) -> None:
         config = self._log_config(topic)

@@ -241,6 +241,7 @@ class TransactionEnds:
         self.unwritten = UnwrittenMarkers(broker.logs.disk, broker.logs.data_dir)
         self.commits_on: Callable[[Log, Decision], bool] | None = None
         self._endings: dict[str, Ending] = {}
+        self._completions: dict[Log, int] = {}
         self._actions: Mapping[Action, Callable[[Ending, int], None]] = {
             Action.FLUSH_DATA: self._flush_data,
             Action.FRAME_DECISION: self._frame_decision,
@@ -586,7 +587,7 @@ class TransactionEnds:
         if len(ending.logs) < len(decision.partitions) or (
             ending.topics_version != broker.topics.version and self._has_lost_partition(ending)
         ):
-            self.flush_completions()
+            self.flush_completions(now_ms)
 
     def _has_lost_partition(self, ending: Ending) -> bool:
         """Whether a partition that got a marker has gone since."""
@@ -650,13 +651,28 @@ class TransactionEnds:
             )
         return log
 
-    def flush_completions(self) -> None:
-        """Flush the Complete records, at once, before topics go that some transactions wrote to.
+    def flush_completions(self, now_ms: int) -> None:
+        """Have the Complete records flushed, since topics went that some transactions wrote to.
 
         A decision that a power loss brings back is carried out again. On another topic of the same
         name nothing would show that what is open there is of a later transaction: the marker went
-        with the topic.
+        with the topic. So no topic is made before these records are durable (`undurable`).
         """
-        if self.flushes_commits:  # else a power loss aborts what is open, whatever was decided
-            for log in self._broker.topics.logs_of(TRANSACTIONS_TOPIC):
-                log.flush()
+        if not self.flushes_commits:  # then a power loss aborts what is open, whatever was decided
+            return
+        logs = [
+            log
+            for log in self._broker.topics.logs_of(TRANSACTIONS_TOPIC)
+            if log.durability.durable_offset < log.log_end_offset
+        ]
+        self._completions.update((log, log.log_end_offset) for log in logs)
+        self._broker.flushes.wait(logs, lambda _: None, now_ms)
+
+    def undurable(self) -> list[Log]:
+        """The logs with Complete records that have to be durable before a topic is made."""
+        self._completions = {
+            log: offset
+            for log, offset in self._completions.items()
+            if log.durability.durable_offset < offset
+        }
+        return list(self._completions)

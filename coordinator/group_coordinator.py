@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import types
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.coordinator.classic_group import (
@@ -136,6 +136,8 @@ if TYPE_CHECKING:
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
 NO_OVERRIDES: Mapping[str, int] = {}
 MOST_DECODED = 100_000  # topic partitions of keys that are kept decoded
+ROWS_AT_ONCE = 500  # of a list, which are looked at in a slice
+DUE_AT_ONCE = 100  # deadlines that are handled by one tick
 RETENTION_CHECK_COST = 10  # of looking at a group, in records, beside its offsets
 OFFSETS_CHECKED_PER_RECORD = 16  # looking at so many offsets costs as much as removing one
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
@@ -508,9 +510,12 @@ class GroupCoordinator:
         return self._timers.next_deadline_ms()
 
     def on_tick(self, now_ms: int) -> Result:
-        """Handle what is due: sessions that are over, rebalances, the retention of offsets."""
+        """Handle what is due: sessions that are over, rebalances, the retention of offsets.
+
+        At most DUE_AT_ONCE of them: the next tick goes on, and requests have their turn before it.
+        """
         results = ResultsByPartition()
-        due = self._timers.pop_due(now_ms)
+        due = self._timers.pop_due(now_ms, DUE_AT_ONCE)
         cost = 0
         # Retention first: it must see no group whose record of this very tick is not replayed yet.
         for key in due:
@@ -1154,27 +1159,29 @@ class GroupCoordinator:
 
     # --- looking in, and deleting ----------------------------------------------------------------
 
-    def on_list_groups(
-        self, request: ListGroupsRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """List all groups, or those in the states and of the types that are named."""
+    def list_groups(self, request: ListGroupsRequest) -> Generator[None, int, ListGroupsResponse]:
+        """List all groups, or those in the states and of the types that are named; ROWS_AT_ONCE are
+        looked at in each slice.
+        """
+        yield
         states = [state.lower() for state in request.states_filter]
         types = [kind.lower() for kind in request.types_filter]
-        listed = [
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type,
-                group_state=state,
-                group_type=kind,
-            )
-            for group, state, kind in (
-                (group, group.state_name, CONSUMER_TYPE if group.is_consumer else CLASSIC_TYPE)
-                for group in self._groups.values()
-            )
-            if (not states or state.lower() in states) and (not types or kind in types)
-        ]
-        response = ListGroupsResponse(groups=listed)
-        return Result(replies=[Reply(context.ticket, response)])
+        listed: list[ListedGroup] = []
+        for number, group in enumerate(list(self._groups.values()), 1):
+            state = group.state_name
+            kind = CONSUMER_TYPE if group.is_consumer else CLASSIC_TYPE
+            if (not states or state.lower() in states) and (not types or kind in types):
+                listed.append(
+                    ListedGroup(
+                        group_id=group.group_id,
+                        protocol_type=group.protocol_type,
+                        group_state=state,
+                        group_type=kind,
+                    )
+                )
+            if number % ROWS_AT_ONCE == 0:
+                yield
+        return ListGroupsResponse(groups=listed)
 
     def on_describe_groups(
         self, request: DescribeGroupsRequest, context: RequestContext, now_ms: int

@@ -8,6 +8,7 @@ so the table is never more than twice as large as what it tracks.
 from __future__ import annotations
 
 import heapq
+import sys
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -56,13 +57,15 @@ class Timers(Generic[Key]):
         """Forget the deadline of `key`; False where it had none."""
         return self._rows.pop(key, None) is not None
 
-    def pop_due(self, now_ms: int) -> list[Key]:
+    def pop_due(self, now_ms: int, most: int = sys.maxsize) -> list[Key]:
         """Remove and give, earliest first, the keys whose deadline is at or before `now_ms`.
 
         O(due log n).
+
+        Takes: most, how many at once: the rest stays, and is due.
         """
-        due = []
-        while self._heap and self._heap[0][0] <= now_ms:
+        due: list[Key] = []
+        while self._heap and self._heap[0][0] <= now_ms and len(due) < most:
             deadline_ms, sequence, key = heapq.heappop(self._heap)
             if self._rows.get(key) == (deadline_ms, sequence):
                 del self._rows[key]

@@ -26,7 +26,7 @@ Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890, as Apache Kafka 3.9 and 4.3 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -110,6 +110,9 @@ _PRODUCE_KNOWS_ABORTABLE, _OFFSETS_KNOW_ABORTABLE = 11, 4
 # the version from which an answer may be PRODUCER_FENCED; before it, the answer is
 # INVALID_PRODUCER_EPOCH
 _INIT_KNOWS_FENCED, _ADD_KNOWS_FENCED, _END_KNOWS_FENCED = 4, 2, 2
+ROWS_AT_ONCE = 500  # of a list, which are looked at in a slice
+DUE_AT_ONCE = 64  # deadlines that are handled by one tick; each takes a third of a ms
+_PARTITIONS_AS_A_DEADLINE = 8  # each gets a marker
 _ADD_KNOWS_BATCHES = 4
 _ADD_KNOWS_ABORTABLE = 5
 
@@ -1016,13 +1019,19 @@ class TransactionCoordinator:
     # time
 
     def on_tick(self, now_ms: int) -> Result:
-        """Abort and fence what is open for too long; bury ids at rest for too long. O(due)."""
+        """Abort and fence what is open for too long; bury ids at rest for too long.
+
+        At most DUE_AT_ONCE of them: the next tick goes on, and requests have their turn before it.
+        """
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
-        for transactional_id in self._timers.pop_due(now_ms):
-            transaction = self._transactions[transactional_id]
+        budget = DUE_AT_ONCE
+        while budget > 0 and (due := self._timers.pop_due(now_ms, 1)):
+            transaction = self._transactions[due[0]]
+            budget -= 1
             if self._is_ending(transaction):
                 continue  # it ended in time, and has no deadline once that is replayed
+            budget -= len(transaction.partitions) // _PARTITIONS_AS_A_DEADLINE
             if transaction.state is TransactionState.ONGOING:
                 fence = self._fenced(transaction, NOBODY, now_ms)
                 effects.append(self._decision(fence))
@@ -1090,20 +1099,19 @@ class TransactionCoordinator:
             ],
         )
 
-    def on_list_transactions(
-        self, request: ListTransactionsRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """The transactions that pass all filters.
+    def list_transactions(
+        self, request: ListTransactionsRequest
+    ) -> Generator[None, int, ListTransactionsResponse]:
+        """The transactions that pass all filters, ROWS_AT_ONCE looked at in each slice.
 
         By states and producer ids, from version 1 on by how long they are open (KIP-994), and from
         2 on by a pattern of the whole id, in RE2's syntax (KIP-1152). Errors:
         INVALID_REGULAR_EXPRESSION.
         """
+        now_ms = yield
         matches = _id_filter(request.transactional_id_pattern, self._transactions)
         if matches is None:
-            return _reply(
-                context, ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
-            )
+            return ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
         states = [STATE_BY_NAME[name] for name in request.state_filters if name in STATE_BY_NAME]
         longer_than_ms = request.duration_filter
 
@@ -1120,22 +1128,22 @@ class TransactionCoordinator:
                 or now_ms + self._wall.ahead_ms - transaction.start_ms > longer_than_ms
             )
 
-        response = ListTransactionsResponse(
-            error_code=Code.NONE,
-            unknown_state_filters=[
-                name for name in request.state_filters if name not in STATE_BY_NAME
-            ],
-            transaction_states=[
-                ListedTransaction(
-                    transactional_id=name,
-                    producer_id=transaction.producer_id,
-                    transaction_state=transaction.state.value,
+        rows: list[ListedTransaction] = []
+        for number, (name, transaction) in enumerate(list(self._transactions.items()), 1):
+            if passes_filters(transaction) and matches(name):
+                rows.append(
+                    ListedTransaction(
+                        transactional_id=name,
+                        producer_id=transaction.producer_id,
+                        transaction_state=transaction.state.value,
+                    )
                 )
-                for name, transaction in self._transactions.items()
-                if passes_filters(transaction) and matches(name)
-            ],
+            if number % ROWS_AT_ONCE == 0:
+                now_ms = yield
+        unknown = [name for name in request.state_filters if name not in STATE_BY_NAME]
+        return ListTransactionsResponse(
+            error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=rows
         )
-        return _reply(context, response)
 
     # results
 

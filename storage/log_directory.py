@@ -9,21 +9,29 @@ trash            paths of deleted files that go from the disk later     the mana
 changed_starts   logs whose log start offset has to be written down     the manager
 changed_logs     logs that are not as their last checkpoint says, in    the manager
                  the order in which they came to be so, with the time
+builds           indexes that are built in slices                       the manager
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.disk import Disk
-from barnabas.storage.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, IndexCache, Segment
+from barnabas.storage.segment import (
+    DELETED_SUFFIX,
+    SEGMENT_SUFFIXES,
+    BuildPutOff,
+    IndexCache,
+    Segment,
+)
 from barnabas.storage.trash import Trash
 
 if TYPE_CHECKING:
+    from barnabas.storage.index_builds import IndexBuilds
     from barnabas.storage.log import Log
 
 
@@ -57,6 +65,15 @@ class LogDirectory:
     trash: Trash = field(default_factory=Trash)
     changed_starts: set[tuple[str, int]] = field(default_factory=set)
     changed_logs: dict[Log, int] = field(default_factory=dict)
+    builds: IndexBuilds | None = None
+
+    def build_later(self, put_off: BuildPutOff, then: Callable[[int], None]) -> None:
+        """Have an index built in slices; `then(now_ms)` is called when it is, or cannot be."""
+        if self.builds is None:
+            from barnabas.storage.index_builds import IndexBuilds  # most directories need none
+
+            self.builds = IndexBuilds()
+        self.builds.add(put_off, then)
 
     def path(self, name: str) -> str:
         """The path of a file or directory in the data directory."""

@@ -411,13 +411,15 @@ class LogManager:
 
     def next_deadline_ms(self) -> int:
         """When `on_tick` has something to do."""
-        if self.log_dir.changed_starts:
+        if self.log_dir.changed_starts or self.log_dir.builds:
             return 0
         due = self._upkeep.next_deadline_ms()
         return self._next_checkpoint_ms if self._next_checkpoint_ms < due else due
 
     def on_tick(self, now_ms: int) -> None:
         """Do what is due: retention, checkpoints, producers that expire, files that go."""
+        if self.log_dir.builds is not None:
+            self.log_dir.builds.on_tick(now_ms)
         self._upkeep.retain(now_ms)
         if self.log_dir.changed_starts:
             # Before any file goes: a start that was told must not fall back.

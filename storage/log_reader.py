@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from barnabas.protocol.records import LENGTH_END, BatchHeader, batch_size_of, has_right_crc
 from barnabas.storage.disk import File
-from barnabas.storage.producer_snapshots import ProducerSnapshots, aborted_entry, replay_segment
+from barnabas.storage.producer_snapshots import ProducerSnapshots, aborted_entry, replaying
+from barnabas.storage.producer_state import CompletedTxn
 from barnabas.storage.segment import Segment
 from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.txn_index import AbortedTxn, TxnIndex
@@ -98,17 +99,36 @@ class LogReader:
         return aborted
 
     def txn_index(self, segment: Segment) -> TxnIndex:
-        """The aborted index of a segment, built anew where the file is not known to be right."""
+        """The aborted index of a segment, built anew where the file is not known to be right.
+
+        Raises: BuildPutOff, only where `IndexCache.puts_off`; CorruptLog.
+        """
         if not segment.has_txn_index() and not segment.try_load_txn_index():
-            index = TxnIndex()
-            state = self._snapshots.state_at(segment.base_offset, self._segments)
-            for completed in replay_segment(
-                state, segment, segment.base_offset, self._segments.end_offset, 0
-            ):
-                if completed.aborted:
-                    index.append(aborted_entry(completed))
-            segment.set_txn_index(index)
+            segment.check_builds_now(lambda: self._building(segment), is_for_aborted=True)
+            for _ in self._building(segment):
+                pass
         return segment.txn_index()
+
+    def _building(self, segment: Segment) -> Iterator[None]:
+        """Build the aborted index of a segment anew, a slice at each step."""
+        index, completed = TxnIndex(), list[CompletedTxn]()
+        state = self._snapshots.latest(segment.base_offset, self._segments[0].base_offset, 0)
+        for earlier in list(self._segments):
+            if (
+                self._segments.end_of(earlier) > state.end_offset
+                and earlier.base_offset < segment.base_offset
+            ):
+                yield from replaying(state, earlier, state.end_offset, segment.base_offset, 0, [])
+                if segment.is_forgotten:
+                    return
+        end_offset = self._segments.end_offset
+        yield from replaying(state, segment, segment.base_offset, end_offset, 0, completed)
+        if segment.is_forgotten:
+            return
+        for transaction in completed:
+            if transaction.aborted:
+                index.append(aborted_entry(transaction))
+        segment.set_txn_index(index)
 
     def batches(self, from_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Each whole batch in order, from the one that holds `from_offset` on.

@@ -26,7 +26,7 @@ from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogManagerConfig
 from barnabas.storage.log_directory import LogDirectory
-from barnabas.storage.segment import CorruptLog
+from barnabas.storage.segment import BuildPutOff, CorruptLog
 from barnabas.storage.trash import Trash
 
 MUCH_READ_BYTES = 1 << 20  # of a log; reading them again costs more than its checkpoint
@@ -88,10 +88,21 @@ class LogUpkeep:
             log = self._to_retain.popleft()
             budget -= 1
             if self._has(log):
-                count = _delete_old_segments(log, now_ms)
+                count = self._delete_old_segments(log, now_ms)
                 budget -= _LOGS_AS_A_SEGMENT * count
                 if count >= _SEGMENTS_AT_ONCE:
                     self._to_retain.appendleft(log)
+
+    def _delete_old_segments(self, log: Log, now_ms: int) -> int:
+        """Gives how many; of a log whose indexes are to be built first none, now."""
+        try:
+            with self._log_dir.cache.putting_off():
+                return log.delete_old_segments(now_ms, _SEGMENTS_AT_ONCE)
+        except BuildPutOff as put_off:
+            self._log_dir.build_later(put_off, lambda _: self._to_retain.append(log))
+        except CorruptLog as error:
+            logger.error("retention of %r stops: %s", log, error)
+        return 0
 
     def expire(self, now_ms: int) -> None:
         """Forget producers that were idle for long."""
@@ -186,14 +197,6 @@ class LogUpkeep:
                     raise
                 # It takes descriptors.
                 self.deleted_directories.add(now_ms + _CHECK_INTERVAL_MS, path)
-
-
-def _delete_old_segments(log: Log, now_ms: int) -> int:
-    try:
-        return log.delete_old_segments(now_ms, _SEGMENTS_AT_ONCE)
-    except CorruptLog as error:
-        logger.error("retention of %r stops: %s", log, error)
-        return 0
 
 
 def _checkpoint_cost(log: Log) -> int:

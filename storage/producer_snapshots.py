@@ -8,14 +8,14 @@ state at a segment's start needs no replay, and the two latest, so that one may 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
 from barnabas.protocol.records import CONTROL, BatchHeader, decode_marker
 from barnabas.storage.disk import Disk
 from barnabas.storage.producer_state import CompletedTxn, CorruptSnapshot, ProducerStateManager
-from barnabas.storage.segment import SNAPSHOT_SUFFIX, Segment, offset_name
+from barnabas.storage.segment import SNAPSHOT_SUFFIX, Segment, in_slices, offset_name
 from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.txn_index import AbortedEntry
 
@@ -139,12 +139,35 @@ def replay_segment(
     Raises: CorruptLog.
     """
     completed: list[CompletedTxn] = []
+    for _ in replaying(state, segment, from_offset, to_offset, now_ms, completed):
+        pass
+    return completed
+
+
+def replaying(
+    state: ProducerStateManager,
+    segment: Segment,
+    from_offset: int,
+    to_offset: int,
+    now_ms: int,
+    completed: list[CompletedTxn],
+) -> Iterator[None]:
+    """Do as `replay_segment`, a slice at each step.
+
+    Takes:  completed, which gets the transactions that ended there.
+    Raises: CorruptLog.
+    """
     place = segment.find(from_offset) if segment.size else None
     if place is None:
-        return completed
-    for position, header in segment.headers(place.position):
+        return
+    for position, header in in_slices(segment, place.position, segment.base_offset):
+        if header is None:
+            yield
+            if segment.is_forgotten:
+                return
+            continue
         if header.base_offset >= to_offset:
-            break
+            return
         if header.producer_id >= 0:
             ended = replay_batch(
                 state, header, partial(segment.file.pread, header.size_bytes, position), now_ms
@@ -152,7 +175,6 @@ def replay_segment(
             if ended is not None:
                 completed.append(ended)
         state.end_offset = header.next_offset
-    return completed
 
 
 def replay_batch(

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -260,8 +260,12 @@ class ProducerStateManager:
 
     def active_producers(self) -> list[ActiveProducer]:
         """The producers that are remembered, as KIP-664 shows them."""
-        return [
-            ActiveProducer(
+        return list(self.each_active_producer())
+
+    def each_active_producer(self) -> Iterator[ActiveProducer]:
+        """What `active_producers` gives, one by one: others may append between two of them."""
+        for entry in list(self.producers.values()):
+            yield ActiveProducer(
                 entry.producer_id,
                 entry.producer_epoch,
                 entry.last_sequence,
@@ -269,8 +273,6 @@ class ProducerStateManager:
                 entry.coordinator_epoch,
                 entry.txn_first_offset,
             )
-            for entry in self.producers.values()
-        ]
 
     def check_batch(
         self,

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.checksum import crc32c
@@ -55,6 +56,8 @@ DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX = ".deleted", ".cleaned", ".swap"
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_SUFFIX, TXN_SUFFIX)
 SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
 HIGHEST_RELATIVE_OFFSET = 2**31 - 1
+BUILT_AT_ONCE_BYTES = 1 << 20  # of a segment: the indexes of a larger one are built in slices
+SLICE_COST, READ_COST_BYTES = 2000, 2048  # see `index_builds`
 _CHUNK_BYTES = 64 * 1024
 _LOOKUP_BYTES = 4096
 _RECENT_BATCHES = 128
@@ -89,6 +92,19 @@ def offset_name(offset: int) -> str:
     return f"{offset:020d}"
 
 
+class BuildPutOff(Exception):
+    """An index of a segment has to be built, which would hold up everybody else.
+
+    build: does it, a slice at each step. is_for_aborted: whether it is the aborted index.
+    """
+
+    def __init__(
+        self, segment: Segment, build: Callable[[], Iterator[None]], *, is_for_aborted: bool = False
+    ) -> None:
+        super().__init__()
+        self.segment, self.build, self.is_for_aborted = segment, build, is_for_aborted
+
+
 class RollLimits(NamedTuple):
     """What ends an active segment: its size, its age, and the size of its indexes."""
 
@@ -110,14 +126,26 @@ class IndexCache:
     """The closed segments that have their indexes in memory, up to a bound on their bytes.
 
     Beyond `max_bytes` the least recently used lose theirs.
+
+    puts_off: while it is set, an index of a large segment is not built at once (`index_builds`).
     """
 
-    __slots__ = ("_entries", "bytes", "max_bytes")
+    __slots__ = ("_entries", "bytes", "max_bytes", "puts_off")
 
     def __init__(self, max_bytes: int = 8 << 20) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
+        self.puts_off = False
         self._entries: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
+
+    @contextmanager
+    def putting_off(self) -> Iterator[None]:
+        """Within it builds are put off."""
+        self.puts_off = True
+        try:
+            yield
+        finally:
+            self.puts_off = False
 
     def touch(self, segment: Segment) -> None:
         key = id(segment)  # held here, so the id is not given to another
@@ -134,6 +162,8 @@ class IndexCache:
             victim.drop_indexes()
 
     def forget(self, segment: Segment) -> None:
+        """The segment is out of use, or the broker stops: nothing is built for it any more."""
+        segment.is_forgotten = True
         entry = self._entries.pop(id(segment), None)
         if entry:
             self.bytes -= entry[1]
@@ -148,7 +178,8 @@ class Segment:
     index the files hold; -1: the file is to be written anew. _sums: size (-1: there is none) and
     CRC-32C of the index files that this process wrote, by suffix. _recent, _older: positions of the
     latest batches by their base offset, so that readers at the end of the log need no index; of the
-    two, one is dropped when the other is full.
+    two, one is dropped when the other is full. is_forgotten: whether it is out of use. build_error:
+    why a build that was put off came to nothing, for the reader that waited for it.
     """
 
     __slots__ = (
@@ -160,6 +191,7 @@ class Segment:
         "_time_index",
         "_txn_index",
         "base_offset",
+        "build_error",
         "bytes_since_entry",
         "cache",
         "created_ms",
@@ -170,6 +202,7 @@ class Segment:
         "index_interval_bytes",
         "index_trusted",
         "is_closed",
+        "is_forgotten",
         "manifest",
         "max_timestamp",
         "max_timestamp_offset",
@@ -201,6 +234,8 @@ class Segment:
         self.index_interval_bytes = index_interval_bytes
         self.manifest = manifest
         self.is_closed = True
+        self.is_forgotten = False
+        self.build_error: CorruptLog | None = None
         self.first_timestamp: int | None = None
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
@@ -680,45 +715,109 @@ class Segment:
             return None
 
     def rebuild_indexes(self, why: str | None) -> None:
-        """Build the offset and time indexes anew from the log file's headers, and write them."""
+        """Build the offset and time indexes anew from the log file's headers, and write them.
+
+        Raises: BuildPutOff, only where `IndexCache.puts_off`; CorruptLog.
+        """
+        self.check_builds_now(lambda: self._rebuilding(why))
+        for _ in self._rebuilding(why):
+            pass
+
+    def check_builds_now(
+        self, build: Callable[[], Iterator[None]], *, is_for_aborted: bool = False
+    ) -> None:
+        """Raise BuildPutOff where an index is to be built later, and by `build`.
+
+        Raises: CorruptLog, once, where that was done and came to nothing.
+        """
+        if self.cache.puts_off and self.is_closed and self.size > BUILT_AT_ONCE_BYTES:
+            error, self.build_error = self.build_error, None
+            if error is not None:
+                raise error
+            put_off = BuildPutOff(
+                self,
+                lambda: self._noting_error(build(), is_for_aborted=is_for_aborted),
+                is_for_aborted=is_for_aborted,
+            )
+            raise put_off
+
+    def _noting_error(self, build: Iterator[None], *, is_for_aborted: bool) -> Iterator[None]:
+        """Keep why a build came to nothing for its reader, which is to need the index again."""
+        try:
+            yield from build
+        except CorruptLog as error:
+            self.build_error = error
+            if not is_for_aborted:
+                self._offset_index = self._time_index = None
+
+    def _rebuilding(self, why: str | None) -> Iterator[None]:
+        """Build the indexes anew, a slice at each step; they take their place when all are built.
+
+        What is corrupt leaves those of the batches before it.
+        """
         if why:
             logger.warning(
                 "an index of %s %s: they are built anew from the log", self.path(LOG_SUFFIX), why
             )
-        self.manifest = None
-        self._offset_index, self._time_index = OffsetIndex(), TimeIndex()
-        self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = (
-            -1,
+        built = Segment(
+            self.disk,
+            self.directory,
             self.base_offset,
-            None,
+            size=self.size,
+            created_ms=self.created_ms,
+            cache=self.cache,
+            index_interval_bytes=self.index_interval_bytes,
         )
-        self.bytes_since_entry = 0
-        for position, header in self.headers():
-            self.index_batch(
-                position,
-                header.size_bytes,
-                header.last_offset,
-                header.max_timestamp if header.record_count else -1,
-            )
+        built._offset_index, built._time_index = OffsetIndex(), TimeIndex()
+        try:
+            for position, header in in_slices(self, 0, self.base_offset):
+                if header is None:
+                    yield
+                    if self.is_forgotten:
+                        return
+                    continue
+                built.index_batch(
+                    position,
+                    header.size_bytes,
+                    header.last_offset,
+                    header.max_timestamp if header.record_count else -1,
+                )
+        finally:
+            if not self.is_forgotten:
+                self._take_indexes(built)
         self.has_times = self.index_trusted = self.rebuilt = True
         self.written_entries = self.written_times = -1
         if self.is_closed:
             self.add_last_time()
             self.write_indexes()
-            self.cache.hold(self, 8 * len(self._offset_index) + 1024)
+            self.cache.hold(self, 8 * len(built._offset_index) + 1024)
+
+    def _take_indexes(self, built: Segment) -> None:
+        self.manifest = None
+        self._offset_index, self._time_index = built._offset_index, built._time_index
+        self.max_timestamp, self.max_timestamp_offset = (
+            built.max_timestamp,
+            built.max_timestamp_offset,
+        )
+        self.first_timestamp, self.bytes_since_entry = (
+            built.first_timestamp,
+            built.bytes_since_entry,
+        )
 
     # --- reading ---------------------------------------------------------------------------------
 
     def headers(
-        self, position: int = 0, end: int | None = None
+        self, position: int = 0, end: int | None = None, least_offset: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch from `position` (of a batch) to `end`.
 
-        Raises CorruptLog where no batch is.
+        Takes: least_offset, of the first one; the segment's base offset where it is not given.
+        Raises: CorruptLog where no batch is.
         """
         file = self.file
         end = self.size if end is None else end
-        least_offset, most_offset = self.base_offset, self.base_offset + HIGHEST_RELATIVE_OFFSET
+        least_offset = self.base_offset if least_offset is None else least_offset
+        most_offset = self.base_offset + HIGHEST_RELATIVE_OFFSET
         chunk, chunk_at = b"", 0
         while position < end:
             at = position - chunk_at
@@ -867,3 +966,25 @@ class Segment:
                 )
             rows.append((offset_name(self.base_offset) + suffix, *checksum))
         return rows
+
+
+def in_slices(
+    segment: Segment, position: int, least_offset: int
+) -> Iterator[tuple[int, BatchHeader | None]]:
+    """Position and header of each batch from `position` on; None as the header between slices.
+
+    The segment's file may be closed and opened again between two slices.
+
+    Takes:  least_offset, of the first one.
+    Raises: CorruptLog where no batch is.
+    """
+    while position < segment.size:
+        cost = 0
+        for at, header in segment.headers(position, least_offset=least_offset):
+            yield at, header
+            position, least_offset = at + header.size_bytes, header.last_offset + 1
+            cost += 1 + min(header.size_bytes, _CHUNK_BYTES) // READ_COST_BYTES
+            if cost >= SLICE_COST:
+                break
+        if position < segment.size:
+            yield position, None

@@ -12,12 +12,13 @@ import gc
 import os
 import sys
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import loop_watchdog
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
@@ -69,6 +70,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """The order in which pieces are handed out; within a piece nothing changes."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: rank_of(piece_of(item.nodeid)))
+
+
+loop_watchdog.start_watching()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _watched_daemons() -> Iterator[None]:
+    """A fault of a daemon that outlived the tests fails the last one."""
+    yield
+    _fail_by_faults()
+
+
+@pytest.fixture(autouse=True)
+def _watched_loops(_watched_daemons: None) -> Iterator[None]:
+    """The test in whose time a daemon's loop did what holds up others is the one that fails."""
+    yield
+    _fail_by_faults()
+
+
+def _fail_by_faults() -> None:
+    faults = loop_watchdog.take_faults()
+    if faults:
+        pytest.fail("\n\n".join(faults), pytrace=False)
 
 
 HAS_FAILED = pytest.StashKey[bool]()

@@ -22,6 +22,7 @@ from barnabas.protocol.hot_responses import (
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.log_reader import Isolation
+from barnabas.storage.segment import BuildPutOff
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -397,8 +398,39 @@ def on_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> 
             )
         )
     fetch = _Fetch(broker, request, context, plan)
-    fetched, total, urgent = fetch.read()
+    cache = broker.logs.cache
+    cache.puts_off = True  # no context manager: each call more is felt here
+    try:
+        fetched, total, urgent = fetch.read()
+    except BuildPutOff as put_off:
+        broker.park(context)
+        _read_later(broker, fetch, put_off, context, context.now_ms + request.max_wait_ms)
+        return PARKED
+    finally:
+        cache.puts_off = False
     if request.max_wait_ms <= 0 or not plan.targets or fetch.is_enough(fetched, total, urgent):
         return Encoded(fetch.encode(fetched))
     broker.park_fetch(context, fetch.waiting(fetched), context.now_ms + request.max_wait_ms)
     return PARKED
+
+
+def _read_later(
+    broker: Broker, fetch: _Fetch, put_off: BuildPutOff, context: RequestContext, deadline_ms: int
+) -> None:
+    """Read when an index is built that was not to be built at once; then go on as `on_fetch`."""
+
+    def on_built(now_ms: int) -> None:
+        if context.connection_id not in broker.connections:
+            return
+        try:
+            with broker.logs.cache.putting_off():
+                fetched, total, urgent = fetch.read()
+        except BuildPutOff as further:
+            _read_later(broker, fetch, further, context, deadline_ms)
+            return
+        if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
+            broker.reply(context.ticket, Encoded(fetch.encode(fetched)))
+        else:
+            broker.park_fetch(context, fetch.waiting(fetched), deadline_ms)
+
+    broker.logs.log_dir.build_later(put_off, on_built)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.outbox import PARKED, Parked, Work
 from barnabas.protocol.errors import Code, KafkaError
@@ -18,6 +19,7 @@ from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log_reader import Isolation
+from barnabas.storage.segment import BuildPutOff
 from barnabas.storage.time_search import Searched, SearchResult, SearchTakesLong
 
 if TYPE_CHECKING:
@@ -42,6 +44,16 @@ MOST_BYTES_IN_MEMORY = (
 )  # of batches that one request has in memory for its searches, beyond the first
 
 
+class PutOff(NamedTuple):
+    """What an answer waits for. builds: of indexes, the first of which is done first."""
+
+    searches: list[tuple[Log, SearchTakesLong]]
+    builds: list[BuildPutOff]
+
+    def __bool__(self) -> bool:
+        return bool(self.searches or self.builds)
+
+
 def on_list_offsets(
     broker: Broker, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse | Parked:
@@ -59,15 +71,45 @@ def on_list_offsets(
     looked up anew, with what came of it: so every row tells of its log at one time, that of the
     answer.
     """
-    if context.api_version < TIMES_SINCE:
-        return _by_segments(broker, request, context)
     searched: dict[Log, Searched] = {}
     answer, put_off = _answer(broker, request, context, searched)
     if put_off:
         broker.park(context)
-        _search_elsewhere(broker, request, context, searched, put_off)
+        _go_on_later(broker, request, context, searched, put_off)
         return PARKED
     return answer
+
+
+def _go_on_later(
+    broker: Broker,
+    request: ListOffsetsRequest,
+    context: RequestContext,
+    searched: dict[Log, Searched],
+    put_off: PutOff,
+) -> None:
+    """Answer when what was put off is done: one index after the other, then the searches."""
+    if not put_off.builds:
+        _search_elsewhere(broker, request, context, searched, put_off.searches)
+        return
+
+    def on_built(now_ms: int) -> None:
+        if context.connection_id in broker.connections:
+            _answer_later(broker, request, context, searched)
+
+    broker.logs.log_dir.build_later(put_off.builds[0], on_built)
+
+
+def _answer_later(
+    broker: Broker,
+    request: ListOffsetsRequest,
+    context: RequestContext,
+    searched: dict[Log, Searched],
+) -> None:
+    answer, put_off = _answer(broker, request, context, searched)
+    if put_off:
+        _go_on_later(broker, request, context, searched, put_off)
+    else:
+        broker.reply(context.ticket, answer)
 
 
 def _search_elsewhere(
@@ -85,11 +127,7 @@ def _search_elsewhere(
             return
         for (log, search), result in zip(put_off, results, strict=True):
             searched[log][search.name] = result
-        answer, again = _answer(broker, request, context, searched)
-        if again:
-            _search_elsewhere(broker, request, context, searched, again)
-        else:
-            broker.reply(context.ticket, answer)
+        _answer_later(broker, request, context, searched)
 
     broker.outbox.work.append(Work(context.connection_id, run, done))
 
@@ -99,16 +137,32 @@ def _answer(
     request: ListOffsetsRequest,
     context: RequestContext,
     searched: dict[Log, Searched],
-) -> tuple[ListOffsetsResponse, list[tuple[Log, SearchTakesLong]]]:
-    """The answer as the logs are now; it is none where searches are put off."""
+) -> tuple[ListOffsetsResponse, PutOff]:
+    """The answer as the logs are now; it is none where searches or builds are put off."""
+    if context.api_version < TIMES_SINCE:
+        try:
+            with broker.logs.cache.putting_off():
+                return _by_segments(broker, request, context), PutOff([], [])
+        except BuildPutOff as build:
+            return ListOffsetsResponse(), PutOff([], [build])
+    return _by_times(broker, request, context, searched)
+
+
+def _by_times(
+    broker: Broker,
+    request: ListOffsetsRequest,
+    context: RequestContext,
+    searched: dict[Log, Searched],
+) -> tuple[ListOffsetsResponse, PutOff]:
+    """The answer from version 1 on."""
     topics_here = broker.topics_of(context)
-    put_off: list[tuple[Log, SearchTakesLong]] = []
+    put_off = PutOff([], [])
     left_bytes = MOST_BYTES_IN_MEMORY
-    counts: dict[TopicPartition, int] = {}
-    for topic in request.topics:
-        for partition in topic.partitions:
-            key = TopicPartition(topic.name, partition.partition_index)
-            counts[key] = counts.get(key, 0) + 1
+    counts = Counter(
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    )
     topics = []
     for topic in request.topics:
         rows = []
@@ -117,21 +171,21 @@ def _answer(
             try:
                 if counts[TopicPartition(topic.name, partition.partition_index)] > 1:
                     raise KafkaError(Code.INVALID_REQUEST)
-                if partition.timestamp < 0 and context.api_version < KNOWN_SINCE.get(
-                    partition.timestamp, 1 << 15
-                ):
-                    raise KafkaError(Code.UNSUPPORTED_VERSION)
+                _check_kind(partition.timestamp, context.api_version)
                 committed = _is_committed(request, context.api_version)
                 log = topics_here.fenced_partition(
                     topic.name, partition.partition_index, partition.current_leader_epoch
                 )
                 if left_bytes > 0:
-                    result = _look_up(
-                        log, partition.timestamp, searched.setdefault(log, {}), committed=committed
-                    )
+                    known = searched.setdefault(log, {})
+                    with broker.logs.cache.putting_off():
+                        result = _look_up(log, partition.timestamp, known, committed=committed)
             except SearchTakesLong as search:
-                put_off.append((log, search))
+                put_off.searches.append((log, search))
                 left_bytes -= search.data_bytes
+            except BuildPutOff as build:
+                put_off.builds.append(build)
+                left_bytes = 0
             except KafkaError as error:
                 code = error.code
             timestamp, offset, leader_epoch = result
@@ -144,6 +198,12 @@ def _answer(
             )
         topics.append(ListOffsetsTopicResponse(topic.name, rows))
     return ListOffsetsResponse(topics=topics), put_off
+
+
+def _check_kind(timestamp: int, version: int) -> None:
+    """Raise KafkaError UNSUPPORTED_VERSION for a kind of offset that the version does not know."""
+    if timestamp < 0 and version < KNOWN_SINCE.get(timestamp, 1 << 15):
+        raise KafkaError(Code.UNSUPPORTED_VERSION)
 
 
 def _partitions(broker: Broker, topic: ListOffsetsTopic) -> Iterable[ListOffsetsPartition]:

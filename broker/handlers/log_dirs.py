@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -23,34 +25,41 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.broker.outbox import Answer
     from barnabas.broker.topics import TopicRegistry
     from barnabas.storage.log import Log
 
 
 def on_describe_log_dirs(
     broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
-) -> DescribeLogDirsResponse:
+) -> Answer:
     """The one log directory, with those of the partitions asked for that it holds (null: all).
 
     One of several brokers tells of those that it has a replica of.
     """
+    return broker.read_in_slices(context, _describe(broker, request, context))
+
+
+def _describe(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> Slices:
+    yield
     registry = broker.topics
     if request.topics is None:
-        wanted = {name: registry.partitions_of(name) for name in registry.metadata.topics}
+        wanted: dict[str, Iterable[int] | None] = dict.fromkeys(registry.metadata.topics)
     else:
-        wanted = {
-            topic.topic: [
-                registry.partition(topic.topic, index) for index in dict.fromkeys(topic.partitions)
-            ]
-            for topic in request.topics
-        }
+        wanted = {topic.topic: dict.fromkeys(topic.partitions) for topic in request.topics}
     topics = []
-    for name, logs in wanted.items():
-        partitions = [
-            DescribeLogDirsPartition(log.partition, log.segments.size_bytes)
-            for log in logs
-            if log is not None and _is_replica(broker, log, context)
-        ]
+    left = ROWS_READ_AT_ONCE
+    for name, indexes in wanted.items():
+        partitions: list[DescribeLogDirsPartition] = []
+        for index in range(len(registry.partitions_of(name))) if indexes is None else indexes:
+            log = registry.partition(name, index)  # it may be deleted between two slices
+            if log is not None and _is_replica(broker, log, context):
+                size_bytes = log.segments.size_bytes
+                partitions.append(DescribeLogDirsPartition(log.partition, size_bytes))
+            left -= 1
+            if not left:
+                left = ROWS_READ_AT_ONCE
+                yield
         if partitions:
             topics.append(DescribeLogDirsTopic(name, partitions))
     directory = DescribeLogDirsResult(

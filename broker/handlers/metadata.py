@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.cluster import led_partitions
 from barnabas.broker.metadata import Topic
 from barnabas.broker.outbox import Answer, Encoded
-from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
+from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, ROWS_READ_AT_ONCE, Slices
 from barnabas.broker.topic_names import TakenNames, check_topic_name
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code, KafkaError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.metadata")
 
 NO_ID = uuid.UUID(int=0)
+PARTITIONS_AS_A_ROW = 100  # of a topic that is described
 NONE_MEANS_NONE_SINCE, LEAVE_ASKED_SINCE, ASKED_BY_ID_SINCE = 1, 4, 12
 TOPIC_OPERATIONS = sum(
     1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
@@ -52,7 +54,7 @@ def on_metadata(broker: Broker, request: MetadataRequest, context: RequestContex
         return broker.answer_in_slices(
             context, _make_missing(broker, request, context, missing, codes, access)
         )
-    return _encoded(broker, request, context, codes, access)
+    return broker.read_in_slices(context, _described(broker, request, context, codes, access))
 
 
 class _TopicAccess:
@@ -148,7 +150,9 @@ def _make_missing(
         mutations.record(len(wanted) * partition_count)
     if wanted:
         yield from broker.topics.create_topics(wanted, now_ms)
-    return _encoded(broker, request, context, codes, access)
+    described = _described(broker, request, context, codes, access)
+    next(described)  # its turn has come
+    return Encoded((yield from described)())
 
 
 def _is_too_much(
@@ -178,25 +182,30 @@ def _is_too_much(
     return is_too_much
 
 
-def _encoded(
+def _described(
     broker: Broker,
     request: MetadataRequest,
     context: RequestContext,
     codes: Mapping[str, Code],
     access: _TopicAccess | None,
-) -> Encoded:
+) -> Slices:
     """Takes: codes, of the topics that were missing when they were asked for. access: None, where
-    everything may be seen.
+    everything may be seen. Gives: what encodes the answer.
     """
-    topics = _topics(broker, request, context, codes, access)
+    yield
+    topics = yield from _topics(broker, request, context, codes, access)
     cluster_operations = CLUSTER_OPERATIONS
     if access is not None and request.include_cluster_authorized_operations:
         cluster_operations = access.cluster_operations()
     if access is not None and request.include_topic_authorized_operations:
-        topics = [topic._replace(operations=access.topic_operations(topic)) for topic in topics]
+        for number, topic in enumerate(topics):
+            topics[number] = topic._replace(operations=access.topic_operations(topic))
+            if number % ROWS_READ_AT_ONCE == ROWS_READ_AT_ONCE - 1:
+                yield
     if broker.errors is not None:
         broker.errors.count_rows(context.api_key, topics)
-    frame = encode_metadata(
+    encode = partial(
+        encode_metadata,
         context.correlation_id,
         context.api_version,
         controller_id=broker.cluster.controller_id,
@@ -210,7 +219,7 @@ def _encoded(
         if request.include_cluster_authorized_operations
         else OPERATIONS_NOT_ASKED,
     )
-    return Encoded((frame,))
+    return lambda: (encode(),)
 
 
 def _names_ids_too_soon(request: MetadataRequest, context: RequestContext) -> bool:
@@ -225,21 +234,31 @@ def _topics(
     context: RequestContext,
     codes: Mapping[str, Code],
     access: _TopicAccess | None,
-) -> list[MetadataTopic]:
+) -> Slices:
     requested = request.topics
+    rows = []
+    left = ROWS_READ_AT_ONCE
     if requested is None or (not requested and context.api_version < NONE_MEANS_NONE_SINCE):
-        return [
-            _found(broker, topic)
-            for topic in broker.metadata.topics.values()
-            if access is None or access.sees(topic.name, is_named=False)
-        ]
+        for topic in list(broker.metadata.topics.values()):
+            if broker.metadata.topic(topic.name) is not topic:
+                continue  # it was deleted between two slices
+            if access is None or access.sees(topic.name, is_named=False):
+                rows.append(_found(broker, topic))
+            left -= 1 + topic.partition_count // PARTITIONS_AS_A_ROW
+            if left <= 0:
+                left = ROWS_READ_AT_ONCE
+                yield
+        return rows
     if _names_ids_too_soon(request, context):
         return [
             MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID)
             for wanted in requested
         ]
-    rows = []
     for name, topic_id in _once(requested):
+        left -= 1
+        if not left:
+            left = ROWS_READ_AT_ONCE
+            yield
         if topic_id is not None:
             rows.append(_found_by_id(broker, topic_id, access))
             continue
@@ -248,9 +267,9 @@ def _topics(
                 MetadataTopic(Code.TOPIC_AUTHORIZATION_FAILED, name, NO_ID, name in INTERNAL_TOPICS)
             )
             continue
-        topic = broker.metadata.topic(name)
-        if topic is not None and name not in codes:
-            rows.append(_found(broker, topic))
+        found = broker.metadata.topic(name)
+        if found is not None and name not in codes:
+            rows.append(_found(broker, found))
         else:
             rows.append(
                 MetadataTopic(

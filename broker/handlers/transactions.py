@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import PARKED, Parked
+from barnabas.broker.outbox import PARKED, Answer, Parked
+from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.transaction_coordinator import OFFSETS_ADD
@@ -208,24 +209,32 @@ def _write_marker(
 
 def on_describe_producers(
     broker: Broker, request: DescribeProducersRequest, context: RequestContext
-) -> DescribeProducersResponse:
+) -> Answer:
     """The producers that a partition remembers (KIP-664). UNKNOWN_TOPIC_OR_PARTITION,
     NOT_LEADER_OR_FOLLOWER.
     """
+    return broker.read_in_slices(context, _describe_producers(broker, request, context))
+
+
+def _describe_producers(
+    broker: Broker, request: DescribeProducersRequest, context: RequestContext
+) -> Slices:
+    yield
     here = broker.topics_of(context)
     topics = []
+    left = ROWS_READ_AT_ONCE
     for topic in request.topics:
         rows = []
         for index in topic.partition_indexes:
             log = here.partition(topic.name, index)
             code = here.missing_code(topic.name, index) if log is None else Code.NONE
-            producers = (
-                []
-                if log is None
-                else [
-                    _producer_state(producer) for producer in log.producer_state.active_producers()
-                ]
-            )
+            producers = []
+            for producer in () if log is None else log.producer_state.each_active_producer():
+                producers.append(_producer_state(producer))
+                left -= 1
+                if not left:
+                    left = ROWS_READ_AT_ONCE
+                    yield
             rows.append(PartitionResponse(index, code, active_producers=producers))
         topics.append(TopicResponse(topic.name, rows))
     return DescribeProducersResponse(topics=topics)

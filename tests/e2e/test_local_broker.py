@@ -15,6 +15,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 from helpers.e2e_clients import PATIENCE_S, eventually, producer, send_all, values_of
+from helpers.loop_watchdog import daemon_command
 
 from barnabas.admin import AdminError, NewTopic
 from barnabas.local_broker import BrokerNotRunningError, BrokerStartError, LocalBroker
@@ -212,7 +213,7 @@ def test_the_ready_file_has_the_address_while_it_listens(tmp_path: Path) -> None
     ready = tmp_path / "ready"
     arguments = ["start", "--port", "0", "--data-dir", str(tmp_path / "d")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "barnabas.broker.main", *arguments, "--ready-file", str(ready)],
+        [*daemon_command(), *arguments, "--ready-file", str(ready)],
         stdout=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )

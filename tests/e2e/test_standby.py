@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from helpers.e2e_clients import PATIENCE_S, eventually, values_of
+from helpers.loop_watchdog import daemon_command
 from helpers.processes import ROOT, environment
 
 from barnabas import LocalBroker
@@ -38,7 +38,7 @@ def standby_of(
 ) -> Iterator[subprocess.Popen[str]]:
     """The standby's process, which has caught up. settings: its secret, and what TLS takes."""
     address = ":".join(map(str, address_of(leader)))
-    command = [sys.executable, "-m", "barnabas.broker.main", "start", "--standby-of", address]
+    command = [*daemon_command(), "start", "--standby-of", address]
     for name, value in settings.items():
         if name == SECRET or name.startswith("ssl."):
             command += ["--set", f"{name}={value}"]

@@ -28,6 +28,7 @@ from helpers.e2e_clients import (
     wait_until_ready,
 )
 from helpers.e2e_wire import Wire
+from helpers.loop_watchdog import daemon_command
 from sim import wire
 
 from barnabas import LocalBroker
@@ -40,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def barnabas(*arguments: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     return subprocess.run(
-        [sys.executable, "-P", "-m", "barnabas.broker.main", *arguments],
+        [*daemon_command(), *arguments],
         capture_output=True,
         text=True,
         timeout=timeout_s,

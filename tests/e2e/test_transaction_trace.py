@@ -6,12 +6,12 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.e2e_wire import Wire
+from helpers.loop_watchdog import daemon_command
 from sim import wire
 
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -85,7 +85,7 @@ def run(directory: Path, *options: str) -> tuple[list[dict[str, Any]], Transacti
     """What a broker logs while two transactions, of `one` and `other`, go their way."""
     daemon = subprocess.Popen(
         [
-            sys.executable, "-m", "barnabas.broker.main", "start", "--port", "0",
+            *daemon_command(), "start", "--port", "0",
             "--data-dir", str(directory / "data"), "--log-format", "json", *options,
         ],
         stdout=subprocess.PIPE,

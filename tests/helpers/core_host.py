@@ -128,6 +128,17 @@ class CoreHost:
         self.broker.on_tick(self.event_ms())
         self.carry_out()
 
+    def await_answer(self, connection: int, *, ms: int = 0) -> Any:
+        """The answer to a request that is parked: others have their turn at each of the ticks."""
+        before = len(self.answers[connection])
+        while len(self.answers[connection]) == before:
+            if self.work:
+                self.finish_work()
+            else:
+                assert self.broker.next_deadline_ms() == 0, "it waits for something else"
+                self.tick(ms)
+        return self.answers[connection][-1]
+
     def close(self) -> None:
         self.broker.close_logs(self.now_ms)
 

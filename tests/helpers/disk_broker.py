@@ -131,6 +131,14 @@ class Fetched(NamedTuple):
         return offset
 
 
+def creation_of(
+    name: str, partitions: int, configs: Mapping[str, str | None]
+) -> CreateTopicsRequest:
+    """A CreateTopics of one topic."""
+    topics = [creatable(name, partitions, configs=dict(configs))]
+    return CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=False)
+
+
 class DiskBroker:
     """broker: the one that runs; another one after `kill`, `lose_power` or `stop`. disk: what they
     have in common. closed: the connections that the broker closed, and why.
@@ -327,12 +335,20 @@ class DiskBroker:
             **LONG_AGO,
             **{key.replace("_", "."): value for key, value in configs.items()},
         }
-        request = CreateTopicsRequest(
-            topics=[creatable(name, partitions, configs=settings)],
-            timeout_ms=1000,
-            validate_only=False,
-        )
-        assert self.call(request, 7).topics[0].error_code == Code.NONE
+        assert self.call(creation_of(name, partitions, settings), 7).topics[0].error_code == 0
+
+    def topic_after_flushes(self, name: str) -> None:
+        """A topic that is not made before flushes end that are held: then it is, at a tick."""
+        connection = self.connect()
+        self.send(connection, creation_of(name, 1, LONG_AGO), 7)
+        while self.answer(connection) is None:
+            assert name not in self.broker.topics
+            assert self.broker.work.is_ready or self.broker.outbox.flushes, "it waits for nothing"
+            if self.broker.work.is_ready:
+                self.tick()
+            else:
+                self.flush_one()
+        assert self.answer(connection).topics[0].error_code == Code.NONE
 
     def make_files(self, topic: str) -> None:
         """Give each partition its directory, as its first batch does."""

@@ -13,10 +13,11 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from barnabas.broker.slices import run_through
 from barnabas.coordinator.classic_group import GroupSettings
 from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.group_coordinator import GroupCoordinator
-from barnabas.coordinator.result import Result, partition_for
+from barnabas.coordinator.result import Reply, Result, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from barnabas.protocol.messages.join_group import JoinGroupRequestProtocol
@@ -53,7 +54,7 @@ EVENTS = {
     "OffsetFetch": "on_offset_fetch",
     "OffsetDelete": "on_offset_delete",
     "TxnOffsetCommit": "on_txn_offset_commit",
-    "ListGroups": "on_list_groups",
+    "ListGroups": "list_groups",
     "DescribeGroups": "on_describe_groups",
     "DeleteGroups": "on_delete_groups",
     "ConsumerGroupHeartbeat": "on_consumer_group_heartbeat",
@@ -266,7 +267,12 @@ class GroupHost:
         ticket = next(self._tickets)
         self.requests[ticket] = (name, version)
         context = RequestContext(ticket, version, client_id, CLIENT_HOST)
-        self.handle(getattr(self.coordinator, EVENTS[name])(request, context, self.event_ms()))
+        decide = getattr(self.coordinator, EVENTS[name])
+        if name.startswith("List"):
+            answer = run_through(decide(request), self.event_ms())
+            self.handle(Result(replies=[Reply(ticket, answer)]))
+        else:
+            self.handle(decide(request, context, self.event_ms()))
         encoded[:] = bytes(len(encoded))  # what the coordinator keeps must be its own
         return ticket
 

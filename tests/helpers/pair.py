@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from helpers.e2e_clients import eventually
+from helpers.loop_watchdog import daemon_command
 from helpers.ports import free_port
 from helpers.processes import ROOT, environment
 
@@ -84,7 +84,7 @@ class PairNode:
             **(settings or {}),
         }
         self._command = [
-            sys.executable, "-m", "barnabas.broker.main", "start", "--port", str(self.port),
+            *daemon_command(), "start", "--port", str(self.port),
             "--data-dir", str(self.data_dir), "--ready-file", str(self.ready_file),
             *(part for name, value in known.items() for part in ("--set", f"{name}={value}")),
         ]  # fmt: skip

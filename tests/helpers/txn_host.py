@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from barnabas.broker.slices import run_through
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.result import (
     Decision,
@@ -49,7 +50,7 @@ EVENTS: dict[str, str] = {
     "AddOffsetsToTxn": "on_add_offsets_to_txn",
     "EndTxn": "on_end_txn",
     "DescribeTransactions": "on_describe_transactions",
-    "ListTransactions": "on_list_transactions",
+    "ListTransactions": "list_transactions",
 }
 LogRow = tuple[int, int, bytes, bytes | None]
 
@@ -153,7 +154,12 @@ class TxnHost:
         self._versions[ticket] = name, version
         received = type(request).decode(request.encode(version), version)
         context = RequestContext(ticket, version, "client", "host")
-        self.handle(getattr(self.coordinator, EVENTS[name])(received, context, self.event_ms()))
+        decide = getattr(self.coordinator, EVENTS[name])
+        if name.startswith("List"):
+            answer = run_through(decide(received), self.event_ms())
+            self.handle(Result(replies=[Reply(ticket, answer)]))
+        else:
+            self.handle(decide(received, context, self.event_ms()))
         return ticket
 
     def call(self, request: Any, version: int) -> Any:

@@ -419,7 +419,7 @@ def complete_before_marker() -> Iterator[None]:
     write_complete = TransactionEnds._write_complete
 
     def write_markers_later(self: TransactionEnds, ending: Any, now_ms: int) -> None:
-        with changed(TransactionEnds, "flush_completions", lambda self: None):
+        with changed(TransactionEnds, "flush_completions", lambda self, now_ms: None):
             write_complete(self, ending, now_ms)
         logs = self._broker.topics.logs_of(TRANSACTIONS_TOPIC)
         self._broker.flushes.wait(

@@ -17,7 +17,13 @@ from typing import Any
 import pytest
 from checkers import Partition
 
+from barnabas.broker import purgatory, topic_deletion, topics
+from barnabas.broker.handlers import metadata, transactions
+from barnabas.coordinator import group_coordinator, transaction_coordinator
 from barnabas.coordinator.group_conversion import GroupConversion
+from barnabas.storage import segment
+from barnabas.storage.log_directory import LogDirectory
+from barnabas.storage.segment import BuildPutOff
 from sim import focuses
 from sim.disk import Refusal
 from sim.focuses import drawn_focus
@@ -360,6 +366,53 @@ def test_members_speak_both_protocols_in_one_group(monkeypatch: pytest.MonkeyPat
     assert sum(len(names) for names in owners.values()) > 2 * len(owners)
     taken = Counter(commit.group for report in reports for commit in report.history.taken_commits)
     assert min(taken["group"], taken["group 0"]) > 30, taken
+
+
+ONE_AT_A_TIME = (
+    (purgatory, "DUE_AT_ONCE"),
+    (group_coordinator, "DUE_AT_ONCE"),
+    (group_coordinator, "ROWS_AT_ONCE"),
+    (transaction_coordinator, "DUE_AT_ONCE"),
+    (transaction_coordinator, "ROWS_AT_ONCE"),
+    (topics, "LOGS_MADE_AT_ONCE"),
+    (topics, "LOGS_CONFIGURED_AT_ONCE"),
+    (topic_deletion, "LOGS_DELETED_AT_ONCE"),
+    (metadata, "ROWS_READ_AT_ONCE"),
+    (transactions, "ROWS_READ_AT_ONCE"),
+    (segment, "BUILT_AT_ONCE_BYTES"),
+    (segment, "SLICE_COST"),
+)
+
+
+def test_whatever_is_done_in_slices_may_be_done_in_the_smallest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is due, listed, made, deleted or built comes in parts of one, with crashes in between:
+    the worlds of these schedules are too small for slices of the real size.
+    """
+    for module, name in ONE_AT_A_TIME:
+        assert getattr(module, name) > 1
+        monkeypatch.setattr(module, name, 1)
+    builds = Counter[bool]()
+    build_later = LogDirectory.build_later
+
+    def counted(self: LogDirectory, put_off: BuildPutOff, then: Any) -> None:
+        builds[put_off.is_for_aborted] += 1
+        build_later(self, put_off, then)
+
+    monkeypatch.setattr(LogDirectory, "build_later", counted)
+    reports = [
+        run_seed(seed, tweak=focus)
+        for seed in range(3)
+        for focus in (
+            focuses.from_kafka,
+            focuses.with_retention,
+            focuses.with_remakes_and_power,
+            focuses.with_expiry,
+        )
+    ]
+    assert [told(report) for report in reports if report.findings] == []
+    assert builds[False] > 20
 
 
 def test_topics_are_deleted_and_made_again_while_they_are_used() -> None:

@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from helpers import loop_watchdog
 from helpers.processes import ROOT, environment
 
 from barnabas import LocalBroker
@@ -857,10 +858,12 @@ def torture(
     os.makedirs(diaries, exist_ok=True)
     end = time.monotonic() + seconds
     number = 0
+    loop_watchdog.start_watching()
     with LocalBroker(os.path.join(directory, "data"), settings=BROKER_SETTINGS) as broker:
         while (left := end - time.monotonic()) > 0:
             number += 1
             report = Round(broker, number, seed + number - 1, diaries).run(min(left, round_s))
+            report.findings += loop_watchdog.take_faults()
             broker.output.clear()
             yield report
             if not report.findings:

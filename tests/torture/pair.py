@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from helpers import loop_watchdog
 from helpers.e2e_clients import eventually
 from helpers.pair import KEY, PairNode, etcd
 from helpers.ports import free_port
@@ -310,6 +311,7 @@ def torture(seconds: float, *, seed: int, directory: Path) -> Iterator[tuple[Rep
     diaries = directory / "diaries"
     diaries.mkdir(parents=True)
     end, number = time.monotonic() + seconds, 0
+    loop_watchdog.start_watching()
     with ExitStack() as stack:
         pair = Pair(directory, stack)
         pair.restart()
@@ -318,6 +320,7 @@ def torture(seconds: float, *, seed: int, directory: Path) -> Iterator[tuple[Rep
             number += 1
             one = PairRound(pair, number, seed + number - 1, str(diaries))
             report = one.run(min(left, ROUND_S))
+            report.findings += loop_watchdog.take_faults()
             yield report, one
             if not report.findings:
                 pair.forget_output()

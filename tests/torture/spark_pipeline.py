@@ -37,6 +37,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from helpers import loop_watchdog
 from helpers.processes import ROOT, environment
 
 from barnabas import LocalBroker
@@ -941,6 +942,7 @@ def torture(
 
     end = time.monotonic() + seconds
     number = 0
+    loop_watchdog.start_watching()
     with KafkaProxy() as proxy:
         settings = {
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}",
@@ -952,6 +954,7 @@ def torture(
                 number += 1
                 harm = Round(broker, proxy, number, seed + number - 1, directory, plan)
                 report = harm.run(min(left, round_s))
+                report.findings += [Finding("loop", fault) for fault in loop_watchdog.take_faults()]
                 broker.output.clear()
                 yield report
                 if not report.findings:

@@ -42,9 +42,7 @@ def test_others_are_answered_before_a_long_request_is_decoded(host: CoreHost) ->
     assert host.answers[long] == []
     host.create("missing-00000", 1)
     assert len(host.call(other, asking(1), METADATA_VERSION).topics) == 2
-    host.finish_work()
-    while not host.answers[long]:
-        host.tick(1)
+    host.await_answer(long)
     codes = {topic.name: topic.error_code for topic in host.answers[long][0].topics}
     assert len(codes) == COUNT + 1
     assert (codes["t"], codes["missing-00000"], codes["missing-00001"]) == (

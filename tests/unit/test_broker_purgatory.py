@@ -137,6 +137,21 @@ def test_rows_of_answered_fetches_do_not_pile_up(purgatory: Purgatory) -> None:
         purgatory.park(wait.fetch, 30_000)
     purgatory.on_tick(10)
     assert early.calls == [(10, True)]
-    purgatory.on_tick(30_000)
+    while purgatory.waiting_count:
+        purgatory.on_tick(30_000)
     assert [wait.calls for wait in late] == [[(30_000, True)]] * 500
     assert purgatory.next_deadline_ms() is None
+
+
+def test_very_many_whose_time_is_up_are_answered_a_part_at_each_tick(purgatory: Purgatory) -> None:
+    waits = [Wait(A) for _ in range(350)]
+    for wait in waits:
+        purgatory.park(wait.fetch, 100)
+    answered = []
+    while purgatory.waiting_count:
+        assert purgatory.next_deadline_ms() == 100
+        before = purgatory.waiting_count
+        purgatory.on_tick(100)
+        answered.append(before - purgatory.waiting_count)
+    assert answered == [100, 100, 100, 50]
+    assert [wait.calls for wait in waits] == [[(100, True)]] * len(waits)

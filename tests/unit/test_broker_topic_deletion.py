@@ -9,13 +9,14 @@ import uuid
 from contextlib import suppress
 
 import pytest
-from helpers.disk_broker import DiskBroker, Producer
+from helpers.disk_broker import DiskBroker, Producer, creation_of
 from sim.disk import Crash
 
 from barnabas.broker.slices import run_through
 from barnabas.coordinator import group_coordinator
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.storage.log import Log
 
 PARTITIONS = 3
 
@@ -182,7 +183,7 @@ def test_a_topic_of_another_name_brings_no_offsets_to_the_disk() -> None:
     delete(b)
     b.topic("v")
     assert not are_durable() and b.broker.metadata.deletions
-    b.topic("t")
+    b.topic_after_flushes("t")
     assert are_durable() and not b.broker.metadata.deletions
 
 
@@ -215,7 +216,7 @@ def test_a_topic_that_comes_again_at_once_has_no_offsets_of_the_one_before() -> 
     b.hold_flushes()
     delete(b)
     assert b.broker.metadata.deletions
-    b.topic("t")
+    b.topic_after_flushes("t")
     assert b.broker.metadata.deletions == {}
     b.lose_power()
     assert b.group_offset("g", "t") == (0, -1)
@@ -233,7 +234,9 @@ def test_one_that_is_cut_short_needs_no_settling_of_what_a_flush_journal_holds_o
                 p.send("t", partition, b"old")
             assert p.end(True) == 0
         assert [name for name in b.disk.list("/data") if name.startswith("barnabas-flush-")]
-        b.broker.transaction_ends.flush_completions()  # the steps are those of the deletion itself
+        b.broker.transaction_ends.flush_completions(
+            b.now_ms
+        )  # the steps are those of the deletion itself
         b.disk.crash_in(steps)
         with pytest.raises(Crash):
             delete(b)
@@ -322,3 +325,35 @@ def test_the_next_topic_of_a_name_ends_its_deletion_and_no_other() -> None:
     assert set(b.broker.metadata.deletions) == {first, second}
     b.topic("u")
     assert set(b.broker.metadata.deletions) == {second}
+
+
+def refuse(self: Log) -> None:
+    raise AssertionError(f"{self!r} is flushed while everybody else waits")
+
+
+@pytest.mark.parametrize("journal", ["0", "2"])
+def test_what_is_to_be_durable_before_a_name_is_used_again_is_flushed_elsewhere(
+    journal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = DiskBroker(barnabas_flush_journal_logs=journal, offsets_topic_num_partitions="50")
+    b.topic("t")
+    p = Producer(b, "txn")
+    p.send("t", 0, b"of the first")
+    assert b.commit("g", "t", 0) == 0
+    assert p.end(True) == 0
+    b.hold_flushes()
+    monkeypatch.setattr(Log, "flush", refuse)
+    delete(b)
+    b.topic_after_flushes("t")
+    assert not b.broker.transaction_ends.undurable()
+    assert b.read("t") == []
+
+
+def test_a_stop_ends_a_creation_that_waits_for_the_disk() -> None:
+    b = prepared()
+    b.hold_flushes()
+    delete(b)
+    b.send(b.connect(), creation_of("t", 1, {}), 7)
+    assert "t" not in b.broker.topics
+    b.broker.close_logs(b.now_ms)
+    assert "t" in b.broker.topics

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.admin_host import NOW_MS, AdminHost
 
+from barnabas.broker import topics as topics_module
 from barnabas.broker.topics import TopicRegistry
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code, KafkaError
@@ -79,6 +80,38 @@ def test_a_topic_forgotten_is_unknown_at_once(registry: TopicRegistry) -> None:
     assert [(name, index) for name, index, _ in rows] == [("t", 0), ("t", 1)]
     assert "t" not in registry
     assert registry.leader_epochs("t") == ()
+
+
+def configured(registry: TopicRegistry, name: str) -> list[int]:
+    return [log.config.segment_bytes for log in registry.logs_of(name)]
+
+
+def test_settings_of_the_broker_reach_many_logs_a_part_at_each_tick(
+    registry: TopicRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics_module, "LOGS_CONFIGURED_AT_ONCE", 10)
+    for number in range(20):
+        registry.create_topic(f"t{number}", 1, {}, now_ms=NOW_MS)
+    registry.create_topic("wide", 25, {"segment.bytes": "5000"}, now_ms=NOW_MS)
+    registry.create_topic("grows", 12, {}, now_ms=NOW_MS)
+    registry.create_topic("goes", 30, {}, now_ms=NOW_MS)
+    registry.set_broker_configs({"log.segment.bytes": "4000"})
+    sizes = [sum(configured(registry, f"t{number}")) for number in range(20)]
+    assert 1 <= sizes.count(4000) <= 3, "a part of them at once"
+    registry.set_broker_configs({"log.segment.bytes": "3000"})
+    ticks = 0
+    while registry.is_configuring:
+        if ticks == 10:
+            registry.metadata.grow_topics({"grows": 14})
+            list(registry._make_logs([registry.metadata.topics["grows"]], NOW_MS))
+            registry.set_topic_configs("wide", {"segment.bytes": "6000"})
+            registry.forget(["goes"])
+        registry.on_tick()
+        ticks += 1
+    assert ticks >= 12
+    assert [configured(registry, f"t{number}") for number in range(20)] == [[3000]] * 20
+    assert configured(registry, "wide") == [6000] * 25
+    assert configured(registry, "grows") == [3000] * 14
 
 
 def test_settings_reach_the_logs(registry: TopicRegistry) -> None:

@@ -976,6 +976,20 @@ def test_very_many_groups_expire_a_part_at_a_time():
     assert max(parts) <= sum(parts) // 3
 
 
+def test_very_many_members_are_put_out_a_part_at_each_tick():
+    host = GroupHost(checks=False)
+    for number in range(300):
+        alone(host, f"g{number}", topics=("t",), session_ms=10_000)
+    host.now_ms += 10_000
+    parts = []
+    while (due_ms := host.coordinator.next_deadline_ms()) is not None and due_ms <= host.now_ms:
+        result = host.coordinator.on_tick(host.event_ms())
+        parts.append(sum(len(part.records) for part in (result, *result.more)))
+        host.handle(result)
+    assert sum(parts) == 300
+    assert max(parts) <= 100
+
+
 def test_a_living_group_without_offsets_outlives_every_check():
     host = GroupHost()
     member = alone(host, topics=("t",), session_ms=1_800_000)

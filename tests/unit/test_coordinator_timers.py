@@ -81,3 +81,14 @@ def test_the_earliest_time_is_never_later_than_a_deadline_and_exact_when_asked_f
     assert timers.pop_due(20) == ["b"] and timers.earliest_ms == 30
     timers.cancel("a")
     assert timers.next_deadline_ms() is None and timers.earliest_ms is None
+
+
+def test_of_many_that_are_due_so_many_are_taken_at_once_and_the_rest_is_due() -> None:
+    timers: Timers[int] = Timers()
+    for number in range(10):
+        timers.schedule(number, number)
+    timers.cancel(1)
+    assert timers.pop_due(8, 3) == [0, 2, 3]
+    assert timers.next_deadline_ms() == timers.earliest_ms == 4
+    assert timers.pop_due(8, 100) == [4, 5, 6, 7, 8]
+    assert timers.pop_due(8, 1) == [] and timers.next_deadline_ms() == 9

@@ -646,6 +646,53 @@ def test_ids_at_rest_expire_with_a_tombstone_and_open_ones_do_not() -> None:
     assert host.replayed().snapshot() == host.coordinator.snapshot()
 
 
+def ticks_until_nothing_is_due(host: TxnHost) -> list[int]:
+    """How many transactions each tick handles, until none is due."""
+    handled = []
+    while (due_ms := host.coordinator.next_deadline_ms()) is not None and due_ms <= host.now_ms:
+        result = host.coordinator.on_tick(host.event_ms())
+        parts = (result, *result.more)
+        handled.append(sum(len(part.records) + len(part.effects) for part in parts))
+        host.handle(result)
+    return handled
+
+
+def test_very_many_ids_expire_a_part_at_each_tick() -> None:
+    host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=100_000))
+    names = [f"id-{number}" for number in range(300)]
+    for name in names:
+        host.init(name)
+    host.now_ms += 100_000
+    handled = ticks_until_nothing_is_due(host)
+    assert sum(handled) == len(names)
+    assert max(handled) <= len(names) // 4
+    assert host.coordinator.snapshot() == {}
+
+
+def test_very_many_transactions_time_out_a_part_at_each_tick() -> None:
+    host = TxnHost()
+    names = [f"id-{number}" for number in range(300)]
+    for name in names:
+        begun(host, name, timeout_ms=1_000)
+    host.now_ms += 1_000
+    handled = ticks_until_nothing_is_due(host)
+    assert sum(handled) == len(host.written) == len(names)
+    assert max(handled) <= len(names) // 4
+
+
+def test_of_wide_transactions_fewer_time_out_at_one_tick() -> None:
+    host = TxnHost()
+    names = [f"id-{number}" for number in range(30)]
+    for name in names:
+        _, pid, epoch = init_of(host.init(name, timeout_ms=1_000))
+        host.topics["wide"] = 100
+        host.add(name, pid, epoch, {"wide": list(range(100))})
+    host.now_ms += 1_000
+    handled = ticks_until_nothing_is_due(host)
+    assert sum(handled) == len(names)
+    assert max(handled) <= 6
+
+
 def test_connections_of_an_id_that_expired_are_forgotten() -> None:
     host = TxnHost()
     coordinator = host.coordinator

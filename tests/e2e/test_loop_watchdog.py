@@ -1,0 +1,29 @@
+"""A daemon that tests start is watched: with a bound of nothing, each callback is a fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import loop_watchdog, watched_daemon
+
+from barnabas import LocalBroker
+
+pytestmark = pytest.mark.e2e
+
+
+def test_the_faults_of_a_daemon_reach_its_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(watched_daemon.FAULTS_DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(watched_daemon.BOUND_MS, "0")
+    with LocalBroker() as broker, broker.admin() as admin:
+        assert admin.open_transactions() == []
+    faults = loop_watchdog.take_faults()
+    assert any("the longest: ListTransactions 1 of " in fault for fault in faults)
+    assert all(f" start --port 0 --data-dir {broker.data_dir} " in fault for fault in faults)
+
+
+def test_the_daemon_of_a_user_is_not_watched() -> None:
+    assert LocalBroker.__dict__["daemon"] == loop_watchdog._WATCHED
+    assert "watched_daemon" not in Path(__import__("barnabas").__file__).read_text()

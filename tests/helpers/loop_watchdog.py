@@ -1,0 +1,56 @@
+"""The tests' side of the watchdog of the event loop: which daemons it is in, and the faults.
+
+    daemon_command()     what starts a daemon, with the watch where `start_watching` was called
+    take_faults()        the faults of all daemons of this process since the last call
+
+`watched_daemon.py` says what a fault is. tests/conftest.py starts the watch for every LocalBroker
+and every process that is started by `daemon_command`, and fails the test in which a fault came.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from barnabas import LocalBroker
+from helpers import watched_daemon
+
+BOUND_MS = 50
+CI_FACTOR = 2  # a hosted machine of CI is slower than a desk's, and others use its caches
+_UNWATCHED = ("-P", "-m", "barnabas.broker.main")
+_WATCHED = ("-P", watched_daemon.__file__)
+
+
+def start_watching() -> None:
+    """Have the daemons that this process starts from now on watched."""
+    if watched_daemon.FAULTS_DIRECTORY not in os.environ:
+        directory = tempfile.mkdtemp(prefix="barnabas-faults-")
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        os.environ[watched_daemon.FAULTS_DIRECTORY] = directory
+        os.environ.setdefault(watched_daemon.BOUND_MS, str(bound_ms()))
+    LocalBroker.daemon = _WATCHED
+
+
+def bound_ms() -> int:
+    """How much CPU time a callback of the loop may use on this machine."""
+    return BOUND_MS * (CI_FACTOR if os.environ.get("CI") else 1)
+
+
+def daemon_command() -> list[str]:
+    """The interpreter and its arguments, to which those of `barnabas` are added."""
+    is_watched = watched_daemon.FAULTS_DIRECTORY in os.environ
+    return [sys.executable, *(_WATCHED if is_watched else _UNWATCHED)]
+
+
+def take_faults() -> list[str]:
+    """The texts of the faults that came since the last call."""
+    directory = os.environ.get(watched_daemon.FAULTS_DIRECTORY)
+    faults = []
+    for path in sorted(Path(directory).glob("*.fault")) if directory else ():
+        faults.append(path.read_text())
+        path.unlink()
+    return faults

@@ -1,0 +1,299 @@
+"""The daemon with a watch on its event loop: `python -P watched_daemon.py start …`.
+
+It is the same program as `python -m barnabas.broker.main`, with four functions of the standard
+library and one of the core's wrapped before it starts. Between the end of the start and the
+beginning of the stop, each of these writes a fault, a text file in the directory FAULTS_DIRECTORY:
+
+    one callback of the loop uses more CPU time of its thread than BOUND_MS
+    one collection of garbage does, in whatever thread: the others wait for it
+    the loop's thread calls fsync, fdatasync or sync
+
+The bound is in CPU time: on a machine that others load it hardly changes, where the time of day
+would double. A hosted machine of CI may be slower than a desk's: `loop_watchdog.py` doubles the
+bound there. A stack comes from another thread, which looks at the loop's thread when half of the
+bound is used up.
+
+It imports nothing of the tests, so that it runs wherever the daemon does.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from asyncio import events
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+FAULTS_DIRECTORY = "BARNABAS_WATCHDOG_FAULTS"
+BOUND_MS = "BARNABAS_WATCHDOG_BOUND_MS"
+KNOWN_SYNCS = {
+    ("broker/metadata.py", "_append"): "a change of topics or settings: a frame of the journal",
+    ("broker/unwritten_markers.py", "_write"): "a transaction ended, with a partition off line",
+    ("storage/flush_journal.py", "forget_older"): "a flush journal that is a minute old goes",
+    ("storage/offset_checkpoints.py", "write"): "offsets of all logs: once a minute, by "
+    "DeleteRecords, after DeleteTopics and compaction",
+    ("storage/segment_swap.py", "_manifest_after"): "a compacted segment takes its place",
+    ("storage/log_manager.py", "end_removals"): "the directories of deleted topics are renamed",
+    ("storage/log_manager.py", "begin_leader_epoch"): "of several brokers another one leads",
+}
+"""What waits for the disk on the loop's thread, by file and function, and when: a flush or two of
+one small file, however much the broker holds. Anything else is a fault.
+"""
+KNOWN_CALLBACKS = {
+    ("storage/log.py", "make_files"): "an internal topic is made, with the files of 50 partitions",
+}
+"""What may use more than the bound, by what is in each stack that was taken, and when."""
+LOOK_INTERVAL_S = 0.01
+MOST_FAULTS = 50  # of one process
+MOST_STACKS = 3  # of one callback
+NS_PER_MS = 1_000_000
+
+
+class LoopWatch:
+    """What a thread's event loop does in each callback, and the faults of it.
+
+    Takes: bound_ms, of CPU time; report, which is called with the text of each fault.
+    is_on: whether faults are looked for.
+    """
+
+    def __init__(self, bound_ms: float, report: Callable[[str], object]) -> None:
+        self._bound_ms, self._bound_ns = bound_ms, int(bound_ms * NS_PER_MS)
+        self._report = report
+        self._thread = threading.get_ident()
+        self._names = itertools.count()
+        self._number = 0  # of the callback that runs; 0: none does
+        self._began_ns = 0
+        self._requests: list[tuple[int, int, int, int]] = []
+        self._collections: list[str] = []
+        self._stacks: list[str] = []
+        self._collection_began_ns: dict[int, int] = {}
+        self._synced: set[str] = set()
+        self._is_closed = False
+        self.is_on = False
+
+    # --- callbacks -------------------------------------------------------------------------------
+
+    def run(self, handle: Any, run: Callable[[Any], object]) -> None:
+        """Run one callback of the loop, by what the loop would have called."""
+        if threading.get_ident() != self._thread or self._number:
+            run(handle)
+            return
+        was_on = self.is_on
+        self._requests.clear()
+        self._collections.clear()
+        self._stacks = []
+        callback = handle._callback  # the callback may cancel its own handle
+        self._began_ns = time.thread_time_ns()
+        self._number = next(self._names) + 1
+        try:
+            run(handle)
+        finally:
+            took_ns = time.thread_time_ns() - self._began_ns
+            self._number = 0
+            is_known = bool(self._stacks) and all(
+                _is_in(KNOWN_CALLBACKS, stack) for stack in self._stacks
+            )
+            if took_ns > self._bound_ns and was_on and self.is_on and not is_known:
+                self._report(self._long_callback(repr(callback), took_ns))
+
+    def _long_callback(self, callback: str, took_ns: int) -> str:
+        lines = [
+            f"one callback of the event loop used {_ms(took_ns)} of CPU time; the bound is "
+            f"{self._bound_ms:g} ms",
+            f"callback: {callback}",
+        ]
+        if self._requests:
+            lines.append(f"requests: {_requests_text(self._requests)}")
+        lines += self._collections
+        lines += [f"stack:\n{stack}" for stack in self._stacks]
+        return "\n".join(lines)
+
+    def on_request(
+        self,
+        handle: Callable[[Any, int, Any, int], None],
+        broker: Any,
+        connection_id: int,
+        frame: Any,
+        now_ms: int,
+    ) -> None:
+        """Have the core handle a request, and note which one it was."""
+        key, version = int.from_bytes(frame[0:2]), int.from_bytes(frame[2:4])
+        size = len(frame)
+        began_ns = time.thread_time_ns()
+        try:
+            handle(broker, connection_id, frame, now_ms)
+        finally:
+            self._requests.append((key, version, size, time.thread_time_ns() - began_ns))
+
+    # --- garbage ---------------------------------------------------------------------------------
+
+    def on_garbage(self, phase: str, info: dict[str, int]) -> None:
+        """A collection of garbage begins or ends, as `gc.callbacks` has it."""
+        thread = threading.get_ident()
+        if phase == "start":
+            self._collection_began_ns[thread] = time.thread_time_ns()
+            return
+        began_ns = self._collection_began_ns.pop(thread, None)
+        if began_ns is None:
+            return
+        took_ns = time.thread_time_ns() - began_ns
+        text = (
+            f"a collection of garbage of generation {info['generation']} used {_ms(took_ns)} of "
+            f"CPU time in thread {threading.current_thread().name}"
+        )
+        if thread == self._thread and self._number:
+            self._collections.append(text)  # a part of its callback
+        elif took_ns > self._bound_ns and self.is_on:
+            self._report(f"{text}; the bound is {self._bound_ms:g} ms")
+
+    # --- the disk --------------------------------------------------------------------------------
+
+    def on_sync(self, name: str) -> None:
+        """Something waits for the disk by that function of `os`."""
+        if not (self.is_on and self._number) or threading.get_ident() != self._thread:
+            return
+        stack = _stack_text(sys._getframe(2))
+        if _is_in(KNOWN_SYNCS, stack):
+            return
+        if stack not in self._synced:  # the first of many
+            self._synced.add(stack)
+            self._report(f"the event loop's thread called os.{name}\nstack:\n{stack}")
+
+    # --- the thread that looks -------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Take the stack of each callback that is above half of the bound, until `close`."""
+        clock = time.pthread_getcpuclockid(self._thread)
+        while not self._is_closed:
+            time.sleep(LOOK_INTERVAL_S)
+            number, stacks = self._number, self._stacks
+            if not number or not self.is_on or len(stacks) >= MOST_STACKS:
+                continue
+            used_ns = time.clock_gettime_ns(clock) - self._began_ns
+            if used_ns < self._bound_ns // 2:
+                continue
+            frame = sys._current_frames().get(self._thread)
+            if frame is not None and number == self._number:
+                stacks.append(f"  (after {_ms(used_ns)})\n{_stack_text(frame)}")
+
+    def close(self) -> None:
+        """End the thread that looks."""
+        self._is_closed = True
+
+
+def _is_in(known: Mapping[tuple[str, str], str], stack: str) -> bool:
+    return any(
+        re.search(rf'{re.escape(path)}", line \d+, in {function}\n', stack)
+        for path, function in known
+    )
+
+
+def _ms(ns: int) -> str:
+    return f"{ns / NS_PER_MS:.1f} ms"
+
+
+def _requests_text(requests: list[tuple[int, int, int, int]]) -> str:
+    from barnabas.protocol.api_table import BY_KEY
+
+    shown = sorted(requests, key=lambda one: -one[3])[:5]
+    texts = [
+        f"{BY_KEY[key].name if key in BY_KEY else key} {version} of {size} bytes ({_ms(took_ns)})"
+        for key, version, size, took_ns in shown
+    ]
+    return f"{len(requests)}, the longest: {', '.join(texts)}"
+
+
+def _stack_text(frame: FrameType) -> str:
+    """What runs in a callback, outermost first."""
+    stack = traceback.extract_stack(frame)
+    inner = [at for at, entry in enumerate(stack) if entry.filename == __file__]
+    return "".join(traceback.format_list(stack[inner[-1] + 1 if inner else 0 :]))
+
+
+def watch_thread(watch: LoopWatch) -> Callable[[], None]:
+    """Have every loop, the core, the collector and the disk report to the watch.
+
+    Gives: what takes all of that away again.
+    """
+    from barnabas.broker.core import Broker
+
+    run, on_frame = events.Handle._run, Broker.on_frame
+
+    def watched_run(handle: Any) -> None:
+        watch.run(handle, run)
+
+    def watched_on_frame(broker: Any, connection_id: int, frame: Any, now_ms: int) -> None:
+        watch.on_request(on_frame, broker, connection_id, frame, now_ms)
+
+    syncs = {name: getattr(os, name) for name in ("fsync", "fdatasync", "sync")}
+
+    def watched_sync(name: str, sync: Callable[..., None]) -> Callable[..., None]:
+        def synced(*arguments: int) -> None:
+            watch.on_sync(name)
+            sync(*arguments)
+
+        return synced
+
+    def take_away() -> None:
+        watch.close()
+        gc.callbacks.remove(watch.on_garbage)
+        setattr(events.Handle, "_run", run)  # noqa: B010
+        setattr(Broker, "on_frame", on_frame)  # noqa: B010
+        for name, sync in syncs.items():
+            setattr(os, name, sync)
+
+    setattr(events.Handle, "_run", watched_run)  # noqa: B010
+    setattr(Broker, "on_frame", watched_on_frame)  # noqa: B010
+    for name, sync in syncs.items():
+        setattr(os, name, watched_sync(name, sync))
+    gc.callbacks.append(watch.on_garbage)
+    threading.Thread(target=watch.look, name="loop-watch", daemon=True).start()
+    return take_away
+
+
+def file_reporter(directory: str, process: str) -> Callable[[str], None]:
+    """What writes each fault into a file of its own, whole from the first look on."""
+    numbers = itertools.count()
+
+    def report(text: str) -> None:
+        number = next(numbers)
+        if number < MOST_FAULTS:
+            path = os.path.join(directory, f"{os.getpid()}-{number}")
+            with open(f"{path}.part", "w", encoding="utf-8") as file:
+                file.write(f"{text}\nprocess:  {process}\n")
+            os.rename(f"{path}.part", f"{path}.fault")
+
+    return report
+
+
+def main() -> int:
+    """Run the daemon with the watch that the environment asks for."""
+    from barnabas.broker import main as daemon
+
+    directory = os.environ.get(FAULTS_DIRECTORY)
+    if directory:
+        process = f"{os.getpid()}: {' '.join(sys.argv[1:])}"
+        watch = LoopWatch(float(os.environ.get(BOUND_MS, "50")), file_reporter(directory, process))
+        watch_thread(watch)
+        serve = daemon._until_either
+
+        async def watched_serve(*arguments: Any) -> None:
+            watch.is_on = True
+            try:
+                await serve(*arguments)
+            finally:
+                watch.is_on = False
+
+        daemon._until_either = watched_serve
+    return daemon.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""While large state is worked on no call into the core uses more CPU time than the watchdog of the
+event loop allows (helpers/loop_watchdog.py): a client beside it is answered between any two calls.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import loop_watchdog
+from helpers.core_host import CoreHost
+
+from barnabas.broker.main import GC_THRESHOLDS
+from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
+from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.topic_partition import TopicPartition
+
+READER, OTHER = 1, 2
+IDS, OPEN, PRODUCERS, LOGS = 20_000, 2_000, 60_000, 4_000
+DAY_MS = 86_400_000
+
+
+class TimedHost(CoreHost):
+    """longest_ms: the CPU time of the longest call into the core since it was set to 0."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, log_retention_ms="-1", log_cleaner_enable="false")
+        self.longest_ms = 0.0
+        for name in ("on_frame", "on_tick", "on_flushed", "on_worked", "on_sent"):
+            setattr(self.broker, name, self._timed(getattr(self.broker, name)))
+
+    def _timed(self, call: Callable[..., None]) -> Callable[..., None]:
+        def timed(*arguments: Any) -> None:
+            began_ns = time.thread_time_ns()
+            call(*arguments)
+            self.longest_ms = max(self.longest_ms, (time.thread_time_ns() - began_ns) / 1e6)
+
+        return timed
+
+    def work_off(self, is_done: Callable[[], bool]) -> None:
+        """Tick and flush until it is done, with a client beside it that is always answered."""
+        while not is_done():
+            if self.flushes:
+                self.flush()
+            elif self.work:
+                self.finish_work()
+            else:
+                self.tick(0)
+            assert self.call(OTHER, ApiVersionsRequest(), 0).error_code == 0
+
+    def read(self, request: Message, version: int) -> None:
+        """Ask, and wait for the answer."""
+        self.ask(READER, request, version)
+        self.work_off(lambda: len(self.answers[READER]) == 1)
+
+    def add_ids(self, count: int, state: TransactionState) -> None:
+        self.broker.topics.ensure_internal_topic(TRANSACTIONS_TOPIC, self.now_ms)
+        wall_ms = self.event_ms() + self.wall_ahead_ms
+        partitions = {TopicPartition("t", 0): None} if state is TransactionState.ONGOING else {}
+        for number in range(count):
+            self.broker.transactions.apply(
+                TransactionMetadata(
+                    f"id-{number}", number, 0, 60_000, state, partitions, wall_ms, wall_ms
+                )
+            )
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[TimedHost]:
+    host = TimedHost(tmp_path)
+    host.connect(READER)
+    host.connect(OTHER)
+    host.create("t")
+    host.call(OTHER, ApiVersionsRequest(), 0)  # loads the handler
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)  # as the daemon does
+    yield host
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+def expire(host: TimedHost) -> None:
+    host.add_ids(IDS, TransactionState.EMPTY)
+    host.now_ms += 8 * DAY_MS
+    host.work_off(lambda: not host.broker.transactions.snapshot())
+
+
+def time_out(host: TimedHost) -> None:
+    host.add_ids(OPEN, TransactionState.ONGOING)
+    host.now_ms += 60_000
+    host.work_off(
+        lambda: all(
+            transaction.state is not TransactionState.ONGOING
+            for transaction in host.broker.transactions.snapshot().values()
+        )
+    )
+
+
+def list_transactions(host: TimedHost) -> None:
+    host.add_ids(IDS, TransactionState.EMPTY)
+    host.read(ListTransactionsRequest(), 0)
+    assert len(host.answers[READER][0].transaction_states) == IDS
+
+
+def describe_producers(host: TimedHost) -> None:
+    (log,) = host.broker.topics.logs_of("t")
+    for number in range(PRODUCERS):
+        log.producer_state.on_batch(number, 0, 0, 0, number, number, 0, False, host.now_ms)
+    host.read(DescribeProducersRequest([TopicRequest("t", [0])]), 0)
+    assert len(host.answers[READER][0].topics[0].partitions[0].active_producers) == PRODUCERS
+
+
+def set_for_all(host: TimedHost) -> None:
+    for number in range(LOGS // 2):
+        host.create(f"t-{number}", 2)
+    config = AlterableConfig("log.segment.bytes", 0, "5000000")
+    host.read(IncrementalAlterConfigsRequest([AlterConfigsResource(4, "1", [config])], False), 1)
+    host.work_off(lambda: not host.broker.topics.is_configuring)
+    assert {log.config.segment_bytes for log in host.broker.topics.logs_of("t-7")} == {5_000_000}
+
+
+@pytest.mark.parametrize(
+    "work", [expire, time_out, list_transactions, describe_producers, set_for_all]
+)
+def test_no_call_is_long_while_large_state_is_worked_on(
+    host: TimedHost, work: Callable[[TimedHost], None]
+) -> None:
+    work(host)
+    assert 0 < host.longest_ms < loop_watchdog.bound_ms()

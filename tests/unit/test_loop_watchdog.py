@@ -1,0 +1,177 @@
+"""The watchdog of the event loop (helpers/watched_daemon.py) sees what it is for."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from helpers import loop_watchdog, watched_daemon
+from helpers.core_host import CoreHost
+from helpers.watched_daemon import LoopWatch
+
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+
+BOUND_MS = 20.0
+
+
+class Watched:
+    """An event loop in this thread under a watch. faults: their texts."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self.watch = LoopWatch(BOUND_MS, self.faults.append)
+        self.take_away = watched_daemon.watch_thread(self.watch)
+        self.watch.is_on = True
+
+    def run(self, *callbacks: Callable[[], object]) -> None:
+        """Have the loop call them, one after the other."""
+
+        async def serve() -> None:
+            for callback in callbacks:
+                asyncio.get_running_loop().call_soon(callback)
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+        asyncio.run(serve())
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    under_watch = Watched()
+    yield under_watch
+    under_watch.take_away()
+
+
+def use_cpu(ms: float) -> None:
+    """So much CPU time of this thread."""
+    end_ns = time.thread_time_ns() + int(ms * 1e6)
+    while time.thread_time_ns() < end_ns:
+        pass
+
+
+def hog() -> None:
+    use_cpu(10 * BOUND_MS)
+
+
+def test_a_callback_above_the_bound_is_a_fault_with_its_name_and_stack(watched: Watched) -> None:
+    watched.run(lambda: use_cpu(BOUND_MS / 10), hog, lambda: use_cpu(BOUND_MS / 10))
+    [fault] = watched.faults
+    assert "the bound is 20 ms" in fault
+    assert "callback: <function hog at " in fault
+    assert "in hog\n" in fault.partition("stack:")[2]
+    assert "in use_cpu\n" in fault
+
+
+def test_a_callback_that_waits_uses_no_cpu(watched: Watched) -> None:
+    watched.run(lambda: time.sleep(3 * BOUND_MS / 1000))
+    assert watched.faults == []
+
+
+def test_many_short_callbacks_are_no_fault(watched: Watched) -> None:
+    watched.run(*[lambda: use_cpu(BOUND_MS / 10)] * 30)
+    assert watched.faults == []
+
+
+def test_a_fault_names_the_requests_of_its_callback(watched: Watched, tmp_path: Path) -> None:
+    host = CoreHost(tmp_path)
+    client = host.connect(1)
+
+    def serve() -> None:
+        host.call(client, ApiVersionsRequest(), 0)
+
+    def serve_long() -> None:
+        serve()
+        hog()
+
+    serve()  # loads the handler
+    watched.run(serve, serve_long)
+    [fault] = watched.faults
+    assert "requests: 1, the longest: ApiVersions 0 of " in fault
+
+
+def collect_much() -> None:
+    """A collection that takes long: a million containers."""
+    gc.disable()
+    rows = [[number] for number in range(1_000_000)]
+    gc.collect()
+    gc.enable()
+    del rows
+
+
+def test_a_collection_of_garbage_counts_for_its_callback(watched: Watched) -> None:
+    watched.run(collect_much)
+    [fault] = watched.faults
+    assert "a collection of garbage of generation 2 used " in fault
+
+
+def test_a_long_collection_in_another_thread_is_a_fault(watched: Watched) -> None:
+    thread = threading.Thread(target=collect_much, name="busy")
+    thread.start()
+    thread.join()
+    [fault] = watched.faults
+    assert "of CPU time in thread busy" in fault
+
+
+@pytest.mark.parametrize("sync", [os.fsync, os.fdatasync])
+def test_what_waits_for_the_disk_on_the_loops_thread_is_a_fault(
+    watched: Watched, tmp_path: Path, sync: Callable[[int], None]
+) -> None:
+    name = sync.__name__
+
+    def flush() -> None:
+        with open(tmp_path / "file", "wb") as file:
+            getattr(os, name)(file.fileno())
+
+    watched.run(flush, flush)
+    [fault] = watched.faults  # once from each place
+    assert fault.startswith(f"the event loop's thread called os.{name}\n")
+    assert "in flush\n" in fault
+
+
+def test_another_thread_may_wait_for_the_disk(watched: Watched, tmp_path: Path) -> None:
+    def flush() -> None:
+        with open(tmp_path / "file", "wb") as file:
+            os.fsync(file.fileno())
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    thread.join()
+    assert watched.faults == []
+
+
+def test_nothing_is_a_fault_before_the_start_has_ended_and_once_the_stop_begins(
+    watched: Watched, tmp_path: Path
+) -> None:
+    def flush() -> None:
+        with open(tmp_path / "file", "wb") as file:
+            os.fsync(file.fileno())
+
+    def end_start() -> None:
+        hog()
+        watched.watch.is_on = True
+
+    def begin_stop() -> None:
+        watched.watch.is_on = False
+        hog()
+
+    watched.watch.is_on = False
+    watched.run(hog, flush, end_start, begin_stop)
+    assert watched.faults == []
+
+
+def test_faults_are_taken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(watched_daemon.FAULTS_DIRECTORY, str(tmp_path))
+    report = watched_daemon.file_reporter(str(tmp_path), "1: start")
+    report("one")
+    report("two")
+    assert loop_watchdog.take_faults() == [
+        "one\nprocess:  1: start\n",
+        "two\nprocess:  1: start\n",
+    ]
+    assert loop_watchdog.take_faults() == []
