@@ -201,11 +201,14 @@ class FakeBroker:
     topic_ids: dict[str, uuid.UUID] = field(
         default_factory=dict
     )  # of a topic that is not in it brokers tell none
+    fetch_versions: tuple[int, int] = (4, 11)  # from 13 on a topic goes by its id
 
     HANG_UP = HANG_UP
 
     def __enter__(self) -> FakeBroker:
-        self._server = FrameServer(SPEAKS, self._handle)
+        fetch = {FetchRequest.API_KEY: (FetchRequest, *self.fetch_versions)}
+        self._speaks: Versions = {**SPEAKS, **fetch}
+        self._server = FrameServer(self._speaks, self._handle)
         self.port = self._server.port
         return self
 
@@ -228,7 +231,7 @@ class FakeBroker:
 
     def _answer(self, request: Message, code: int) -> Message:
         if isinstance(request, ApiVersionsRequest):
-            return _versions(SPEAKS, code)
+            return _versions(self._speaks, code)
         if isinstance(request, MetadataRequest):
             return self._metadata(request, code)
         if isinstance(request, ListOffsetsRequest):
@@ -313,9 +316,13 @@ class FakeBroker:
     def _fetch(self, request: FetchRequest, code: int) -> FetchResponse:
         (topic,) = request.topics
         (asked,) = topic.partitions
-        log = self.logs.get((topic.topic, asked.partition))
+        name, unknown = topic.topic, Code.UNKNOWN_TOPIC_OR_PARTITION
+        if topic.topic_id is not None:
+            names = {topic_id: name for name, topic_id in self.topic_ids.items()}
+            name, unknown = names.get(topic.topic_id, ""), Code.UNKNOWN_TOPIC_ID
+        log = self.logs.get((name, asked.partition))
         if log is None:
-            log, code = FakeLog(), code or Code.UNKNOWN_TOPIC_OR_PARTITION
+            log, code = FakeLog(), code or unknown
         offset = asked.fetch_offset
         if not code and not log.start_offset <= offset <= log.end:
             code = Code.OFFSET_OUT_OF_RANGE
@@ -350,7 +357,9 @@ class FakeBroker:
             preferred_read_replica=-1,
             records=bytes(records),
         )
-        responses = [FetchableTopicResponse(topic=topic.topic, partitions=[part])]
+        responses = [
+            FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[part])
+        ]
         return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=responses)
 
 
