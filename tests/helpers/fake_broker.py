@@ -68,6 +68,12 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -383,6 +389,7 @@ _PRODUCER_KINDS: tuple[tuple[type[Message], tuple[int, int], tuple[int, int]], .
     (TxnOffsetCommitRequest, (0, 3), (0, 5)),
     (EndTxnRequest, (0, 1), (0, 5)),
     (OffsetFetchRequest, (0, 7), (1, 9)),
+    (OffsetCommitRequest, (0, 8), (2, 9)),
     (ProduceRequest, (0, 8), (3, 12)),
 )
 KAFKA_2_5 = {kind.API_KEY: (kind, *versions) for kind, versions, _ in _PRODUCER_KINDS}
@@ -474,6 +481,7 @@ class FakeCluster:
                 TxnOffsetCommitRequest: self._commit_offset,
                 EndTxnRequest: self._end,
                 OffsetFetchRequest: self._fetch_offsets,
+                OffsetCommitRequest: self._commit_plainly,
                 ProduceRequest: self._produce,
             }
             return answers[type(request)](node, request, code or 0)
@@ -650,6 +658,22 @@ class FakeCluster:
             )
             topics.append(TxnOffsetCommitResponseTopic(topic.name, [answered]))
         return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+
+    def _commit_plainly(
+        self, node: int, request: OffsetCommitRequest, code: int
+    ) -> OffsetCommitResponse:
+        assert node == self.nodes and request.retention_time_ms > 0, "only to last"
+        topics = []
+        for topic in request.topics:
+            (part,) = topic.partitions
+            if not code:
+                self.notes.setdefault(request.group_id, {})[topic.name] = (
+                    part.committed_offset,
+                    part.committed_metadata,
+                )
+            answered = OffsetCommitResponsePartition(part.partition_index, code)
+            topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=[answered]))
+        return OffsetCommitResponse(topics=topics)
 
     def _end(self, node: int, request: EndTxnRequest, code: int) -> EndTxnResponse:
         assert node == 1
