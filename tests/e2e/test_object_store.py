@@ -1,5 +1,5 @@
-"""A checkpoint in an object store, with an S3 server on this machine (moto_server: of the PATH, or
-of `make spark-cluster`) in its place; skipped where there is none.
+"""A checkpoint in an object store, with an S3 server on this machine (the moto_server that
+`make spark-cluster` installs) in its place; skipped where there is none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[arrow_fs.S3FileSystem]:
     """With the bucket `lake`."""
-    server = shutil.which("moto_server", path=f"{ROOT}/build/s3/bin") or shutil.which("moto_server")
+    server = shutil.which("moto_server", path=f"{ROOT}/build/s3/bin")
     if server is None:
         pytest.skip("no moto_server")
     port = free_port()
