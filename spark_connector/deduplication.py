@@ -33,7 +33,8 @@ this checkpoint has come past that batch. Else it is *foreign*: another checkpoi
     below N                 own               announced, then written: no number above it was begun
     none                    the trail has one in doubt: both groups, or their topic, are gone
     none                    no trail          announced, then written: the query publishes first
-    any                     any               in doubt where the trail says that N + 1 was begun
+    any                     any               in doubt where it would be written, and the trail says
+                                              that N + 1 was begun
 
 An *announcement* commits N itself as the group's offset, with the batch's plan, before the begun
 note says N. So where the begun note has N and the group has nothing, the group had something, and
@@ -249,20 +250,20 @@ def decide_micro_batch(
     Raises: UncertainBatchError.
     """
     batch, last = PlannedBatch(batch_id, note.plan), state.last
-    is_skipped = False
-    if lineage.trail.has_begun(batch_id + 1):
-        doubt = _doubt_of_trail(lineage.trail)
-    elif last is not None:
-        doubt = _doubt_of_last(last, batch, note, lineage)
-        is_skipped = last.is_committed and last.planned.batch_id == batch_id
-    else:
-        doubt = _doubt_of_forgotten(state.last_begun, batch, lineage)
+    if last is None:
         if state.last_begun == batch and not topics:
             return PASS  # what may be committed of it is whole
+        doubt = _doubt_of_forgotten(state.last_begun, batch, lineage)
+    else:
+        doubt = _doubt_of_last(last, batch, note, lineage)
+        if not doubt and last.is_committed and last.planned.batch_id == batch_id:
+            return SKIP
+    if not doubt and lineage.trail.has_begun(batch_id + 1):
+        doubt = _doubt_of_trail(lineage.trail)
     if doubt:
         return _in_doubt(note, doubt, topics, state, batch_id, on_uncertain)
-    if is_skipped or not topics:
-        return SKIP if is_skipped else PASS
+    if not topics:
+        return PASS
     return Decision(True, True, frozenset(topics), announces=last is None)
 
 

@@ -382,7 +382,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         what = self._what(query_id, int(batch_id))
         try:
             place = self.place_of(getattr(context, "_localProperties", None) or {})
-        except PathError as error:
+        except (PathError, SpoolError) as error:
             raise _without_traceback(f"{what} cannot be written: {error}") from None
         message = self.encode(iterator, query_id, int(batch_id), what, place)
         message.run, message.place = context.getLocalProperty(RUN_ID) or "", place
@@ -402,7 +402,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         if root is None:
             return CheckpointPlace()
         if options.query_name is not None:
-            return CheckpointPlace(location=join_uri(rules.resolve(root), options.query_name))
+            names = options.query_name.split("/")
+            return CheckpointPlace(location=join_uri(rules.resolve(root), *names))
         return CheckpointPlace(root=rules.resolve(root))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -420,6 +420,95 @@ def test_one_driver_at_a_time_never_stops(actions: list[tuple[str, Any]]) -> Non
         assert len(world.brokers.topic) == sum(world.source)
     finally:
         world.teardown()
+
+
+# --- schedules that random ones seldom come to
+
+
+@pytest.fixture
+def world() -> Iterator[Lineages]:
+    world = Lineages()
+    yield world
+    world.teardown()
+
+
+def ran(world: Lineages, directory: Path, *, limit: int, batches: int = 9) -> bool:
+    """A run from its start to its end. Gives: whether it ended without a word."""
+    driver = world.start(directory, limit)
+    world.batch(driver, batches)
+    is_fine, driver.is_running = driver.is_running, False
+    return is_fine
+
+
+def test_an_older_checkpoint_whose_first_batch_has_no_rows_stops_at_that(world: Lineages) -> None:
+    directory = world.first_checkpoint()
+    world.write_to_the_source([True])
+    assert ran(world, directory, limit=1)
+    backup = world.copy(directory)
+    world.write_to_the_source([False, True])
+    assert ran(world, directory, limit=2)
+    world.restore(directory, backup)
+    assert not ran(world, directory, limit=1, batches=1), "with the batch that has no rows"
+    assert not ran(world, directory, limit=2), "it goes on with that batch, and stops again"
+    assert world.brokers.topic == [b"0", b"2"]
+
+
+def test_a_copy_goes_on_where_the_original_had_no_rows(world: Lineages) -> None:
+    """Blue/green: the original's last batch left no note, and the copy's note is another's."""
+    directory = world.first_checkpoint()
+    world.write_to_the_source([True])
+    assert ran(world, directory, limit=1)
+    copy = world.copy(directory)
+    world.write_to_the_source([False, True])
+    original = world.start(directory, 1)
+    world.batch(original, 1)
+    assert ran(world, copy, limit=2)
+    world.batch(original, 1)
+    assert not original.is_running and world.brokers.topic == [b"0", b"2"]
+
+
+def test_a_group_that_is_forgotten_stops_nobody_but_an_older_checkpoint(world: Lineages) -> None:
+    directory = world.first_checkpoint()
+    running = world.start(directory, 1)
+    world.write_to_the_source([True])
+    world.batch(running, 1)
+    backup = world.copy(directory)
+    for number in range(1, 4):
+        world.retention()
+        world.write_to_the_source([number % 2 == 1, True])
+        world.batch(running, 2)
+        assert running.is_running
+        world.retention()
+        assert ran(world, directory, limit=1, batches=1)
+        running = world.start(directory, 1)
+    world.retention()
+    assert not ran(world, backup, limit=1)
+    assert len(world.brokers.topic) == sum(world.source)
+
+
+def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:
+    """And its successor is killed before Spark knows of its last batch, and the group forgets."""
+    directory = world.first_checkpoint()
+    world.write_to_the_source([True] * 3)
+    hung = world.start(directory, 1)
+    world.batch(hung, 1)
+
+    def kill() -> None:
+        raise Killed
+
+    def overtake() -> None:
+        successor = world.start(directory, 1)
+        world.batch(successor, 1)  # the same one
+        world._run(successor, 7, kill)  # the next, which is committed
+        assert not successor.is_running
+
+    world._run(hung, 4, overtake)  # at its begun note
+    assert not hung.is_running and world.brokers.topic == [b"0", b"1", b"2"]
+    begun = _as_offsets(world.brokers.begun)["t"]
+    assert begun.planned.batch_id == 1, "the schedule is as it should be"
+    world.retention()
+    assert not ran(world, directory, limit=1)
+    assert world.brokers.topic == [b"0", b"1", b"2"]
 
 
 Lineages.TestCase.settings = settings(

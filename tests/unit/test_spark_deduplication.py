@@ -126,8 +126,10 @@ CELLS = [
     ("none, begun higher", None, note(8, "own 8"), TRAIL, "was begun already, planned"),
     # the trail is ahead of the checkpoint
     ("ahead", note(5, "own 5"), note(8, "own 8"), AHEAD, IN_PART),
-    ("ahead, none", None, None, AHEAD, IN_PART),
-    ("ahead, this", note(7, "own 7"), None, AHEAD, IN_PART),
+    ("ahead, none", None, None, AHEAD, GONE),
+    ("ahead, none, begun lower", None, note(5, "own 5"), AHEAD, FORGOTTEN),
+    ("ahead, this", note(7, "own 7"), None, AHEAD, SKIP),
+    ("ahead, this announced", note(7, "own 7", state=ANNOUNCED), None, AHEAD, IN_PART),
 ]
 
 
