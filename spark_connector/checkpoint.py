@@ -49,7 +49,7 @@ class CheckpointPlace(NamedTuple):
     """Where a task finds that the checkpoint is.
 
     location: its directory. root: where Spark makes one of a random name for a query that has none,
-    below spark.sql.streaming.checkpointLocation. Both are empty where nothing was told.
+    below spark.sql.streaming.checkpointLocation. Both are empty where Spark says nothing of it.
     """
 
     location: str = ""

@@ -467,7 +467,7 @@ def test_a_copy_goes_on_where_the_original_had_no_rows(world: Lineages) -> None:
     assert not original.is_running and world.brokers.topic == [b"0", b"2"]
 
 
-def test_a_group_that_is_forgotten_stops_nobody_but_an_older_checkpoint(world: Lineages) -> None:
+def test_a_group_that_is_forgotten_stops_an_older_checkpoint_alone(world: Lineages) -> None:
     directory = world.first_checkpoint()
     running = world.start(directory, 1)
     world.write_to_the_source([True])

@@ -280,7 +280,7 @@ def forget_group(query: Copying, query_id: str, suffix: str = "") -> None:
 
 
 @pytest.mark.parametrize("on_uncertain", ["write", "skip"])
-def test_a_group_that_was_forgotten_after_a_crash_is_told(
+def test_a_group_that_was_forgotten_after_a_crash_is_in_doubt(
     query: Copying, on_uncertain: str
 ) -> None:
     """As when the query was down for longer than offsets.retention.minutes, while its last batch
