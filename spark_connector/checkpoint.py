@@ -10,7 +10,8 @@
      "after": [5, "a plan"]}
 
 deduplication.py says what the trail is for. Version 1 was written with the first batch of a query
-alone, {"version": 1, "group": ..., "batch": 3, "state": "done"}, and says nothing of later ones.
+alone, {"version": 1, "group": ..., "batch": 3, "state": "done"}, and says nothing of later ones:
+what is made of it has "complete": false, until a batch is published.
 
 What should be there and is not, or cannot be read, is an error: the checkpoint that the sink looks
 at is then another one than Spark's, or one that Arrow cannot reach, and what protects the query
@@ -151,6 +152,8 @@ class Checkpoint:
             for name, batch in (("begun", trail.begun), ("after", trail.after))
             if batch is not None
         }
+        if not trail.is_complete:
+            values["complete"] = False
         try:
             self._write(json.dumps(values).encode())
         except TROUBLE as error:
@@ -204,4 +207,5 @@ def _parse_trail(values: dict[str, Any]) -> Trail:
         PlannedBatch(int(each[0]), str(each[1])) if (each := values.get(name)) else None
         for name in ("begun", "after")
     )
-    return Trail(str(values["group"]), str(values["run"]), begun, after)
+    is_complete = bool(values.get("complete", True))
+    return Trail(str(values["group"]), str(values["run"]), begun, after, is_complete)

@@ -45,7 +45,7 @@ from pyspark.sql.types import StringType, StructType
 
 from barnabas.protocol.records import NewRecord, encode_batch, records_of
 from barnabas.spark_connector import sink
-from barnabas.spark_connector.checkpoint import Checkpoint, CheckpointPlace
+from barnabas.spark_connector.checkpoint import NAME, Checkpoint, CheckpointPlace
 from barnabas.spark_connector.connection import PassingError
 from barnabas.spark_connector.deduplication import CommittedBatch, GroupState, parse_note
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
@@ -484,6 +484,19 @@ def test_a_group_that_is_forgotten_stops_an_older_checkpoint_alone(world: Lineag
     world.retention()
     assert not ran(world, backup, limit=1)
     assert len(world.brokers.topic) == sum(world.source)
+
+
+def test_a_query_of_an_earlier_release_goes_on(world: Lineages) -> None:
+    """It noted its first batch alone, and Spark has deleted the plan of the last one with rows."""
+    directory = world.first_checkpoint()
+    world.write_to_the_source([True, True] + [False] * 2 * KEPT_BATCHES)
+    assert ran(world, directory, limit=1)
+    earlier = {"version": 1, "group": "g", "batch": 0, "state": "done"}
+    (directory / NAME).write_text(json.dumps(earlier))
+    world.write_to_the_source([False, False, True])
+    assert ran(world, directory, limit=1, batches=1), "without rows"
+    assert ran(world, directory, limit=1), "with rows"
+    assert len(world.brokers.topic) == 3
 
 
 def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:

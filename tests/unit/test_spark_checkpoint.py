@@ -34,6 +34,7 @@ def test_a_trail_comes_back(directory: Path, scheme: str) -> None:
         Trail("g", "run"),
         Trail("g", "run", PlannedBatch(3, "a")),
         Trail("g", "run 2", PlannedBatch(4, "b"), PlannedBatch(3, "a")),
+        Trail("g", "run 3", PlannedBatch(3, ""), is_complete=False),
     ):
         checkpoint.write(trail)
         assert checkpoint.trail() == checkpoint.lineage().trail == trail
