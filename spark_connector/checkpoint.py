@@ -1,17 +1,21 @@
 """A query's checkpoint directory: what the sink reads in it, and the one file that it keeps there.
 
-    <checkpoint>/offsets/<batch id>     Spark's: written before the batch begins, and never changed
-    <checkpoint>/barnabas-published     the sink's: that the query has published, JSON, written with
-                                        its first batch that has rows
+    <checkpoint>/metadata               Spark's: the id of the query
+    <checkpoint>/offsets/<batch id>     Spark's: written before the batch begins, and never changed;
+                                        the latest hundred are kept
+    <checkpoint>/barnabas-published     the sink's: the trail, JSON; written before each batch that
+                                        is published, and by the first batch of each run
 
-The file outlives what the broker forgets. It is written before the first transaction ("begun") and
-after it ("done"): where only the former is there, the driver may have died in between, and the same
-batch is simply tried again.
+    {"version": 2, "group": "barnabas-spark-...", "run": "...", "begun": [7, "a plan"],
+     "after": [5, "a plan"]}
 
-    {"version": 1, "group": "barnabas-spark-...", "batch": 3, "state": "done"}
+deduplication.py says what the trail is for. Version 1 was written with the first batch of a query
+alone, {"version": 1, "group": ..., "batch": 3, "state": "done"}, and says nothing of later ones:
+what is made of it has "complete": false, until a batch is published.
 
-A checkpoint on a file system that Arrow does not know gives no plan and keeps no file: what they
-protect against is then warned of, not refused.
+What should be there and is not, or cannot be read, is an error: the checkpoint that the sink looks
+at is then another one than Spark's, or one that Arrow cannot reach, and what protects the query
+would be gone without a word.
 """
 
 from __future__ import annotations
@@ -19,81 +23,189 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
+import uuid
+from typing import Any, NamedTuple
 
 import pyarrow.fs as arrow_fs
 
+from barnabas.spark_connector.deduplication import Lineage, PlannedBatch, Trail
 from barnabas.spark_connector.spool import RENAMING, SpoolError, join_uri, open_file_system
-from barnabas.spark_connector.user_messages import logger
 
-VERSION = 1
+VERSION = 2
 NAME = "barnabas-published"
-BEGUN, DONE = "begun", "done"
 TROUBLE = (OSError, SpoolError)
+SAY_WHERE = (
+    "Give the option checkpointLocation as a URI that Spark and Arrow read alike (file:///path, "
+    "hdfs://host/path, s3://bucket/path …; an object store's keys and endpoint in the "
+    "environment), or set compareCheckpoint=false: then a copied or restored checkpoint is not "
+    "noticed."
+)
+
+
+class CheckpointError(Exception):
+    """A checkpoint's file that should be there and is not, or that cannot be read or written."""
+
+
+class CheckpointPlace(NamedTuple):
+    """Where a task finds that the checkpoint is.
+
+    location: its directory. root: where Spark makes one of a random name for a query that has none,
+    below spark.sql.streaming.checkpointLocation. Both are empty where Spark says nothing of it.
+    """
+
+    location: str = ""
+    root: str = ""
 
 
 class Checkpoint:
-    """The checkpoint directory of one query; None where the sink is not told where it is."""
+    """The checkpoint directory of one query."""
 
-    def __init__(self, location: str | None) -> None:
-        self._location = location
+    def __init__(self, location: str, query_id: str) -> None:
+        self._location, self._query_id = location, query_id
+
+    @classmethod
+    def at(cls, place: CheckpointPlace, query_id: str) -> Checkpoint:
+        """The checkpoint at a place; where only the root is known, the one with the query's id.
+
+        Raises: CheckpointError.
+        """
+        if place.location:
+            return cls(place.location, query_id)
+        if not place.root:
+            raise CheckpointError(
+                "this Spark does not tell its tasks where the checkpoint is. Give the option "
+                "checkpointLocation"
+            )
+        try:
+            file_system, path = open_file_system(place.root)
+            infos = file_system.get_file_info(arrow_fs.FileSelector(path))
+        except TROUBLE as error:
+            raise _unreadable(place.root, error) from error
+        # The query's own is the latest, unless others were started since.
+        for info in sorted(infos, key=lambda info: info.mtime_ns or 0, reverse=True):
+            found = cls(join_uri(place.root, info.base_name), query_id)
+            if info.base_name != "barnabas-spool" and found._id() == query_id:
+                return found
+        raise CheckpointError(
+            f"no directory in {place.root} is the checkpoint of query {query_id}. {SAY_WHERE}"
+        )
+
+    def plan_of_batch(self, batch_id: int, *, check_id: bool) -> str:
+        """The plan of the batch that is run now: a digest of what Spark wrote before it began.
+
+        Takes:  check_id, whether the checkpoint's id is looked at, too.
+        Raises: CheckpointError where Spark's files of this query are not there.
+        """
+        found = self._id() if check_id else self._query_id
+        if found != self._query_id:
+            problem = (
+                f"is that of query {found}"
+                if found
+                else "has no file metadata of Spark's with an id"
+            )
+            raise CheckpointError(
+                f"the checkpoint at {self._location} {problem}, where that of query "
+                f"{self._query_id} should be. {SAY_WHERE}"
+            )
+        plan = self.plan_of(batch_id)
+        if not plan:
+            raise CheckpointError(
+                f"the checkpoint at {self._location} has no file offsets/{batch_id}, which Spark "
+                f"writes before the batch begins. {SAY_WHERE}"
+            )
+        return plan
 
     def plan_of(self, batch_id: int) -> str:
-        """A digest of what Spark wrote about the batch before it began, or empty.
+        """The plan of an earlier batch; empty where Spark has deleted its file.
 
-        Empty where that cannot be read.
+        Raises: CheckpointError where it cannot be read.
         """
         data = self._read("offsets", str(batch_id))
         return "" if data is None else hashlib.sha256(data).hexdigest()[:16]
 
-    def published_before(self, batch_id: int) -> str:
-        """The words that tell that the query published before; empty where nothing tells so."""
+    def trail(self) -> Trail:
+        """What was published with this checkpoint.
+
+        Raises: CheckpointError.
+        """
         data = self._read(NAME)
         if data is None:
-            return ""
+            return Trail()
         try:
-            mark = json.loads(data)
-            first, state, group = int(mark["batch"]), mark["state"], mark["group"]
-        except (ValueError, KeyError, TypeError):
-            return "this query published before"  # it was cut off, so somebody wrote it
-        if state == BEGUN and first == batch_id:
-            return ""
-        return f"this query published batches from {first} on, as group {group!r}"
+            return _parse_trail(json.loads(data))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"the file {NAME} in the checkpoint at {self._location} is damaged. Restore the "
+                "checkpoint whole; if its last batch is the last one in the topic, delete the file "
+                "and set onUncertainBatch for one start"
+            ) from error
 
-    def note(self, state: str, group_id: str, batch_id: int) -> None:
-        """Write the state into the file.
+    def lineage(self) -> Lineage:
+        """The batches that this checkpoint has come past. Raises: CheckpointError."""
+        return Lineage(self.trail(), self.plan_of)
 
-        A failure is warned of, since it only makes later doubts less likely to be seen.
-        """
-        text = json.dumps(
-            {"version": VERSION, "group": group_id, "batch": batch_id, "state": state}
-        )
+    def write(self, trail: Trail) -> None:
+        """Write the trail. Raises: CheckpointError."""
+        values: dict[str, Any] = {"version": VERSION, "group": trail.group, "run": trail.run}
+        values |= {
+            name: list(batch)
+            for name, batch in (("begun", trail.begun), ("after", trail.after))
+            if batch is not None
+        }
+        if not trail.is_complete:
+            values["complete"] = False
         try:
-            self._write(text.encode())
+            self._write(json.dumps(values).encode())
         except TROUBLE as error:
-            logger.warning(
-                "barnabas: the file %s cannot be kept in the checkpoint: %s", NAME, error
-            )
+            raise CheckpointError(
+                f"the file {NAME} cannot be written into the checkpoint at {self._location}: "
+                f"{error}. {SAY_WHERE}"
+            ) from error
+
+    def _id(self) -> str:
+        data = self._read("metadata")
+        try:
+            return str(json.loads(data)["id"]) if data is not None else ""
+        except (ValueError, KeyError, TypeError):
+            return ""
 
     def _read(self, *names: str) -> bytes | None:
-        if self._location is None:
-            return None
+        uri = join_uri(self._location, *names)
         try:
-            file_system, path = open_file_system(join_uri(self._location, *names))
+            file_system, path = open_file_system(uri)
             if file_system.get_file_info(path).type == arrow_fs.FileType.NotFound:
                 return None
             with file_system.open_input_stream(path, compression=None) as stream:
                 return bytes(stream.read())
-        except TROUBLE as error:
-            logger.info("barnabas: %s of the checkpoint cannot be read: %s", "/".join(names), error)
+        except FileNotFoundError:  # Spark deleted it in between
             return None
+        except TROUBLE as error:
+            raise _unreadable(uri, error) from error
 
     def _write(self, data: bytes) -> None:
-        if self._location is None:
-            return
         file_system, path = open_file_system(join_uri(self._location, NAME))
         renames = file_system.type_name in RENAMING
-        written = f"{posixpath.dirname(path)}/.{NAME}.partial" if renames else path
+        # A name of its own: a driver that was thought dead may write at the same time.
+        partial = f"{posixpath.dirname(path)}/.{NAME}.{uuid.uuid4().hex[:8]}.partial"
+        written = partial if renames else path
         with file_system.open_output_stream(written, compression=None) as stream:
             stream.write(data)
         if renames:
             file_system.move(written, path)
+
+
+def _unreadable(uri: str, error: Exception) -> CheckpointError:
+    words = str(error).partition("\n")[0].rstrip(". ")
+    return CheckpointError(f"{uri} of the checkpoint cannot be read: {words}. {SAY_WHERE}")
+
+
+def _parse_trail(values: dict[str, Any]) -> Trail:
+    if values["version"] == 1:
+        batch = PlannedBatch(int(values["batch"]), "")
+        return Trail(group=str(values["group"]), begun=batch, is_complete=False)
+    begun, after = (
+        PlannedBatch(int(each[0]), str(each[1])) if (each := values.get(name)) else None
+        for name in ("begun", "after")
+    )
+    is_complete = bool(values.get("complete", True))
+    return Trail(str(values["group"]), str(values["run"]), begun, after, is_complete)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import math
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
@@ -58,19 +59,24 @@ CONSUMER = -1  # as replica_id
 # use to this reader.
 LIST_OFFSETS = RequestKind(ListOffsetsRequest, ListOffsetsResponse, 2, 5)
 FETCH = RequestKind(FetchRequest, FetchResponse, 4, 11)
+# It names a topic by its id (KIP-516), so that an answer is never of another topic of that name.
+FETCH_BY_ID = RequestKind(FetchRequest, FetchResponse, 13, 13)
+Sent = tuple[Connection, RequestKind[FetchRequest, FetchResponse]]  # where, and as what
 
 
 class FetchedPartition(NamedTuple):
     """The part of a Fetch response that is its one partition's.
 
     `records` lies in the connection's buffer: it is good until the next answer is received.
-    `aborted_transactions` is None unless the fetch was read_committed.
+    `aborted_transactions` is None unless the fetch was read_committed. `is_by_id`: the records are
+    of the topic with the id that was asked for, whatever has its name by now.
     """
 
     high_watermark: int
     last_stable_offset: int
     aborted_transactions: list[AbortedTransaction] | None
     records: Buffer
+    is_by_id: bool = False
 
 
 class Client:
@@ -170,9 +176,7 @@ class Client:
         for topic in answer.topics:
             name = _name_of(topic)
             if topic.topic_id is not None and not topic.error_code:
-                self.topic_ids[name] = (
-                    base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("=")
-                )
+                self.topic_ids[name] = _text_of(topic.topic_id)
             for partition in topic.partitions:
                 self._leaders[TopicPartition(name, partition.partition_index)] = partition.leader_id
         if topics is not None:
@@ -253,37 +257,42 @@ class Client:
     # --- fetch
 
     def start_fetch(
-        self, name: TopicPartition, offset: int, *, read_committed: bool, max_bytes: int
+        self,
+        name: TopicPartition,
+        offset: int,
+        *,
+        read_committed: bool,
+        max_bytes: int,
+        topic_id: str = "",
     ) -> Callable[[], FetchedPartition]:
         """Send a Fetch; to call what is returned is to wait for its response.
 
         The call repeats the request where it failed for a passing reason.
 
         So the broker can work on the next answer while the one before it is decoded. An answer
-        brings one whole batch at least. Raises, from the call: RefusedError (OFFSET_OUT_OF_RANGE
-        and what else is final), ClientError.
+        brings one whole batch at least.
+        Takes:  topic_id, in Kafka's form: nothing is read of a topic that has another id, where
+                the broker takes ids in Fetch. `FetchedPartition.is_by_id` says whether it did.
+        Raises: from the call: RefusedError (OFFSET_OUT_OF_RANGE and what else is final),
+                UnknownTopicError, ClientError.
         """
-        isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+        wire_id = _uuid_of(topic_id) if topic_id else None
+        partition = FetchPartition(
+            partition=name.partition, fetch_offset=offset, partition_max_bytes=max_bytes
+        )
+        fetch = FetchRequest(
+            replica_id=CONSUMER,
+            max_wait_ms=min(self.options.fetch_max_wait_ms, self.options.request_timeout_ms // 2),
+            min_bytes=1,
+            max_bytes=max_bytes,
+            isolation_level=READ_COMMITTED if read_committed else READ_UNCOMMITTED,
+            topics=[FetchTopic(name.topic, wire_id, [partition])],
+        )
 
-        def send() -> Connection:
-            connection = self._connections.of_node(self._by_leader([name]).popitem()[0])
-            partition = FetchPartition(
-                partition=name.partition, fetch_offset=offset, partition_max_bytes=max_bytes
-            )
-            request = FetchRequest(
-                replica_id=CONSUMER,
-                max_wait_ms=min(
-                    self.options.fetch_max_wait_ms, self.options.request_timeout_ms // 2
-                ),
-                min_bytes=1,
-                max_bytes=max_bytes,
-                isolation_level=isolation,
-                topics=[FetchTopic(topic=name.topic, partitions=[partition])],
-            )
-            connection.send(FETCH, request)
-            return connection
+        def send() -> Sent:
+            return self._send_fetch(name, fetch, has_id=wire_id is not None)
 
-        sent: list[Connection] = []
+        sent: list[Sent] = []
         try:
             sent.append(send())
         except PassingError:
@@ -291,13 +300,24 @@ class Client:
 
         def finish() -> FetchedPartition:
             while True:
-                answer = (sent.pop() if sent else send()).receive(FETCH)
+                connection, kind = sent.pop() if sent else send()
+                answer = connection.receive(kind)
                 if answer.error_code or answer.responses or not answer.throttle_time_ms:
-                    return _fetched(answer, name)
+                    return _fetched(answer, name, wire_id if kind is FETCH_BY_ID else None)
                 # A quota is used up (KIP-219): a new connection would not help.
                 time.sleep(answer.throttle_time_ms / 1000)
 
         return lambda: self._retrying(finish, f"reading {name} from offset {offset}")
+
+    def _send_fetch(self, name: TopicPartition, fetch: FetchRequest, *, has_id: bool) -> Sent:
+        """Send it to the partition's leader: by the topic's id where both have one, else by name.
+
+        (A message writes the one that its version has.)
+        """
+        connection = self._connections.of_node(self._by_leader([name]).popitem()[0])
+        kind = FETCH_BY_ID if has_id and connection.speaks(FETCH_BY_ID) else FETCH
+        connection.send(kind, fetch)
+        return connection, kind
 
     # --- retries
 
@@ -341,19 +361,34 @@ class Client:
             time.sleep(self.options.retry_backoff_ms / 1000)
 
 
-def _fetched(answer: FetchResponse, name: TopicPartition) -> FetchedPartition:
+def _fetched(
+    answer: FetchResponse, name: TopicPartition, topic_id: uuid.UUID | None
+) -> FetchedPartition:
+    """The partition's part of an answer, by the topic's id where the request had it."""
     _check(answer.error_code, f"a fetch of {name}")
     for topic in answer.responses:
+        is_asked = topic.topic == name.topic if topic_id is None else topic.topic_id == topic_id
         for part in topic.partitions:
-            if (topic.topic, part.partition_index) == name:
+            if is_asked and part.partition_index == name.partition:
                 _check(part.error_code, f"partition {name}")
                 return FetchedPartition(
                     part.high_watermark,
                     part.last_stable_offset,
                     part.aborted_transactions,
                     b"" if part.records is None else part.records,
+                    topic_id is not None,
                 )
     raise PassingError(f"an answer says nothing of {name}")
+
+
+def _text_of(topic_id: uuid.UUID) -> str:
+    """A topic's id in the form of Kafka's tools."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def _uuid_of(text: str) -> uuid.UUID:
+    """The id of which `_text_of` made this."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 def _name_of(topic: MetadataResponseTopic) -> str:

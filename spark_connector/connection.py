@@ -58,6 +58,8 @@ Response = TypeVar("Response", bound=Message)
 PASSING = frozenset(
     {
         Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.UNKNOWN_TOPIC_ID,
+        Code.INCONSISTENT_TOPIC_ID,
         Code.LEADER_NOT_AVAILABLE,
         Code.NOT_LEADER_OR_FOLLOWER,
         Code.REQUEST_TIMED_OUT,
@@ -307,7 +309,7 @@ class Connection:
             return 0
         name, (_, _, first, last) = kind.request_class.__name__, kind
         lowest, highest = self._versions.get(kind.request_class.API_KEY, (0, -1))
-        if min(last, highest) < max(first, lowest):
+        if not self.speaks(kind):
             has = (
                 f"has {name} in versions {lowest} to {highest}"
                 if highest >= 0
@@ -315,6 +317,11 @@ class Connection:
             )
             raise ClientError(f"{self.address} {has}; versions {first} to {last} are spoken here")
         return min(last, highest)
+
+    def speaks(self, kind: RequestKind[Any, Any]) -> bool:
+        """Whether there is a version of a kind of request that both sides speak."""
+        lowest, highest = self._versions.get(kind.request_class.API_KEY, (0, -1))
+        return min(kind.last_version, highest) >= max(kind.first_version, lowest)
 
     def level_of(self, feature: str) -> int:
         """The level at which the cluster has finalised a feature (KIP-584); 0: it has not.
@@ -576,6 +583,8 @@ def check(
     if code in PASSING:
         if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             raise PassingError(f"{what} does not exist", unknown_topic_patience_ms)
+        if code in (Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID):
+            raise PassingError(f"{what} does not exist under its id", unknown_topic_patience_ms)
         raise PassingError(f"{what}: {code_name(code)}")
     if code:
         raise RefusedError(code, f"{what}: {code_name(code)}")

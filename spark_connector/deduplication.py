@@ -2,18 +2,48 @@
 
 A batch is committed in one transaction with `batch id + 1` as the group's offset on partition 0 of
 each of its topics. A `CommitNote` is the metadata of that offset. Before a batch is published these
-offsets are read, and one of the functions here decides. A micro-batch of a stream:
+offsets are read, and one of the functions here decides.
 
-    the group has                               then
-    nothing                                     written; in doubt where the checkpoint tells that
-                                                the query published before
-    lower numbers alone                         written
-    this number, of the same plan               skipped: Spark repeats its last batch
-    this number, of another plan                in doubt
-    this number, for another topic              skipped where the plan is the same, else in doubt
-    a higher number                             in doubt: Spark repeats no older batch
+A **micro-batch** has a number N and a plan: what Spark wrote into `offsets/N` of the checkpoint
+before it began the batch. A batch that is run again has the same plan; one of a copied or of an
+older checkpoint has another. Three places say what was published, and each can go away:
 
-A batch write with `writeId`; what the group has for other topics than its own does not count:
+    the group's note    the last batch that is committed. The broker drops it when nothing was
+                        committed for offsets.retention.minutes.
+    the begun note      the last batch whose publishing began, whether it was committed or not, as
+                        an offset of a second group with a retention without end. Written before
+                        each transaction, without a transaction.
+    the trail           a file in the checkpoint: the last batch that this checkpoint began, and the
+                        one before it. It is copied and restored with the checkpoint.
+
+A note is *own* where the trail has its number and plan, or `offsets/<number>` has its plan: then
+this checkpoint has come past that batch. Else it is *foreign*: another checkpoint published it.
+
+    the group's note        its plan          then, for a batch N with rows
+    N                       the same          skipped: Spark repeats its last batch
+    N                       another           in doubt
+    above N                 any               in doubt: Spark repeats no older batch
+    below N                 own               written
+    below N                 foreign           in doubt: another checkpoint went on
+    N, announced only       the same          written: the attempt did not come to its commit
+    none                    go by the begun note:
+    N                       any               in doubt: nothing says whether that attempt committed
+    above N                 any               in doubt
+    below N                 foreign           in doubt
+    below N                 own               announced, then written: no number above it was begun
+    none                    the trail has one in doubt: both groups, or their topic, are gone
+    none                    no trail          announced, then written: the query publishes first
+    any                     any               in doubt where it would be written, and the trail says
+                                              that N + 1 was begun
+
+An *announcement* commits N itself as the group's offset, with the batch's plan, before the begun
+note says N. So where the begun note has N and the group has nothing, the group had something, and
+forgot it; an attempt that is killed and soon repeated is never in doubt.
+
+A batch without rows is compared on a driver's first batch, and leaves nothing in the groups: where
+a batch with rows would be written or skipped it passes, else it is in doubt as well.
+
+A **batch write** with `writeId`; what the group has for other topics than its own does not count:
 
     nothing, or lower numbers alone             written
     this number, of the same batch of a query   skipped
@@ -21,9 +51,7 @@ A batch write with `writeId`; what the group has for other topics than its own d
     a higher number                             skipped; in doubt within a query
     for some of the topics in its column        in doubt
 
-A plan is what Spark wrote into `offsets/<batch id>` of the checkpoint before it began the batch. A
-batch that is run again has the same plan, one of a copied or of an older checkpoint has another. In
-doubt nothing is written, unless the option onUncertainBatch says what to do.
+In doubt nothing is written, unless the option onUncertainBatch says what to do.
 
 Nothing here talks to a broker or reads a file.
 """
@@ -33,11 +61,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from barnabas.spark_connector.connection import ClientError
 
 FAIL, WRITE_IT, SKIP_IT = "fail", "write", "skip"  # values of onUncertainBatch
+ANNOUNCED = "announced"  # as state of a note: the batch is about to be published
 COLUMN = "*"  # as target: each row's topic is in a column; no topic has this name
 GO_ON = (
     "Then set onUncertainBatch=write to write it, or onUncertainBatch=skip to leave it out, and "
@@ -57,13 +87,14 @@ class CommitNote:
     """What is committed beside a batch's number; an empty text stands for what is not known.
 
     target: a topic, or COLUMN. plan: a digest of what Spark wrote about the batch before it ran.
-    origin: query and batch that a write of foreachBatch belongs to.
+    origin: query and batch that a write of foreachBatch belongs to. state: ANNOUNCED, or empty.
     """
 
     what: str = ""
     target: str = ""
     plan: str = ""
     origin: str = ""
+    state: str = ""
 
     def to_text(self) -> str:
         """The note as the metadata of an offset."""
@@ -83,27 +114,115 @@ def parse_note(text: str | None) -> CommitNote:
         return CommitNote(what=text or "")
 
 
+class PlannedBatch(NamedTuple):
+    """A micro-batch as it is known: its number, and the digest of its plan, empty if unknown."""
+
+    batch_id: int
+    plan: str
+
+
 class CommittedBatch(NamedTuple):
-    """The last batch that a group has committed for one topic: its number + 1, and its note."""
+    """The offset that a group has for one topic, and its note."""
 
     next_batch_id: int
     note: CommitNote
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the batch of the note is committed; else it was announced."""
+        return self.note.state != ANNOUNCED
+
+    @property
+    def planned(self) -> PlannedBatch:
+        """The batch that the note is about."""
+        return PlannedBatch(self.next_batch_id - self.is_committed, self.note.plan)
+
+
+class GroupState(NamedTuple):
+    """What the brokers know of a query, by topic: the group's offsets, and the begun notes."""
+
+    committed: Mapping[str, CommittedBatch] = MappingProxyType({})
+    begun: Mapping[str, CommittedBatch] = MappingProxyType({})
+
+    @property
+    def last(self) -> CommittedBatch | None:
+        """The last of the group's offsets; a commit comes after the announcement of its number."""
+        return max(self.committed.values(), key=_order, default=None)
+
+    @property
+    def last_begun(self) -> PlannedBatch | None:
+        """The last batch whose publishing began, as far as the brokers say."""
+        last = max(self.begun.values(), key=_order, default=None)
+        return None if last is None else last.planned
+
+
+def _order(each: CommittedBatch) -> tuple[int, bool]:
+    return each.planned.batch_id, each.is_committed
+
+
+@dataclass(frozen=True)
+class Trail:
+    """What a checkpoint says of the batches that were published with it.
+
+    begun: the last batch whose publishing began. after: the one that the group had last before it.
+    run: the run of the query (Spark's id) that compared the checkpoint with the groups last.
+    is_complete: False where a release wrote it that noted the first batch alone.
+    """
+
+    group: str = ""
+    run: str = ""
+    begun: PlannedBatch | None = None
+    after: PlannedBatch | None = None
+    is_complete: bool = True
+
+    def has_begun(self, batch_id: int) -> bool:
+        """Whether the publishing of this batch, or of a later one, began."""
+        return self.is_complete and self.begun is not None and self.begun.batch_id >= batch_id
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The batches that a checkpoint has come past: its trail, and the plans that it still has.
+
+    plan_of: the plan in `offsets/<number>`, empty where Spark has deleted that file.
+    """
+
+    trail: Trail
+    plan_of: Callable[[int], str]
+
+    def is_foreign(self, batch: PlannedBatch) -> bool:
+        """Whether this checkpoint has not come past the batch, or past another of its number.
+
+        A note without a plan, and a plan that nothing can be compared with since an earlier
+        release kept no trail, are taken for own.
+        """
+        if not batch.plan:
+            return False
+        if batch in (self.trail.begun, self.trail.after):
+            return False
+        plan = self.plan_of(batch.batch_id)
+        return plan != batch.plan if plan else self.trail.is_complete
 
 
 class Decision(NamedTuple):
     """Whether a batch's records are sent, and whether its number is committed.
 
-    topics: where the number is committed beside the topics of the batch's records.
+    topics: where the number is committed beside the topics of the batch's records. announces: the
+    number is announced first, and what is there is decided on again. was_committed: it is skipped
+    since it is committed, or the user says so; else nothing is known of it.
     """
 
     sends_records: bool
     commits_number: bool
     topics: frozenset[str] = frozenset()
+    announces: bool = False
+    was_committed: bool = False
 
 
 WRITE = Decision(True, True)
-SKIP = Decision(False, False)
-Decide = Callable[[Mapping[str, CommittedBatch]], Decision]
+SKIP = Decision(False, False, was_committed=True)
+PASS = Decision(False, False)  # nothing is to be written
+Decide = Callable[[GroupState], Decision]
 
 
 def decide_by_number(batch_id: int) -> Decide:
@@ -111,82 +230,130 @@ def decide_by_number(batch_id: int) -> Decide:
 
     Batches of one group are numbered in the order in which they are written, wherever they go.
     """
-    return lambda committed: (
-        SKIP if any(each.next_batch_id > batch_id for each in committed.values()) else WRITE
+    return lambda state: (
+        SKIP if any(each.next_batch_id > batch_id for each in state.committed.values()) else WRITE
     )
 
 
 def decide_micro_batch(
-    committed: Mapping[str, CommittedBatch],
+    state: GroupState,
     batch_id: int,
     note: CommitNote,
     topics: Collection[str],
     *,
-    published_before: Callable[[], str],
+    lineage: Lineage,
     on_uncertain: str = FAIL,
 ) -> Decision:
-    """Decide on a micro-batch of a streaming query.
+    """Decide on a micro-batch of a streaming query, as the table above says.
 
-    Takes:  committed, what the group has by topic; topics, those of the batch's records;
-            published_before, called only where the group has nothing: when and how the query
-            published, as its checkpoint tells, an empty text where it does not.
+    Takes:  topics, those of the batch's records: none, where it has no rows.
     Raises: UncertainBatchError.
     """
-    if not committed:
-        evidence = published_before()
-        doubt = _doubt_of_forgotten(evidence) if evidence else ""
+    batch, last = PlannedBatch(batch_id, note.plan), state.last
+    if last is None:
+        if state.last_begun == batch and not topics:
+            return PASS  # what may be committed of it is whole
+        doubt = _doubt_of_forgotten(state.last_begun, batch, lineage)
     else:
-        last = max(committed.values(), key=lambda each: each.next_batch_id)
-        if last.next_batch_id <= batch_id:
-            return WRITE
-        doubt = _doubt_of_number(last, batch_id, note)
+        doubt = _doubt_of_last(last, batch, note, lineage)
+        if not doubt and last.is_committed and last.planned.batch_id == batch_id:
+            return SKIP
+    if not doubt and lineage.trail.has_begun(batch_id + 1):
+        doubt = _doubt_of_trail(lineage.trail)
     if doubt:
-        return _in_doubt(note, doubt, topics, committed, batch_id, on_uncertain)
-    return SKIP if committed else WRITE
+        return _in_doubt(note, doubt, topics, state, batch_id, on_uncertain)
+    if not topics:
+        return PASS
+    return Decision(True, True, frozenset(topics), announces=last is None)
 
 
-def _doubt_of_forgotten(evidence: str) -> str:
+def _doubt_of_trail(trail: Trail) -> str:
+    assert trail.begun is not None
     return (
-        f"the checkpoint says that {evidence}, and the group knows of no batch any more: its "
-        "offsets expired (offsets.retention.minutes of the "
-        "broker is to be longer than a query may be down), the group or the topic was deleted, "
-        "or kafka.bootstrap.servers or "
-        "transactionalIdPrefix is another one. Look whether the last rows of the topic are "
-        "those of this batch."
+        f"the checkpoint says that batch {trail.begun.batch_id} of this query was begun already: "
+        "another driver runs this query, or an older copy of the checkpoint was restored in part. "
+        f"{NEW_CHECKPOINT}"
     )
 
 
-def _doubt_of_number(last: CommittedBatch, batch_id: int, note: CommitNote) -> str:
-    """Why a micro-batch of a committed number may be another one; empty where it is the same."""
-    if last.next_batch_id > batch_id + 1:
+NEW_CHECKPOINT = "A new checkpoint makes a new query; give it startingOffsets."
+
+
+def _doubt_of_last(
+    last: CommittedBatch, batch: PlannedBatch, note: CommitNote, lineage: Lineage
+) -> str:
+    """Why a micro-batch may be written already, by the last batch that the group has."""
+    batch_id, plan = last.planned
+    word = "committed" if last.is_committed else "announced"
+    if batch_id > batch.batch_id:
         return (
-            f"batch {last.next_batch_id - 1} of this query is committed already, and Spark repeats "
-            "no batch but its last: the checkpoint is an "
-            "older one that was restored, a copy with which another query goes on, or another "
-            "driver runs this query. What came of this number "
-            "then may be other rows. A new checkpoint makes a new query; give it startingOffsets."
+            f"batch {batch_id} of this query is {word} already, and Spark repeats no batch but its "
+            "last: the checkpoint is an older one that was restored, a copy with which another "
+            "query goes on, or another driver runs this query. What came of this number then may "
+            f"be other rows. {NEW_CHECKPOINT}"
         )
-    if last.note.plan and note.plan and last.note.plan != note.plan:
+    if batch_id < batch.batch_id:
+        return _doubt_of_foreign(last.planned, word, _where(last.note), lineage)
+    if plan and batch.plan and plan != batch.plan:
         return (
-            f"a batch of this number is committed already{_where(last.note)}, and it was planned "
-            "another time, with "
-            "other offsets: the checkpoint is an older one that was restored, or there is a copy "
-            "of it with which "
-            "another query goes on. A new checkpoint makes a new query; give it startingOffsets."
+            f"a batch of this number is {word} already{_where(last.note)}, and it was planned "
+            "another time, with other offsets: the checkpoint is an older one that was restored, "
+            f"or there is a copy of it with which another query goes on. {NEW_CHECKPOINT}"
         )
-    if not (last.note.plan and note.plan) and last.note.target and last.note.target != note.target:
+    if not (plan and batch.plan) and last.note.target and last.note.target != note.target:
         return (
-            f"a batch of this number is committed already{_where(last.note)}, and this one goes "
-            f"elsewhere{_where(note)}: "
-            "either the option topic was changed, and these are the same rows, or the checkpoint "
-            "is a copy of another "
-            "query's, and they are not."
+            f"a batch of this number is {word} already{_where(last.note)}, and this one goes "
+            f"elsewhere{_where(note)}: either the option topic was changed, and these are the same "
+            "rows, or the checkpoint is a copy of another query's, and they are not."
         )
     return ""
 
 
+def _doubt_of_foreign(last: PlannedBatch, word: str, where: str, lineage: Lineage) -> str:
+    if not lineage.is_foreign(last):
+        return ""
+    return (
+        f"batch {last.batch_id} of this query is {word} already{where}, and it was planned another "
+        "time than this checkpoint's: the checkpoint is an older one that was restored, or there "
+        "is a copy of it with which another query goes on. Rows of this batch may be among those "
+        f"of batch {last.batch_id}. {NEW_CHECKPOINT}"
+    )
+
+
+def _doubt_of_forgotten(begun: PlannedBatch | None, batch: PlannedBatch, lineage: Lineage) -> str:
+    """Why a micro-batch may be written already, where the group has nothing."""
+    trail = lineage.trail
+    if begun is None:
+        if trail.begun is None:
+            return ""
+        return (
+            f"the checkpoint says that this query published batches up to {trail.begun.batch_id}, "
+            f"as group {trail.group!r}, and the brokers know of no batch any more: the group or "
+            "the topic was deleted, the offsets expired (offsets.retention.minutes) on a broker "
+            "that keeps none for longer, or kafka.bootstrap.servers or transactionalIdPrefix is "
+            "another one. Look whether the last rows of the topic are those of this batch."
+        )
+    if begun.batch_id < batch.batch_id:
+        if not trail.has_begun(batch.batch_id):
+            return _doubt_of_foreign(begun, "begun", "", lineage)
+    elif begun.batch_id > batch.batch_id or (
+        begun.plan and batch.plan and begun.plan != batch.plan
+    ):
+        return (
+            f"batch {begun.batch_id} of this query was begun already, planned another time: the "
+            "checkpoint is an older one that was restored, or there is a copy of it with which "
+            f"another query goes on. {NEW_CHECKPOINT}"
+        )
+    return (
+        "an earlier attempt to publish this batch was cut off, and whether it was committed is "
+        "forgotten: the group's offsets expired meanwhile (offsets.retention.minutes of the broker "
+        "is to be longer than a query may be down after a crash), or the group was deleted. Look "
+        "whether the last rows of the topic are those of this batch."
+    )
+
+
 def decide_batch_write(
-    committed: Mapping[str, CommittedBatch],
+    state: GroupState,
     batch_id: int,
     note: CommitNote,
     topics: Collection[str],
@@ -198,6 +365,7 @@ def decide_batch_write(
     The same name and number may be written once to each topic.
     Raises: UncertainBatchError.
     """
+    committed = state.committed
     same_topics = {
         topic: committed[topic]
         for topic in topics
@@ -209,7 +377,7 @@ def decide_batch_write(
     for topic, last in same_topics.items():
         doubt = doubt or _doubt_of_write(topic, last, batch_id, note)
     if doubt:
-        return _in_doubt(note, doubt, topics, {}, batch_id, on_uncertain)
+        return _in_doubt(note, doubt, topics, GroupState(), batch_id, on_uncertain)
     return SKIP if same_topics else WRITE
 
 
@@ -256,22 +424,26 @@ def _in_doubt(
     note: CommitNote,
     doubt: str,
     topics: Collection[str],
-    committed: Mapping[str, CommittedBatch],
+    state: GroupState,
     batch_id: int,
     on_uncertain: str,
 ) -> Decision:
-    """The decision on a micro-batch in doubt, by the option onUncertainBatch.
+    """The decision on a batch in doubt, by the option onUncertainBatch.
 
-    Numbers above this one are set back where the batch is written: the next one goes on from here.
+    Either way the group is made to have this batch's note, so that the next one is in no doubt.
+    But one that is left out sets no higher number back: the batches up to that are in doubt, too.
     """
-    higher = frozenset(
-        topic for topic, each in committed.items() if each.next_batch_id > batch_id + 1
-    )
+    numbers = {
+        topic: each.planned.batch_id
+        for batches in (state.begun, state.committed)
+        for topic, each in batches.items()
+    }
+    higher = frozenset(topic for topic, number in numbers.items() if number > batch_id)
+    noted = frozenset(topics) | higher or frozenset(numbers)
     if on_uncertain == WRITE_IT:
-        return Decision(True, True, higher)
+        return Decision(bool(topics), bool(noted), noted, announces=bool(topics) and not numbers)
     if on_uncertain == SKIP_IT:
-        is_committed = any(each.next_batch_id > batch_id for each in committed.values())
-        return SKIP if is_committed else Decision(False, True, frozenset(topics))
+        return SKIP if higher or not noted else Decision(False, True, noted)
     raise UncertainBatchError(
         f"it is uncertain whether {note.what} was written before, so nothing is written: {doubt} "
         f"{GO_ON}"

@@ -3,7 +3,8 @@ is tried and by however many drivers.
 
 An attempt takes the transactional id, which ends whatever an earlier attempt or another driver had
 begun. Then it asks the group for the numbers of the batches that were committed, and returns if
-this one is among them (deduplication.py has the rules). Then it produces everything, commits
+this one is among them (deduplication.py has the rules). A stream's first batch is announced then,
+and each of its batches leaves its begun note. Then it produces everything, commits
 `batch_id + 1` as the group's offset on each topic of it in the same transaction, and ends it.
 Whatever fails for a reason that passes, also an end of which nobody knows whether it took place, is
 followed by another attempt from the start: the committed offset says what happened. Source: KIP-98,
@@ -33,6 +34,17 @@ __all__ = ["Publication", "PublishError", "PublishSettings", "Publisher"]
 
 MAX_BACKOFF_MS = 1000
 RecordBatches = Callable[[], Iterable[EncodedRecordBatch]]
+
+
+class BegunNotes(NamedTuple):
+    """What is kept of a batch before its transaction: the order is announcement, `before`, note.
+
+    announcement: the metadata of the number, where the group has nothing. before: called in each
+    attempt that is about to write the begun note.
+    """
+
+    announcement: str
+    before: Callable[[], None]
 
 
 class Publication(NamedTuple):
@@ -97,12 +109,14 @@ class Publisher:
         metadata: str,
         record_batches: RecordBatches,
         decide: Decide | None = None,
+        begun: BegunNotes | None = None,
     ) -> Publication:
-        """Commit a batch, unless it is committed.
+        """Commit a batch, unless it is committed. (Its parameters are what a batch is.)
 
         Takes:  record_batches, called anew for each attempt and consumed as requests go out; with
                 none at all nothing is sent, not even the number. decide, which decides by what the
-                group has; without it, numbers alone do (`decide_by_number`).
+                group has; without it, numbers alone do (`decide_by_number`). begun, where begun
+                notes are kept: then `decide` sees them, and decides on batches without records too.
         Gives:  when the batch can be read by read_committed readers, or will be as soon as the
                 broker has written its markers.
         Raises: ClientError (PublishError and others) with what to do; whatever `record_batches`
@@ -111,7 +125,7 @@ class Publisher:
                 UncertainBatchError (a ClientError) where `decide` says so; nothing was sent then.
         """
         decide = decide_by_number(batch_id) if decide is None else decide
-        if not _any(record_batches):
+        if begun is None and not _any(record_batches):
             return Publication(was_committed=False, record_count=0, byte_count=0, attempts=0)
         producer = self._producer_for(transactional_id, group_id)
         failures = _Failures(
@@ -119,7 +133,9 @@ class Publisher:
         )
 
         def attempt() -> Publication:
-            return self._try_transaction(producer, batch_id, metadata, record_batches, decide)
+            return self._try_transaction(
+                producer, batch_id, metadata, record_batches, decide, begun
+            )
 
         return _until_committed(attempt, producer, failures)
 
@@ -130,12 +146,25 @@ class Publisher:
         metadata: str,
         record_batches: RecordBatches,
         decide: Decide,
+        begun: BegunNotes | None,
     ) -> Publication:
-        """One transaction with the batch, after a look at what is committed."""
+        """One transaction with the batch, after a look at what is committed.
+
+        (Its parameters are those of the batch.)
+        """
         producer.begin()
-        decision = decide(producer.committed())
+        decision = decide(producer.group_state(with_begun=begun is not None))
+        if decision.announces and begun is not None:
+            producer.announce(decision.topics, batch_id, begun.announcement)
+            producer.begin()
+            decision = decide(producer.group_state(with_begun=True))
+            if decision.announces:
+                raise PassingError("the group does not have the number that was announced")
         if not decision.commits_number:
-            return Publication(was_committed=True, record_count=0, byte_count=0, attempts=0)
+            return Publication(decision.was_committed, 0, 0, attempts=0)
+        if begun is not None:
+            begun.before()
+            producer.note_begun(decision.topics, batch_id + 1, metadata)
         topics = set(decision.topics)
         for record_batch in record_batches() if decision.sends_records else ():
             topics.add(record_batch.topic)

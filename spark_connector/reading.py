@@ -80,14 +80,15 @@ def read_range(
             what to do where the range goes on beyond one. Who plans a range sees to it that it does
             not; but the last stable offset can be lower after a broker lost power; decoder, the
             option's value; topic_id, under which the range was planned: nothing is read of a topic
-            that has another id.
+            that has another id, also where it was made again while the range is read. Before rows
+            of the last fetch come, all of them are known to be of that topic.
     Raises: DataLossError; OpenTransactionError; ClientError; OptionError; DamageError.
     """
     schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
     reader = _RangeReader(
-        client, offset_range, read_committed, fail_on_data_loss, open_transactions
+        client, offset_range, read_committed, fail_on_data_loss, open_transactions, topic_id
     )
-    if topic_id and reader.is_of_former_topic(topic_id):
+    if reader.is_of_former_topic(offset_range.start_offset):
         return
     try:
         for fetched, selection, position in reader.selections():
@@ -130,8 +131,9 @@ class _RangeReader:
         read_committed: bool,
         fail_on_data_loss: bool,
         open_transactions: OpenTransactions,
+        topic_id: str,
     ) -> None:
-        self._client, self._range = client, offset_range
+        self._client, self._range, self._topic_id = client, offset_range, topic_id
         self._read_committed, self._fail_on_data_loss = read_committed, fail_on_data_loss
         self._open_transaction_wait = OpenTransactionWait(open_transactions)
         self._max_bytes = client.options.fetch_max_bytes
@@ -139,18 +141,22 @@ class _RangeReader:
         self._empty_answers = 0
         self._empty_since = 0.0
 
-    def is_of_former_topic(self, topic_id: str) -> bool:
+    def is_of_former_topic(self, position: int) -> bool:
         """Whether the topic has another id by now: then offsets of the range mean nothing.
 
-        Costs no request of its own: the first fetch would ask who leads the partition.
+        At the start of a range it costs no request of its own: the first fetch would ask who leads
+        the partition.
+        Takes:  position, from which on the range is not read then.
         Raises: DataLossError.
         """
         topic, whole = self._range.topic, self._range
+        if not self._topic_id:
+            return False
         self._client.partitions_of([topic], missing_ok=True)
-        if not self._client.recreated_topics({topic: topic_id}):
+        if not self._client.recreated_topics({topic: self._topic_id}):
             return False
         what = f"{topic_recreated(topic)}, and offsets of the former are in the range"
-        self._lost(what, whole.start_offset, whole.end_offset, NOT_THE_SAME)
+        self._lost(what, position, whole.end_offset, NOT_THE_SAME)
         return True
 
     def selections(self) -> Iterator[tuple[FetchedPartition, Selection, int]]:
@@ -183,11 +189,15 @@ class _RangeReader:
                 is_last = position >= end_offset
                 if not is_last:
                     pending = self._start_fetch(position)
+                elif not fetched.is_by_id and self.is_of_former_topic(fetch_position):
+                    return  # a broker before Kafka 3.1, which reads by name
                 if selection.record_batches:
                     yield fetched, selection, fetch_position
                 if is_last:
                     return
         except UnknownTopicError:
+            if self.is_of_former_topic(position):
+                return
             what = f"{self._range.name} is gone, for the range"
             self._lost(what, position, end_offset, TOPIC_DELETED)
 
@@ -197,6 +207,7 @@ class _RangeReader:
             position,
             read_committed=self._read_committed,
             max_bytes=self._max_bytes,
+            topic_id=self._topic_id,
         )
 
     def _select(self, fetched: FetchedPartition, position: int) -> Selection:

@@ -25,7 +25,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -35,20 +35,26 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from barnabas.spark_connector.checkpoint import BEGUN, DONE, Checkpoint
+from barnabas.spark_connector.checkpoint import Checkpoint, CheckpointError, CheckpointPlace
 from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.deduplication import (
+    ANNOUNCED,
     COLUMN,
+    FAIL,
     CommitNote,
-    CommittedBatch,
     Decide,
     Decision,
+    GroupState,
+    Lineage,
+    PlannedBatch,
+    Trail,
     decide_batch_write,
     decide_micro_batch,
 )
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
-from barnabas.spark_connector.publishing import Publication, Publisher
+from barnabas.spark_connector.hadoop_paths import PathError, path_rules
+from barnabas.spark_connector.publishing import BegunNotes, Publication, Publisher
 from barnabas.spark_connector.sink_options import SinkOptions
 from barnabas.spark_connector.spool import (
     SpoolError,
@@ -73,24 +79,33 @@ if TYPE_CHECKING:
 # documentation.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 CONTINUOUS = "__is_continuous_processing"
+RUN_ID = "spark.jobGroup.id"  # of a streaming query: another at each start
+SESSION_CHECKPOINT = "spark.sql.streaming.checkpointLocation"
 
 
 class SinkError(Exception):
     """A batch that could not be written; the message names query and batch, and what to do."""
 
 
+NOTHING_PUBLISHED = Publication(was_committed=False, record_count=0, byte_count=0, attempts=0)
+# With compareCheckpoint=false.
+NO_LINEAGE = Lineage(Trail(is_complete=False), lambda batch_id: "")
 NOT_CONTINUOUS = (
     "the sink cannot keep exactly-once with Trigger.Continuous and writes nothing: it has no "
     "micro-batches; stop the query, and use the trigger "
     "processingTime or availableNow"
 )
 # What users can do something about.
-USER_ERRORS = (ClientError, EncodingError, SpoolError, OSError)
+USER_ERRORS = (ClientError, EncodingError, SpoolError, CheckpointError, PathError, OSError)
 
 
 def _without_traceback(text: str) -> SinkError:
     hide_traceback()
     return SinkError(text)
+
+
+def _not_published(note: CommitNote, error: Exception) -> SinkError:
+    return _without_traceback(f"{note.what} was not published: {error}")
 
 
 def _topics_of(messages: Iterable[WriterCommitMessage | None]) -> frozenset[str]:
@@ -107,6 +122,7 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
     """The commit message of one task: its encoded record batches, or the file that holds them.
 
     origin: query and micro-batch where a batch write belongs to a streaming query (foreachBatch).
+    run: of a stream, the id of this run of the query. place: of a stream, where its checkpoint is.
     """
 
     write_id: str
@@ -115,6 +131,8 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
     record_count: int
     topics: frozenset[str] = frozenset()
     origin: str = ""
+    run: str = ""
+    place: CheckpointPlace = field(default_factory=CheckpointPlace)
 
     def record_batches(self) -> Iterator[EncodedRecordBatch]:
         """All record batches in the order of the task's rows.
@@ -178,14 +196,19 @@ class _Writer:
         self.options = options
 
     def encode(
-        self, arrow_batches: Iterable[pa.RecordBatch], write_id: str, batch_id: int, what: str
+        self,
+        arrow_batches: Iterable[pa.RecordBatch],
+        write_id: str,
+        batch_id: int,
+        what: str,
+        place: CheckpointPlace = CheckpointPlace(),  # noqa: B008 (immutable)
     ) -> TaskMessage:
         """Encode one task's rows. Raises SinkError, and leaves no file then."""
         exempt_modules_from_collection()
         context = TaskContext.get()
         assert context is not None, "write is called in tasks"
         name = f"{context.partitionId()}-{context.attemptNumber()}-{uuid.uuid4().hex[:12]}"
-        directory = join_uri(self.spool_directory(), write_id, str(batch_id))
+        directory = join_uri(self.spool_directory(place), write_id, str(batch_id))
         output = TaskOutput(self.options.inline_bytes, lambda: SpoolWriter(directory, name))
         with Client(self.options.client) as client:
             encoder = Encoder(
@@ -207,17 +230,14 @@ class _Writer:
                     raise _without_traceback(f"{what} cannot be written: {error}") from None
                 raise
 
-    def spool_directory(self) -> str:
-        """The directory of spool files: the option's, else one beside the checkpoint.
+    def spool_directory(self, place: CheckpointPlace) -> str:
+        """The directory of spool files: the option's, else one in the checkpoint.
 
         All machines have to share the checkpoint anyway.
         """
-        options = self.options
-        if options.spool_directory is not None:
-            return options.spool_directory
-        if options.checkpoint_location is not None:
-            return join_uri(options.checkpoint_location, "barnabas-spool")
-        return join_uri(tempfile.gettempdir(), "barnabas-spool")
+        if self.options.spool_directory is not None:
+            return self.options.spool_directory
+        return join_uri(place.location or place.root or tempfile.gettempdir(), "barnabas-spool")
 
     def publish_messages(
         self,
@@ -227,10 +247,13 @@ class _Writer:
         *,
         per_topic: bool,
         decide: Decide,
+        begun: BegunNotes | None = None,
     ) -> Publication:
         """Publish what the tasks' messages hold in one transaction, unless it is committed.
 
-        per_topic: writes of one id to several topics are done side by side.
+        (Its parameters are what makes a batch.)
+        Takes:  per_topic, whether writes of one id to several topics are done side by side; begun,
+                of a stream, for batches that have no rows as well.
         Raises: SinkError.
         """
         task_messages = [message for message in messages if isinstance(message, TaskMessage)]
@@ -252,9 +275,10 @@ class _Writer:
                         for record_batch in message.record_batches()
                     ),
                     decide=decide,
+                    begun=begun,
                 )
         except USER_ERRORS as error:
-            raise _without_traceback(f"{note.what} was not published: {error}") from None
+            raise _not_published(note, error) from None
         if done.was_committed:
             logger.warning(
                 "barnabas: %s was committed by an earlier attempt and is not written again",
@@ -289,7 +313,9 @@ class _Writer:
         batch again.
         """
         task_messages = [message for message in messages if isinstance(message, TaskMessage)]
-        directory = join_uri(self.spool_directory(), task_messages[0].write_id)
+        directory = join_uri(
+            self.spool_directory(task_messages[0].place), task_messages[0].write_id
+        )
         if not is_local(directory) and all(message.spool is None for message in task_messages):
             return  # it would take a request; the next batch that has files sees to them
         try:
@@ -307,6 +333,38 @@ class _Writer:
             )
 
 
+class _TrailKeeper:
+    """The trail of one micro-batch: what it is compared with, and what is written of it.
+
+    checkpoint: None where none is compared.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None, trail: Trail) -> None:
+        self._checkpoint, self._trail = checkpoint, trail
+
+    def look(self, state: GroupState) -> Lineage:
+        """The lineage of the checkpoint as it is now, for one decision by this state."""
+        if self._checkpoint is None:
+            return NO_LINEAGE
+        lineage = self._checkpoint.lineage()
+        last = None if state.last is None else state.last.planned
+        is_own = last is not None and not lineage.is_foreign(last)
+        self._trail = replace(self._trail, after=last if is_own else lineage.trail.after)
+        return lineage
+
+    def keep(self) -> None:
+        """Write the trail, before the batch is published."""
+        if self._checkpoint is not None:
+            self._checkpoint.write(self._trail)
+
+    def keep_run(self) -> None:
+        """Write that this run has compared the checkpoint, where nothing was published."""
+        if self._checkpoint is not None:
+            kept = self._checkpoint.trail()
+            if kept.run != self._trail.run:
+                self._checkpoint.write(replace(kept, run=self._trail.run))
+
+
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """The writer of a streaming query: each micro-batch exactly once."""
 
@@ -321,42 +379,95 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
                 "this Spark does not tell its tasks the ids of query and batch, on which "
                 "exactly-once rests; use PySpark 4.2 or later"
             )
-        return self.encode(iterator, query_id, int(batch_id), self._what(query_id, int(batch_id)))
+        what = self._what(query_id, int(batch_id))
+        try:
+            place = self.place_of(getattr(context, "_localProperties", None) or {})
+        except (PathError, SpoolError) as error:
+            raise _without_traceback(f"{what} cannot be written: {error}") from None
+        message = self.encode(iterator, query_id, int(batch_id), what, place)
+        message.run, message.place = context.getLocalProperty(RUN_ID) or "", place
+        return message
+
+    def place_of(self, job_properties: Mapping[str, str]) -> CheckpointPlace:
+        """Where Spark has the checkpoint of the query, as far as a task can know.
+
+        Takes:  job_properties, those of the task's context: Spark's settings are among them.
+        Raises: PathError.
+        """
+        options = self.options
+        rules = path_rules(options.site, job_properties, options.working_directory)
+        if options.checkpoint_location is not None:
+            return CheckpointPlace(location=rules.resolve(options.checkpoint_location))
+        root = job_properties.get(SESSION_CHECKPOINT)
+        if root is None:
+            return CheckpointPlace()
+        if options.query_name is not None:
+            names = options.query_name.split("/")
+            return CheckpointPlace(location=join_uri(rules.resolve(root), *names))
+        return CheckpointPlace(root=rules.resolve(root))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if not messages:
             return  # a batch without tasks has no rows
         # So Spark commits the epochs of Trigger.Continuous, in which it calls `write` of no sink in
         # Python. Its query does not end of that.
-        if not any(isinstance(message, TaskMessage) for message in messages):
+        message = next((each for each in messages if isinstance(each, TaskMessage)), None)
+        if message is None:
             raise _without_traceback(NOT_CONTINUOUS)
-        query_id = next(
-            message.write_id for message in messages if isinstance(message, TaskMessage)
-        )
-        checkpoint = Checkpoint(self.options.checkpoint_location)
-        note = CommitNote(self._what(query_id, batchId), self.target, checkpoint.plan_of(batchId))
-        group_id = f"{self.options.transactional_id_prefix}-{query_id}"
-        is_first = False
-
-        def decide(committed: Mapping[str, CommittedBatch]) -> Decision:
-            nonlocal is_first
-            decision = decide_micro_batch(
-                committed,
-                batchId,
-                note,
-                _topics_of(messages),
-                published_before=lambda: checkpoint.published_before(batchId),
-                on_uncertain=self.options.on_uncertain_batch,
-            )
-            if not committed and decision.commits_number:
-                is_first = True
-                checkpoint.note(BEGUN, group_id, batchId)
-            return decision
-
-        done = self.publish_messages(messages, batchId, note, per_topic=False, decide=decide)
-        if is_first:
-            checkpoint.note(DONE, group_id, batchId)
+        what = CommitNote(self._what(message.write_id, batchId), self.target)
+        try:
+            done = self._publish(messages, batchId, message, what)
+        except USER_ERRORS as error:
+            raise _not_published(what, error) from None
         self.clean_up(messages, done.last_committed(batchId))
+
+    def _publish(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batch_id: int,
+        message: TaskMessage,
+        note: CommitNote,
+    ) -> Publication:
+        """Publish a batch, and keep the trail of it.
+
+        One without rows is compared, too, on the first batch of a run.
+        """
+        checkpoint = (
+            Checkpoint.at(message.place, message.write_id)
+            if self.options.compare_checkpoint
+            else None
+        )
+        trail = Trail() if checkpoint is None else checkpoint.trail()
+        is_compared = checkpoint is not None and (not trail.run or trail.run != message.run)
+        topics = _topics_of(messages)
+        if not topics and not is_compared and self.options.on_uncertain_batch == FAIL:
+            return NOTHING_PUBLISHED
+        if checkpoint is not None:
+            note = replace(note, plan=checkpoint.plan_of_batch(batch_id, check_id=is_compared))
+        trail = Trail(
+            group=f"{self.options.transactional_id_prefix}-{message.write_id}",
+            run=message.run,
+            begun=PlannedBatch(batch_id, note.plan),
+        )
+        keeper = _TrailKeeper(checkpoint, trail)
+        done = self.publish_messages(
+            messages,
+            batch_id,
+            note,
+            per_topic=False,
+            decide=lambda state: decide_micro_batch(
+                state,
+                batch_id,
+                note,
+                topics,
+                lineage=keeper.look(state),
+                on_uncertain=self.options.on_uncertain_batch,
+            ),
+            begun=BegunNotes(replace(note, state=ANNOUNCED).to_text(), keeper.keep),
+        )
+        if is_compared:
+            keeper.keep_run()
+        return done
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.delete_files(messages)
@@ -388,9 +499,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
             origins = {message.origin for message in messages if isinstance(message, TaskMessage)}
             note = CommitNote(self._what(), self.target, origin=max(origins, default=""))
 
-            def decide(committed: Mapping[str, CommittedBatch]) -> Decision:
+            def decide(state: GroupState) -> Decision:
                 return decide_batch_write(
-                    committed,
+                    state,
                     batch_id,
                     note,
                     _topics_of(messages),

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field
 
 from barnabas.protocol.compression import Codec
 from barnabas.spark_connector.deduplication import FAIL, SKIP_IT, WRITE_IT
+from barnabas.spark_connector.hadoop_paths import PathError, site_settings
 from barnabas.spark_connector.options import (
     ClientOptions,
     OptionError,
@@ -32,6 +32,7 @@ SINK_OPTIONS = (
     "writeId",
     "batchId",
     "onUncertainBatch",
+    "compareCheckpoint",
     "spoolDirectory",
     "inlineBytes",
     "transactionalIdPrefix",
@@ -75,9 +76,11 @@ class SinkOptions:
     topic: for rows that have no column `topic`. write_id: names a batch write, so that a repeated
     one is skipped. batch_id: numbers the writes of one name, which come in this order
     (foreachBatch): one whose number was reached is skipped. on_uncertain_batch: what to do where
-    nobody can tell whether a batch was written before. spool_directory: where tasks put what is too
-    large for their message to the driver, None for the place beside the checkpoint. inline_bytes:
-    what is not too large, for one task.
+    nobody can tell whether a batch was written before. compare_checkpoint: whether what is noted of
+    a batch is compared with the checkpoint, or numbers alone count. working_directory: of the
+    driver's process, where a relative path begins. site: Hadoop's settings there. spool_directory:
+    where tasks put what is too large for their message to the driver, None for the place in the
+    checkpoint. inline_bytes: what is not too large, for one task.
     """
 
     client: ClientOptions
@@ -86,8 +89,11 @@ class SinkOptions:
     write_id: str | None = None
     batch_id: int = 0
     on_uncertain_batch: str = FAIL
+    compare_checkpoint: bool = True
     spool_directory: str | None = None
     checkpoint_location: str | None = None
+    working_directory: str = "/"
+    site: Mapping[str, str] = field(default_factory=dict)
     query_name: str | None = None
     inline_bytes: int = 256 * KIBIBYTE
     transactional_id_prefix: str = "barnabas-spark"
@@ -123,8 +129,11 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         write_id=_write_id(values.text("writeId")),
         batch_id=values.number("batchId", SinkOptions.batch_id),
         on_uncertain_batch=values.choice("onUncertainBatch", (FAIL, WRITE_IT, SKIP_IT)),
+        compare_checkpoint=values.boolean("compareCheckpoint", True),
         spool_directory=values.text("spoolDirectory"),
-        checkpoint_location=_whole_location(values.text("checkpointLocation")),
+        checkpoint_location=values.text("checkpointLocation"),
+        working_directory=os.getcwd(),  # options are read on the driver
+        site=_site_settings() if streaming else {},
         query_name=values.text("queryName"),
         inline_bytes=values.number("inlineBytes", SinkOptions.inline_bytes),
         transactional_id_prefix=values.text("transactionalIdPrefix")
@@ -173,17 +182,11 @@ def _refuse(values: OptionValues, streaming: bool) -> None:
         )
 
 
-def _whole_location(location: str | None) -> str | None:
-    """The whole path of a checkpoint that is given relative to Spark's working directory.
-
-    Options are read on the driver, in the directory from which Spark resolves it, too. It stays
-    relative where no checkpoint of Spark's is there: the file system that Spark goes to by default
-    is another one then.
-    """
-    if location is None or urlsplit(location).scheme or os.path.isabs(location):
-        return location
-    whole = os.path.abspath(location)
-    return whole if os.path.isfile(os.path.join(whole, "metadata")) else location
+def _site_settings() -> dict[str, str]:
+    try:
+        return site_settings(os.environ)
+    except PathError as error:
+        raise OptionError(str(error)) from error
 
 
 def _topic(text: str | None) -> str | None:

@@ -158,9 +158,12 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         with without_traceback(*USER_ERRORS), Client(self.options.client) as client:
             ranges = plan(client, self.options, self.narrowing)
+            topic_ids = dict(client.topic_ids)
         # Spark turns an empty list into one task without work; saying so ourselves keeps that out
         # of `read`'s guesses.
-        return [TaskPartition(each) for each in ranges] or [TaskPartition(None)]
+        return [TaskPartition(each, topic_ids.get(each.topic, "")) for each in ranges] or [
+            TaskPartition(None)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self.options, self.columns)

@@ -157,7 +157,7 @@ def open_file_system(uri: str) -> tuple[Any, str]:
     scheme = urlsplit(uri).scheme
     if not scheme and not os.path.isabs(uri):
         raise SpoolError(
-            f"The spool directory {uri!r} is relative: give a whole path, or a URI such as "
+            f"The directory {uri!r} is relative: give a whole path, or a URI such as "
             "hdfs://host/path or s3://bucket/path."
         )
     arrow_scheme = SCHEMES.get(scheme)
@@ -167,13 +167,11 @@ def open_file_system(uri: str) -> tuple[Any, str]:
         )
     except pa.ArrowInvalid as error:
         raise SpoolError(
-            f"The spool directory {uri!r} is on no file system that Arrow knows: "
-            f"{_first_line(error)}"
+            f"{uri!r} is on no file system that Arrow knows: {_first_line(error)}"
         ) from error
     except OSError as error:
         raise SpoolError(
-            f"The file system of the spool directory {uri!r} cannot be reached: "
-            f"{_first_line(error)}"
+            f"The file system of {uri!r} cannot be reached: {_first_line(error)}"
         ) from error
     return file_system, path
 

@@ -6,8 +6,10 @@ there is no retry of a single request. Order of use:
 
     begin()      InitProducerId: fences whoever had the id before, aborts what was left open, gives
                  a new epoch
-    committed()  what the group has committed, by topic; waits for nothing that is still open
-                 (KIP-447, require_stable)
+    group_state  what the group has committed, by topic, and the begun notes of the second group;
+                 waits for nothing that is still open (KIP-447, require_stable)
+    announce     commits offset and note alone, in a transaction of its own; then begin again
+    note_begun   writes the begun note, outside of the transaction
     send(batch)  AddPartitionsToTxn where the partition is new (version 1), Produce, as soon as a
                  request is full; waits when enough are under way
     commit(...)  AddOffsetsToTxn (version 1), TxnOffsetCommit, the answers that are still to come,
@@ -48,6 +50,12 @@ from barnabas.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 from barnabas.protocol.messages.metadata import MetadataResponseTopic
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from barnabas.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -77,7 +85,7 @@ from barnabas.spark_connector.connection import (
     code_name,
     metadata,
 )
-from barnabas.spark_connector.deduplication import CommittedBatch, parse_note
+from barnabas.spark_connector.deduplication import CommittedBatch, GroupState, parse_note
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import (
@@ -89,6 +97,7 @@ from barnabas.spark_connector.produce_request import (
 )
 
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
+BEGUN_GROUP = 2  # ours: the coordinator of the second group
 CONTROL = "control"  # the purpose of connections that must not wait behind Produce
 
 # Versions that Apache Kafka 2.5 and 4 have in common.
@@ -99,6 +108,11 @@ ADD_OFFSETS_TO_TXN = RequestKind(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 TXN_OFFSET_COMMIT = RequestKind(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 2, 4)
 END_TXN = RequestKind(EndTxnRequest, EndTxnResponse, 1, 4)
 OFFSET_FETCH = RequestKind(OffsetFetchRequest, OffsetFetchResponse, 7, 7)
+# The versions that name a retention of their own, which goes before offsets.retention.minutes
+# (KIP-211).
+LASTING_OFFSET_COMMIT = RequestKind(OffsetCommitRequest, OffsetCommitResponse, 2, 4)
+LASTING_MS = 100 * 365 * 24 * 3_600_000
+BEGUN = "-begun"  # what the name of the second group ends in
 PRODUCE = RequestKind(ProduceRequest, ProduceResponse, 3, 11)
 
 # Those of version 2 of the protocol.
@@ -146,7 +160,10 @@ _ADVICE: dict[int, str] = {
         "the user needs the right to WRITE and to READ the topic "
         "(READ since the batch id is committed with it)"
     ),
-    Code.GROUP_AUTHORIZATION_FAILED: "the user needs the right to READ the group",
+    Code.GROUP_AUTHORIZATION_FAILED: (
+        "the user needs the right to READ the group (of a stream, also the one whose name ends in "
+        f"{BEGUN})"
+    ),
     Code.CLUSTER_AUTHORIZATION_FAILED: (
         "the user needs the right to write (IDEMPOTENT_WRITE on the cluster)"
     ),
@@ -266,26 +283,77 @@ class TransactionalProducer:
     def _produce(self) -> RequestKind[ProduceRequest, ProduceResponse]:
         return PRODUCE_2 if self._is_version_2 else PRODUCE
 
-    def committed(self) -> dict[str, CommittedBatch]:
-        """The number and the note that the group has committed, by topic.
+    def group_state(self, *, with_begun: bool = False) -> GroupState:
+        """The numbers and notes that the group has committed, by topic.
 
+        Takes:  with_begun, whether the begun notes are looked for, too: none are found where the
+                broker keeps no offset for longer than others.
         Raises: PassingError while one is being committed.
         """
-        answer = self._coordinator(GROUP).request(
-            OFFSET_FETCH,
-            OffsetFetchRequest(group_id=self._group_id, topics=None, require_stable=True),
+        committed = self._offsets_of(self._group_id, GROUP)
+        if not with_begun or not self._keeps_begun:
+            return GroupState(committed)
+        return GroupState(committed, self._offsets_of(self._group_id + BEGUN, BEGUN_GROUP))
+
+    def _offsets_of(self, group_id: str, kind: int) -> dict[str, CommittedBatch]:
+        answer = self._coordinator(kind).request(
+            OFFSET_FETCH, OffsetFetchRequest(group_id=group_id, topics=None, require_stable=True)
         )
-        what = f"group {self._group_id!r}"
+        what = f"group {group_id!r}"
         self._check(answer.error_code, what)
-        committed: dict[str, CommittedBatch] = {}
+        offsets: dict[str, CommittedBatch] = {}
         for topic in answer.topics:
             for partition in topic.partitions:
                 self._check(partition.error_code, what)
                 if partition.partition_index == 0 and partition.committed_offset >= 0:
-                    committed[topic.name] = CommittedBatch(
+                    offsets[topic.name] = CommittedBatch(
                         partition.committed_offset, parse_note(partition.metadata)
                     )
-        return committed
+        return offsets
+
+    @property
+    def _keeps_begun(self) -> bool:
+        return self._coordinator(BEGUN_GROUP).speaks(LASTING_OFFSET_COMMIT)
+
+    def note_begun(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
+        """Keep offset and note in the second group, for longer than any query is down.
+
+        It is not part of the transaction, and stays when that is aborted.
+        Raises: PassingError, PublishError.
+        """
+        if not self._keeps_begun:
+            return
+        partition = OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=metadata_text
+        )
+        answer = self._coordinator(BEGUN_GROUP).request(
+            LASTING_OFFSET_COMMIT,
+            OffsetCommitRequest(
+                group_id=self._group_id + BEGUN,
+                retention_time_ms=LASTING_MS,
+                topics=[
+                    OffsetCommitRequestTopic(name=topic, partitions=[partition])
+                    for topic in self._existing(topics)
+                ],
+            ),
+        )
+        for each in answer.topics:
+            for part in each.partitions:
+                what = f"group {self._group_id + BEGUN!r}, topic {each.name!r}"
+                self._check(part.error_code, what)
+
+    def announce(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
+        """Commit offset and note in a transaction without records.
+
+        After:  `begin` is next. Raises: as `commit`.
+        """
+        self.commit(self._existing(topics), offset, metadata_text)
+
+    def _existing(self, topics: Iterable[str]) -> list[str]:
+        """The topics, once each is there: no offset is committed of one that is not."""
+        for topic in (names := sorted(set(topics))):
+            self._leader_of(TopicPartition(topic, 0))
+        return names
 
     def send(self, record_batch: EncodedRecordBatch) -> None:
         """Put the record batch into its leader's next request.
@@ -315,7 +383,8 @@ class TransactionalProducer:
 
         With it goes `offset` as the group's on partition 0 of each of the topics.
 
-        Raises: PassingError also where the answer is lost: then only `committed` can say whether it
+        Raises: PassingError also where the answer is lost: then only `group_state` can
+                say whether it
                 happened.
         """
         for node, leader in self._under_way.items():
@@ -494,11 +563,13 @@ class TransactionalProducer:
     # --- who answers
 
     def _coordinator(self, kind: int) -> Connection:
-        """The connection to the transaction's or to the group's coordinator."""
+        """The connection to the transaction's or to a group's coordinator."""
         if kind not in self._coordinators:
             key = self._transactional_id if kind == TRANSACTION else self._group_id
+            key += BEGUN if kind == BEGUN_GROUP else ""
+            key_type = TRANSACTION if kind == TRANSACTION else GROUP
             answer = self._connections.any(CONTROL).request(
-                FIND_COORDINATOR, FindCoordinatorRequest(key=key, key_type=kind)
+                FIND_COORDINATOR, FindCoordinatorRequest(key=key, key_type=key_type)
             )
             what = f"transactional id {key!r}" if kind == TRANSACTION else f"group {key!r}"
             self._check(

@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from confluent_kafka.admin import AdminClient
 from helpers.e2e_clients import (
     PATIENCE_S,
     committed_offset,
@@ -54,9 +55,16 @@ from barnabas import LocalBroker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.connection import ClientError
+from barnabas.spark_connector.deduplication import (
+    CommitNote,
+    CommittedBatch,
+    Decision,
+    GroupState,
+)
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import (
+    BegunNotes,
     Publication,
     Publisher,
     PublishError,
@@ -151,6 +159,49 @@ def test_the_number_is_remembered_although_later_batches_go_to_other_topics(
     assert publish_to(broker.port, name, 1, encoded(first, 0, b"b")).was_committed
     assert not publish_to(broker.port, name, 2, encoded(first, 0, b"c")).was_committed
     assert values_of(servers, first) == [b"a", b"c"]
+
+
+def test_the_begun_note_outlives_the_groups_offsets() -> None:
+    """Days without a batch: the group forgets, the second group does not, also after a restart."""
+    with LocalBroker(control=True) as broker:
+        topic = create_topic(broker.bootstrap_servers, "quiet", retention_ms="-1")
+        seen: list[GroupState] = []
+
+        def publish_as(batch_id: int, *, announces: bool = False) -> None:
+            def decide(state: GroupState) -> Decision:
+                seen.append(state)
+                is_first = announces and not state.committed
+                return Decision(True, True, frozenset({topic}), announces=is_first)
+
+            with Publisher(options_of(broker.port), SETTINGS) as publisher:
+                publisher.commit_once(
+                    transactional_id="stream",
+                    group_id="stream",
+                    batch_id=batch_id,
+                    metadata=f"batch {batch_id}",
+                    record_batches=lambda: [encoded(topic, 0, b"%d" % batch_id)],
+                    decide=decide,
+                    begun=BegunNotes("announced", lambda: None),
+                )
+
+        publish_as(3, announces=True)
+        noted = {topic: CommittedBatch(4, CommitNote("batch 3"))}
+        announced = {topic: CommittedBatch(3, CommitNote("announced"))}
+        assert seen == [GroupState(), GroupState(announced)]
+        for _ in range(2):
+            seen.clear()
+            broker.control.advance(days=8)
+            eventually(lambda: forgotten(broker.bootstrap_servers), what="the group's retention")
+            broker.restart()
+        publish_as(9, announces=True)
+        assert seen[0] == GroupState({}, noted)
+        assert values_of(broker.bootstrap_servers, topic) == [b"3", b"9"]
+
+
+def forgotten(servers: str) -> bool:
+    """Whether the group of the stream is gone."""
+    listed = AdminClient({"bootstrap.servers": servers, "log_level": 2}).list_consumer_groups()
+    return "stream" not in {each.group_id for each in listed.result(60).valid}
 
 
 def test_nothing_is_sent_for_no_batches(servers: str) -> None:

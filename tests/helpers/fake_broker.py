@@ -68,6 +68,12 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -201,11 +207,14 @@ class FakeBroker:
     topic_ids: dict[str, uuid.UUID] = field(
         default_factory=dict
     )  # of a topic that is not in it brokers tell none
+    fetch_versions: tuple[int, int] = (4, 11)  # from 13 on a topic goes by its id
 
     HANG_UP = HANG_UP
 
     def __enter__(self) -> FakeBroker:
-        self._server = FrameServer(SPEAKS, self._handle)
+        fetch = {FetchRequest.API_KEY: (FetchRequest, *self.fetch_versions)}
+        self._speaks: Versions = {**SPEAKS, **fetch}
+        self._server = FrameServer(self._speaks, self._handle)
         self.port = self._server.port
         return self
 
@@ -228,7 +237,7 @@ class FakeBroker:
 
     def _answer(self, request: Message, code: int) -> Message:
         if isinstance(request, ApiVersionsRequest):
-            return _versions(SPEAKS, code)
+            return _versions(self._speaks, code)
         if isinstance(request, MetadataRequest):
             return self._metadata(request, code)
         if isinstance(request, ListOffsetsRequest):
@@ -313,9 +322,13 @@ class FakeBroker:
     def _fetch(self, request: FetchRequest, code: int) -> FetchResponse:
         (topic,) = request.topics
         (asked,) = topic.partitions
-        log = self.logs.get((topic.topic, asked.partition))
+        name, unknown = topic.topic, Code.UNKNOWN_TOPIC_OR_PARTITION
+        if topic.topic_id is not None:
+            names = {topic_id: name for name, topic_id in self.topic_ids.items()}
+            name, unknown = names.get(topic.topic_id, ""), Code.UNKNOWN_TOPIC_ID
+        log = self.logs.get((name, asked.partition))
         if log is None:
-            log, code = FakeLog(), code or Code.UNKNOWN_TOPIC_OR_PARTITION
+            log, code = FakeLog(), code or unknown
         offset = asked.fetch_offset
         if not code and not log.start_offset <= offset <= log.end:
             code = Code.OFFSET_OUT_OF_RANGE
@@ -350,7 +363,9 @@ class FakeBroker:
             preferred_read_replica=-1,
             records=bytes(records),
         )
-        responses = [FetchableTopicResponse(topic=topic.topic, partitions=[part])]
+        responses = [
+            FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[part])
+        ]
         return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=responses)
 
 
@@ -374,6 +389,7 @@ _PRODUCER_KINDS: tuple[tuple[type[Message], tuple[int, int], tuple[int, int]], .
     (TxnOffsetCommitRequest, (0, 3), (0, 5)),
     (EndTxnRequest, (0, 1), (0, 5)),
     (OffsetFetchRequest, (0, 7), (1, 9)),
+    (OffsetCommitRequest, (0, 8), (2, 9)),
     (ProduceRequest, (0, 8), (3, 12)),
 )
 KAFKA_2_5 = {kind.API_KEY: (kind, *versions) for kind, versions, _ in _PRODUCER_KINDS}
@@ -465,6 +481,7 @@ class FakeCluster:
                 TxnOffsetCommitRequest: self._commit_offset,
                 EndTxnRequest: self._end,
                 OffsetFetchRequest: self._fetch_offsets,
+                OffsetCommitRequest: self._commit_plainly,
                 ProduceRequest: self._produce,
             }
             return answers[type(request)](node, request, code or 0)
@@ -641,6 +658,22 @@ class FakeCluster:
             )
             topics.append(TxnOffsetCommitResponseTopic(topic.name, [answered]))
         return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
+
+    def _commit_plainly(
+        self, node: int, request: OffsetCommitRequest, code: int
+    ) -> OffsetCommitResponse:
+        assert node == self.nodes and request.retention_time_ms > 0, "only to last"
+        topics = []
+        for topic in request.topics:
+            (part,) = topic.partitions
+            if not code:
+                self.notes.setdefault(request.group_id, {})[topic.name] = (
+                    part.committed_offset,
+                    part.committed_metadata,
+                )
+            answered = OffsetCommitResponsePartition(part.partition_index, code)
+            topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=[answered]))
+        return OffsetCommitResponse(topics=topics)
 
     def _end(self, node: int, request: EndTxnRequest, code: int) -> EndTxnResponse:
         assert node == 1

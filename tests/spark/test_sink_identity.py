@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class Copying:
-    """A streaming query that copies what its source has, three records a batch, with one
-    checkpoint.
+    """A streaming query that copies what its source has, with one checkpoint; `limit` is how many
+    records a batch has.
     """
 
     def __init__(self, spark: SparkSession, broker: LocalBroker, checkpoint: Path) -> None:
         self.spark, self.servers, self.checkpoint = spark, broker.bootstrap_servers, checkpoint
         self.source = create_topic(self.servers, "source")
-        self.sent = 0
+        self.sent, self.limit = 0, 3
 
     def send(self, count: int) -> list[bytes]:
         """More records; gives all that there are."""
@@ -58,7 +58,9 @@ class Copying:
             "kafka.bootstrap.servers", self.servers
         )
         return reader.options(
-            subscribe=self.source, startingOffsets="earliest", maxOffsetsPerTrigger="3"
+            subscribe=self.source,
+            startingOffsets="earliest",
+            maxOffsetsPerTrigger=str(self.limit),
         ).load()
 
     def run(
@@ -67,10 +69,12 @@ class Copying:
         *,
         columns: str = "value",
         checkpoint: Path | None = None,
+        where: str = "true",
         **options: str,
     ) -> StreamingQuery:
         writer = (
             self.rows()
+            .where(where)
             .selectExpr(*columns.split(";"))
             .writeStream.format("barnabas")
             .trigger(availableNow=True)
@@ -268,23 +272,30 @@ def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_p
     )
 
 
+def forget_group(query: Copying, query_id: str, suffix: str = "") -> None:
+    """As the broker does when nothing was committed for offsets.retention.minutes."""
+    client = AdminClient({"bootstrap.servers": query.servers, "log_level": 2})
+    group = f"barnabas-spark-{query_id}{suffix}"
+    client.delete_consumer_groups([group])[group].result(30)
+
+
 @pytest.mark.parametrize("on_uncertain", ["write", "skip"])
-def test_a_group_that_was_forgotten_is_told(query: Copying, on_uncertain: str) -> None:
+def test_a_group_that_was_forgotten_after_a_crash_is_in_doubt(
+    query: Copying, on_uncertain: str
+) -> None:
     """As when the query was down for longer than offsets.retention.minutes, while its last batch
     was committed without Spark knowing.
     """
     topic = topic_of(query, "sink")
     query.send(3)
-    query_id = query.run(topic).id
+    query_id = str(query.run(topic).id)
     assert (query.checkpoint / NAME).exists()
     query.forget_last()
-    client = AdminClient({"bootstrap.servers": query.servers, "log_level": 2})
-    for future in client.delete_consumer_groups([f"barnabas-spark-{query_id}"]).values():
-        future.result(30)
+    forget_group(query, query_id)
     fails(
         lambda: query.run(topic),
-        r"the checkpoint says that this query "
-        r"published.*offsets\.retention\.minutes.*onUncertainBatch=write",
+        r"an earlier attempt to publish this batch was cut off.*"
+        r"offsets\.retention\.minutes.*onUncertainBatch=write",
     )
     assert values_of(query.servers, topic) == query.all
     query.run(topic, onUncertainBatch=on_uncertain)
@@ -294,6 +305,75 @@ def test_a_group_that_was_forgotten_is_told(query: Copying, on_uncertain: str) -
     query.send(3)
     query.run(topic)
     assert values_of(query.servers, topic) == first + again + query.all[3:]
+
+
+def test_a_query_goes_on_when_its_group_was_forgotten_between_batches(query: Copying) -> None:
+    """Alerts, or a weekly job: nothing was published for offsets.retention.minutes. A checkpoint
+    from before the last batch is refused all the same.
+    """
+    topic = topic_of(query, "sink")
+    query.send(3)
+    query_id = str(query.run(topic).id)
+    backup = query.checkpoint.with_name("backup")
+    shutil.copytree(query.checkpoint, backup)
+    query.send(3)
+    query.run(topic)
+    forget_group(query, query_id)
+    query.send(3)
+    query.run(topic)
+    assert values_of(query.servers, topic) == query.all
+    forget_group(query, query_id)
+    shutil.rmtree(query.checkpoint)
+    shutil.copytree(backup, query.checkpoint)
+    fails(lambda: query.run(topic), "was begun already, planned another time")
+    assert values_of(query.servers, topic) == query.all
+    forget_group(query, query_id, "-begun")
+    fails(lambda: query.run(topic), "the brokers know of no batch any more")
+
+
+def passing_from(first: str) -> str:
+    return f"CAST(value AS STRING) >= '{first}'"
+
+
+def test_an_older_checkpoint_whose_first_batch_has_no_rows_is_refused(
+    query: Copying, tmp_path: Path
+) -> None:
+    """And so is a copy with which another query goes on."""
+    topic = topic_of(query, "sink")
+    query.send(3)
+    query.run(topic, where=passing_from("000"))
+    for name in ("backup", "copy"):
+        shutil.copytree(query.checkpoint, tmp_path / name)
+    query.send(6)
+    query.limit = 6  # one batch has 003 to 008, of which three pass
+    query.run(topic, where="value IN ('000', '001', '002', '006', '007', '008')")
+    written = values_of(query.servers, topic)
+    shutil.rmtree(query.checkpoint)
+    shutil.copytree(tmp_path / "backup", query.checkpoint)
+    query.limit = 3
+    says = "committed already, to topic .*, and it was planned another time"
+    fails(lambda: query.run(topic, where=passing_from("006")), says)
+    fails(
+        lambda: query.run(topic, where=passing_from("006"), checkpoint=tmp_path / "copy"),
+        says,
+    )
+    assert values_of(query.servers, topic) == written
+
+
+def test_a_query_notices_that_a_copy_went_on_where_it_had_no_rows(
+    query: Copying, tmp_path: Path
+) -> None:
+    topic = topic_of(query, "sink")
+    query.send(3)
+    query.run(topic)
+    shutil.copytree(query.checkpoint, tmp_path / "copy")
+    query.send(3)
+    query.run(topic, where=passing_from("006"))
+    query.send(3)
+    query.limit = 9
+    query.run(topic, checkpoint=tmp_path / "copy", where=passing_from("003"))
+    fails(lambda: query.run(topic, where=passing_from("003")), "than this checkpoint's")
+    assert values_of(query.servers, topic) == query.all
 
 
 def test_a_query_whose_first_batches_have_no_rows_is_no_doubt(query: Copying) -> None:

@@ -655,6 +655,7 @@ class Round:
         of_sink = (
             wire.INIT_PRODUCER_ID,
             wire.OFFSET_FETCH,
+            wire.OFFSET_COMMIT,
             wire.ADD_PARTITIONS_TO_TXN,
             wire.PRODUCE,
             wire.PRODUCE,

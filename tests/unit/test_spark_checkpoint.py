@@ -2,42 +2,113 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyarrow")
 
-from barnabas.spark_connector.checkpoint import BEGUN, DONE, NAME, Checkpoint
+from barnabas.spark_connector.checkpoint import NAME, Checkpoint, CheckpointError, CheckpointPlace
+from barnabas.spark_connector.deduplication import PlannedBatch, Trail
+
+ID = "the-query"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    place = tmp_path / "session" / "ck"
+    (place / "offsets").mkdir(parents=True)
+    (place / "metadata").write_text(json.dumps({"id": ID}))
+    (place / "offsets" / "3").write_text("v1\n{}\n{}")
+    (place / "offsets" / "4").write_text("v1\n{}\n{} ")
+    return place
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_the_file_in_the_checkpoint(tmp_path: Path, scheme: str) -> None:
-    checkpoint = Checkpoint(f"{scheme}{tmp_path}")
-    assert checkpoint.published_before(3) == ""
-    checkpoint.note(BEGUN, "g", 3)
-    assert checkpoint.published_before(3) == "", "the driver may have died before it published"
-    assert (
-        checkpoint.published_before(4)
-        == checkpoint.published_before(2)
-        == "this query published batches from 3 on, as group 'g'"
-    )
-    checkpoint.note(DONE, "g", 3)
-    assert checkpoint.published_before(3) == "this query published batches from 3 on, as group 'g'"
-    assert [path.name for path in tmp_path.iterdir()] == [NAME]
-    (tmp_path / NAME).write_bytes(b"{")
-    assert checkpoint.published_before(3) == "this query published before"
+def test_a_trail_comes_back(directory: Path, scheme: str) -> None:
+    checkpoint = Checkpoint(f"{scheme}{directory}", ID)
+    before = sorted(path.name for path in directory.iterdir())
+    assert checkpoint.trail() == Trail()
+    for trail in (
+        Trail("g", "run"),
+        Trail("g", "run", PlannedBatch(3, "a")),
+        Trail("g", "run 2", PlannedBatch(4, "b"), PlannedBatch(3, "a")),
+        Trail("g", "run 3", PlannedBatch(3, ""), is_complete=False),
+    ):
+        checkpoint.write(trail)
+        assert checkpoint.trail() == checkpoint.lineage().trail == trail
+    assert sorted(path.name for path in directory.iterdir()) == sorted([*before, NAME])
 
 
-def test_the_plan_of_a_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "3").write_text("v1\n{}\n{}")
-    (tmp_path / "offsets" / "4").write_text("v1\n{}\n{} ")
-    checkpoint = Checkpoint(str(tmp_path))
-    assert checkpoint.plan_of(3) == checkpoint.plan_of(3) != checkpoint.plan_of(4)
-    assert checkpoint.plan_of(5) == ""
-    for place in (None, "unknown:/x"):
-        elsewhere = Checkpoint(place)
-        assert elsewhere.plan_of(3) == elsewhere.published_before(3) == ""
-    Checkpoint("unknown:/x").note(DONE, "g", 3)
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+def test_the_file_of_an_earlier_release(directory: Path) -> None:
+    (directory / NAME).write_text('{"version": 1, "group": "g", "batch": 3, "state": "done"}')
+    trail = Checkpoint(str(directory), ID).trail()
+    assert trail == Trail("g", begun=PlannedBatch(3, ""), is_complete=False)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"version": 2}', '{"version": 1, "batch": "x"}']
+)
+def test_a_damaged_trail_is_an_error(directory: Path, text: str) -> None:
+    (directory / NAME).write_text(text)
+    with pytest.raises(CheckpointError, match=f"the file {NAME} in the checkpoint .* is damaged"):
+        Checkpoint(str(directory), ID).trail()
+
+
+def test_the_plan_of_a_batch(directory: Path) -> None:
+    checkpoint = Checkpoint(str(directory), ID)
+    plan = checkpoint.plan_of_batch(3, check_id=True)
+    assert plan == checkpoint.plan_of(3) != checkpoint.plan_of(4)
+    assert checkpoint.plan_of(2) == "", "Spark has deleted it, or it is another checkpoint's"
+
+
+def test_what_should_be_there_and_is_not_is_an_error(directory: Path) -> None:
+    """Spark writes to another file system than the one where the sink looks."""
+    checkpoint = Checkpoint(str(directory), ID)
+    says = r"has no file offsets/5, .*checkpointLocation as a URI.*compareCheckpoint=false"
+    with pytest.raises(CheckpointError, match=says):
+        checkpoint.plan_of_batch(5, check_id=False)
+    (directory / "offsets" / "3").unlink()
+    with pytest.raises(CheckpointError, match="has no file offsets/3"):
+        checkpoint.plan_of_batch(3, check_id=False)
+    with pytest.raises(CheckpointError, match="is that of query the-query, where that of query q"):
+        Checkpoint(str(directory), "q").plan_of_batch(4, check_id=True)
+    with pytest.raises(CheckpointError, match="has no file metadata of Spark's"):
+        Checkpoint(str(directory / "offsets"), ID).plan_of_batch(4, check_id=True)
+
+
+@pytest.mark.parametrize("location", ["unknown://host/x", "relative", "hdfs://127.0.0.1:1/x"])
+def test_what_cannot_be_read_is_an_error(location: str) -> None:
+    checkpoint = Checkpoint(location, ID)
+    for read in (
+        checkpoint.trail,
+        lambda: checkpoint.plan_of(3),
+        lambda: checkpoint.plan_of_batch(3, check_id=True),
+    ):
+        with pytest.raises(CheckpointError, match=r"cannot be read: .*compareCheckpoint=false"):
+            read()
+    with pytest.raises(CheckpointError, match="cannot be written into the checkpoint at"):
+        checkpoint.write(Trail("g"))
+
+
+def test_a_directory_where_a_file_should_be_is_an_error(directory: Path) -> None:
+    (directory / NAME).mkdir()
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        Checkpoint(str(directory), ID).trail()
+
+
+def test_a_checkpoint_of_a_random_name_is_found_by_the_querys_id(directory: Path) -> None:
+    root = directory.parent
+    for name in ("barnabas-spool", "other", "empty"):
+        (root / name).mkdir()
+    (root / "other" / "metadata").write_text('{"id": "another"}')
+    found = Checkpoint.at(CheckpointPlace(root=str(root)), ID)
+    assert found.plan_of(3) == Checkpoint(str(directory), ID).plan_of(3) != ""
+    assert Checkpoint.at(CheckpointPlace(str(directory)), ID).plan_of(3) == found.plan_of(3)
+    with pytest.raises(CheckpointError, match=r"no directory in .* is the checkpoint of query q"):
+        Checkpoint.at(CheckpointPlace(root=str(root)), "q")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        Checkpoint.at(CheckpointPlace(root=str(root / "missing")), ID)
+    with pytest.raises(CheckpointError, match="Give the option checkpointLocation"):
+        Checkpoint.at(CheckpointPlace(), ID)

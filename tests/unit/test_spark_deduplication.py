@@ -1,6 +1,4 @@
-"""Which batches are taken for written: the rules, their words, and the file in the checkpoint that
-outlives a group.
-"""
+"""Which batches are taken for written: every cell of the rules, and their words."""
 
 from __future__ import annotations
 
@@ -9,12 +7,18 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from barnabas.spark_connector.deduplication import (
+    ANNOUNCED,
     COLUMN,
+    PASS,
     SKIP,
     WRITE,
     CommitNote,
     CommittedBatch,
     Decision,
+    GroupState,
+    Lineage,
+    PlannedBatch,
+    Trail,
     UncertainBatchError,
     decide_batch_write,
     decide_by_number,
@@ -22,20 +26,221 @@ from barnabas.spark_connector.deduplication import (
     parse_note,
 )
 
+# The checkpoint of the table: batch 7 is to be written, Spark keeps the plans of 3 to 7, and
+# batches 5 and 2 were published with it.
+N = 7
+PLANS = {number: f"own {number}" for number in range(3, N + 1)}
+TRAIL = Trail("g", "run", PlannedBatch(5, "own 5"), PlannedBatch(2, "own 2"))
+T = frozenset({"t"})
+WRITTEN = Decision(True, True, T)
+FIRST_ANNOUNCED = Decision(True, True, T, announces=True)
+LEFT_OUT = Decision(False, True, T)
 
-def stream(
-    committed: dict[str, CommittedBatch],
-    batch_id: int,
+
+def note(number: int, plan: str, *, target: str = "t", state: str = "") -> CommittedBatch:
+    """The group's offset where the batch is committed, or announced."""
+    return CommittedBatch(
+        number + (state != ANNOUNCED), CommitNote("earlier", target, plan, state=state)
+    )
+
+
+def decide(
+    last: CommittedBatch | None,
+    begun: CommittedBatch | None = None,
+    trail: Trail = TRAIL,
     *,
-    target: str = "t",
-    plan: str = "p",
-    told: str = "",
+    rows: bool = True,
+    plan: str = "own 7",
     on_uncertain: str = "fail",
 ) -> Decision:
-    note = CommitNote("batch N", target, plan)
+    state = GroupState({} if last is None else {"t": last}, {} if begun is None else {"t": begun})
     return decide_micro_batch(
-        committed, batch_id, note, ["t"], published_before=lambda: told, on_uncertain=on_uncertain
+        state,
+        N,
+        CommitNote("batch 7", "t", plan),
+        ["t"] if rows else [],
+        lineage=Lineage(trail, lambda number: PLANS.get(number, "")),
+        on_uncertain=on_uncertain,
     )
+
+
+# What the group's note, the begun note and the trail can be, and what a batch with rows comes to:
+# a decision, or the words of the doubt.
+NEW = Trail()
+OF_EARLIER_RELEASE = Trail("g", begun=PlannedBatch(1, ""), is_complete=False)
+AHEAD = Trail("g", "run", PlannedBatch(8, "own 8"))
+BEGUN_THIS = Trail("g", "run", PlannedBatch(7, "own 7"), PlannedBatch(5, "own 5"))
+OTHER_PLAN = "it was planned another time, with other offsets"
+HIGHER = "Spark repeats no batch but its last"
+FOREIGN = "it was planned another time than this checkpoint's"
+FORGOTTEN = "an earlier attempt to publish this batch was cut off"
+GONE = "the brokers know of no batch any more"
+IN_PART = "that batch 8 of this query was begun already"
+CELLS = [
+    # the group's note is of this number
+    ("this, same plan", note(7, "own 7"), None, TRAIL, SKIP),
+    ("this, same plan, begun", note(7, "own 7"), note(7, "own 7"), BEGUN_THIS, SKIP),
+    ("this, other plan", note(7, "x"), None, TRAIL, OTHER_PLAN),
+    ("this, no plan", note(7, ""), None, TRAIL, SKIP),
+    ("this, same plan, for another topic", note(7, "own 7", target="u"), None, TRAIL, SKIP),
+    ("this, no plan, for another topic", note(7, "", target="u"), None, TRAIL, "goes elsewhere"),
+    ("this, announced", note(7, "own 7", state=ANNOUNCED), None, TRAIL, WRITTEN),
+    (
+        "this, announced, begun",
+        note(7, "own 7", state=ANNOUNCED),
+        note(7, "own 7"),
+        BEGUN_THIS,
+        WRITTEN,
+    ),
+    ("this, announced by another", note(7, "x", state=ANNOUNCED), None, TRAIL, OTHER_PLAN),
+    # of a higher one
+    ("higher", note(8, "own 8"), None, TRAIL, HIGHER),
+    ("higher, announced", note(8, "own 8", state=ANNOUNCED), None, TRAIL, HIGHER),
+    # of a lower one
+    ("lower, in the trail", note(5, "own 5"), None, TRAIL, WRITTEN),
+    ("lower, before that", note(2, "own 2"), None, TRAIL, WRITTEN),
+    ("lower, in the trail, another plan", note(2, "x"), None, TRAIL, FOREIGN),
+    ("lower, its plan is kept", note(4, "own 4"), None, TRAIL, WRITTEN),
+    ("lower, another plan is kept", note(4, "x"), None, TRAIL, FOREIGN),
+    ("lower, Spark deleted its plan", note(1, "own 1"), None, TRAIL, FOREIGN),
+    ("lower, of a new checkpoint", note(4, "x"), None, NEW, FOREIGN),
+    ("lower, no plan", note(4, ""), None, TRAIL, WRITTEN),
+    ("lower, announced", note(4, "own 4", state=ANNOUNCED), None, TRAIL, WRITTEN),
+    ("lower, announced by another", note(4, "x", state=ANNOUNCED), None, TRAIL, FOREIGN),
+    ("lower, begun since by another", note(5, "own 5"), note(6, "x"), TRAIL, WRITTEN),
+    ("lower, begun since", note(5, "own 5"), note(7, "own 7"), BEGUN_THIS, WRITTEN),
+    # of a checkpoint that an earlier release kept
+    ("lower, deleted, no trail", note(2, "own 2"), None, OF_EARLIER_RELEASE, WRITTEN),
+    ("lower, another, no trail", note(4, "x"), None, OF_EARLIER_RELEASE, FOREIGN),
+    ("none, no trail", None, None, OF_EARLIER_RELEASE, GONE),
+    # the group has nothing
+    ("none", None, None, NEW, FIRST_ANNOUNCED),
+    ("none, published before", None, None, TRAIL, GONE),
+    ("none, begun lower", None, note(5, "own 5"), TRAIL, FIRST_ANNOUNCED),
+    ("none, begun lower by another", None, note(5, "x"), TRAIL, FOREIGN),
+    ("none, begun lower, trail says this", None, note(5, "own 5"), BEGUN_THIS, FORGOTTEN),
+    ("none, begun lower, deleted", None, note(1, "own 1"), TRAIL, FOREIGN),
+    ("none, begun this", None, note(7, "own 7"), BEGUN_THIS, FORGOTTEN),
+    ("none, begun this by a copy", None, note(7, "own 7"), TRAIL, FORGOTTEN),
+    ("none, begun this, another plan", None, note(7, "x"), TRAIL, "was begun already, planned"),
+    ("none, begun higher", None, note(8, "own 8"), TRAIL, "was begun already, planned"),
+    # the trail is ahead of the checkpoint
+    ("ahead", note(5, "own 5"), note(8, "own 8"), AHEAD, IN_PART),
+    ("ahead, none", None, None, AHEAD, GONE),
+    ("ahead, none, begun lower", None, note(5, "own 5"), AHEAD, FORGOTTEN),
+    ("ahead, this", note(7, "own 7"), None, AHEAD, SKIP),
+    ("ahead, this announced", note(7, "own 7", state=ANNOUNCED), None, AHEAD, IN_PART),
+]
+
+
+@pytest.mark.parametrize(
+    ("last", "begun", "trail", "comes_to"),
+    [cell[1:] for cell in CELLS],
+    ids=[str(cell[0]) for cell in CELLS],
+)
+def test_every_cell_of_the_table(
+    last: CommittedBatch | None,
+    begun: CommittedBatch | None,
+    trail: Trail,
+    comes_to: Decision | str,
+) -> None:
+    if isinstance(comes_to, Decision):
+        assert decide(last, begun, trail) == comes_to
+        without_rows = SKIP if comes_to == SKIP else PASS
+        assert decide(last, begun, trail, rows=False) == without_rows
+        for word in ("write", "skip"):
+            assert decide(last, begun, trail, on_uncertain=word) == comes_to, "it is in no doubt"
+        return
+    with pytest.raises(UncertainBatchError) as raised:
+        decide(last, begun, trail)
+    said = str(raised.value)
+    assert "it is uncertain whether batch 7 was written before, so nothing is written" in said
+    assert comes_to in said and "onUncertainBatch=write" in said and "=skip" in said
+    if begun is None or begun.planned != (7, "own 7"):
+        with pytest.raises(UncertainBatchError):
+            decide(last, begun, trail, rows=False)
+    else:
+        assert decide(last, begun, trail, rows=False) == PASS, "what was committed of it is whole"
+
+
+@pytest.mark.parametrize("rows", [True, False])
+@pytest.mark.parametrize(
+    ("last", "begun"),
+    [
+        (note(7, "x"), None),
+        (note(4, "x"), note(4, "x")),
+        (None, note(5, "x")),
+        (None, note(7, "x")),
+        (note(7, "x", state=ANNOUNCED), None),
+    ],
+)
+def test_the_option_goes_on_and_the_next_batch_is_in_no_doubt(
+    last: CommittedBatch | None, begun: CommittedBatch | None, rows: bool
+) -> None:
+    """The number is committed with this checkpoint's plan, with the rows or without."""
+    assert decide(last, begun, on_uncertain="write", rows=rows) == Decision(rows, True, T)
+    assert decide(last, begun, on_uncertain="skip", rows=rows) == LEFT_OUT
+
+
+@pytest.mark.parametrize("batches", [(note(8, "x"), None), (None, note(8, "x"))])
+def test_a_higher_number_is_set_back_by_a_batch_that_is_written(
+    batches: tuple[CommittedBatch | None, CommittedBatch | None],
+) -> None:
+    assert decide(*batches, on_uncertain="write") == WRITTEN
+    assert decide(*batches, on_uncertain="write", rows=False) == LEFT_OUT
+    for rows in (True, False):
+        assert decide(*batches, on_uncertain="skip", rows=rows) == SKIP
+
+
+def test_topics_that_have_a_higher_number_are_set_back_too() -> None:
+    state = GroupState({"t": note(5, "own 5"), "u": note(9, "x")}, {"v": note(8, "x")})
+    lineage = Lineage(TRAIL, lambda number: PLANS.get(number, ""))
+    decision = decide_micro_batch(
+        state,
+        N,
+        CommitNote("b", "t", "own 7"),
+        ["t"],
+        lineage=lineage,
+        on_uncertain="write",
+    )
+    assert decision == Decision(True, True, frozenset("tuv"))
+
+
+def test_brokers_that_know_nothing_any_more() -> None:
+    assert decide(None, on_uncertain="write") == FIRST_ANNOUNCED
+    assert decide(None, on_uncertain="skip") == LEFT_OUT, "the number is known again"
+    for word in ("write", "skip"):
+        decision = decide(None, rows=False, on_uncertain=word)
+        assert not decision.commits_number and not decision.sends_records, "there is no topic"
+
+
+def test_the_last_of_several_topics_counts() -> None:
+    announced = note(7, "own 7", state=ANNOUNCED)
+    for batches, last in (
+        ({"t": note(3, "a"), "u": note(5, "b")}, (5, "b")),
+        ({"t": announced, "u": note(5, "b")}, (7, "own 7")),
+        ({"t": announced, "u": note(7, "own 7")}, (7, "own 7")),
+    ):
+        found = GroupState(batches).last
+        assert found is not None and found.planned == last
+    assert found.is_committed, "a commit comes after its announcement"
+    assert GroupState().last is None and GroupState().last_begun is None
+
+
+def test_numbers_alone_without_a_checkpoint() -> None:
+    """With compareCheckpoint=false no plan is known."""
+    lineage = Lineage(Trail(is_complete=False), lambda number: "")
+
+    def by_number(last: CommittedBatch | None, begun: CommittedBatch | None = None) -> Decision:
+        state = GroupState({"t": last} if last else {}, {"t": begun} if begun else {})
+        return decide_micro_batch(state, N, CommitNote("b", "t"), ["t"], lineage=lineage)
+
+    assert by_number(None) == by_number(None, note(5, "x")) == FIRST_ANNOUNCED
+    assert by_number(note(7, "x")) == SKIP
+    assert by_number(note(6, "x")) == WRITTEN
+    for last, begun in ((note(8, "x"), None), (None, note(7, "")), (None, note(7, "x"))):
+        with pytest.raises(UncertainBatchError):
+            by_number(last, begun)
 
 
 def write(
@@ -47,7 +252,9 @@ def write(
     on_uncertain: str = "fail",
 ) -> Decision:
     note = CommitNote("write N", target or topics[0], origin=origin)
-    return decide_batch_write(committed, batch_id, note, topics, on_uncertain=on_uncertain)
+    return decide_batch_write(
+        GroupState(committed), batch_id, note, topics, on_uncertain=on_uncertain
+    )
 
 
 def has(next_batch_id: int, target: str = "t", plan: str = "p", origin: str = "") -> CommittedBatch:
@@ -55,82 +262,11 @@ def has(next_batch_id: int, target: str = "t", plan: str = "p", origin: str = ""
 
 
 def test_a_note_comes_back_from_its_text() -> None:
-    note = CommitNote("batch 5 of query ä", COLUMN, "abc", "batch 1 of query q")
+    note = CommitNote("batch 5 of query ä", COLUMN, "abc", "batch 1 of query q", ANNOUNCED)
     assert parse_note(note.to_text()) == note
     assert parse_note(CommitNote("x").to_text()) == CommitNote("x")
     for text in ("batch 5 of query q", "[1]", "7", None):
         assert parse_note(text) == CommitNote(text or "")
-
-
-def test_the_last_micro_batch_is_recognised_and_the_next_is_new() -> None:
-    assert stream({}, 0) == WRITE
-    assert stream({"t": has(5)}, 4) == SKIP
-    assert stream({"t": has(5)}, 5) == stream({"t": has(5)}, 9) == WRITE
-    assert stream({"t": has(3), "u": has(5)}, 4) == SKIP, (
-        "the group's highest number counts, wherever it was written"
-    )
-    assert stream({"t": CommittedBatch(5, CommitNote("of an earlier release"))}, 4) == SKIP
-
-
-def test_a_query_goes_on_under_another_topic() -> None:
-    assert stream({"old": has(5, "old")}, 5) == WRITE
-    assert stream({"old": has(5, "old")}, 4) == SKIP, (
-        "the same plan: these rows are in the former topic"
-    )
-    assert stream({"old": has(5, "old"), "t": has(3)}, 5) == WRITE, "and back"
-
-
-@pytest.mark.parametrize(
-    ("committed", "batch_id", "plan", "says"),
-    [
-        (
-            has(11),
-            6,
-            "p",
-            "batch 10 of this query is committed already, and Spark repeats no batch but its last",
-        ),
-        (has(7), 6, "q", "committed already, to topic 't', and it was planned another time"),
-        (has(7, "u"), 6, "q", "committed already, to topic 'u', and it was planned another time"),
-        (
-            has(7, "u", ""),
-            6,
-            "",
-            "committed already, to topic 'u', and this one goes elsewhere, to topic 't'",
-        ),
-        (
-            has(7, COLUMN, ""),
-            6,
-            "",
-            "committed already, to the topics in its column, and this one goes elsewhere",
-        ),
-    ],
-)
-def test_an_older_or_a_copied_checkpoint_is_in_doubt(
-    committed: CommittedBatch, batch_id: int, plan: str, says: str
-) -> None:
-    with pytest.raises(UncertainBatchError) as raised:
-        stream({"t": committed}, batch_id, plan=plan)
-    assert says in str(raised.value)
-    assert "onUncertainBatch=write" in str(raised.value) and "onUncertainBatch=skip" in str(
-        raised.value
-    )
-    lowered = frozenset({"t"}) if committed.next_batch_id > batch_id + 1 else frozenset()
-    assert stream({"t": committed}, batch_id, plan=plan, on_uncertain="write") == Decision(
-        True, True, lowered
-    )
-    assert stream({"t": committed}, batch_id, plan=plan, on_uncertain="skip") == SKIP
-
-
-def test_a_group_that_forgot_is_in_doubt() -> None:
-    with pytest.raises(
-        UncertainBatchError,
-        match=r"the checkpoint says that it did, .*offsets\.retention\.minutes.*onUncertainBatch",
-    ):
-        stream({}, 3, told="it did")
-    assert stream({}, 3, told="it did", on_uncertain="write") == WRITE
-    assert stream({}, 3, told="it did", on_uncertain="skip") == Decision(
-        False, True, frozenset({"t"})
-    ), "the number is known again"
 
 
 def test_a_write_is_known_by_its_topic() -> None:
@@ -185,5 +321,6 @@ def test_a_constant_name_in_a_query_is_told() -> None:
 
 
 def test_numbers_alone() -> None:
-    assert decide_by_number(4)({"a": has(2), "b": has(5)}) == SKIP
-    assert decide_by_number(5)({"a": has(2), "b": has(5)}) == decide_by_number(0)({}) == WRITE
+    assert decide_by_number(4)(GroupState({"a": has(2), "b": has(5)})) == SKIP
+    assert decide_by_number(5)(GroupState({"a": has(2), "b": has(5)})) == WRITE
+    assert decide_by_number(0)(GroupState()) == WRITE

@@ -4,7 +4,7 @@ final, what is aborted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,22 +22,26 @@ from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.deduplication import (
+    PASS,
     SKIP,
     WRITE,
     CommitNote,
     CommittedBatch,
     Decision,
+    GroupState,
     UncertainBatchError,
 )
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import (
+    BegunNotes,
     Publication,
     Publisher,
     PublishError,
@@ -454,8 +458,8 @@ def test_who_decides_is_told_what_the_group_has_and_is_obeyed(cluster: FakeClust
     told: list[dict[str, CommittedBatch]] = []
 
     def publish_as(batch_id: int, decision: Decision) -> Publication:
-        def decide(committed: Mapping[str, CommittedBatch]) -> Decision:
-            told.append(dict(committed))
+        def decide(state: GroupState) -> Decision:
+            told.append(dict(state.committed))
             return decision
 
         with publisher_for(cluster) as publisher:
@@ -491,5 +495,105 @@ def test_who_decides_is_told_what_the_group_has_and_is_obeyed(cluster: FakeClust
     assert cluster.values(TOPIC) == [b"6", b"2"] and not cluster.aborted
 
 
-def _in_doubt(committed: Mapping[str, CommittedBatch]) -> Decision:
+def _in_doubt(state: GroupState) -> Decision:
     raise UncertainBatchError("in doubt")
+
+
+class Stream:
+    """A stream's batches with begun notes; `steps` has what was there at each decision, and where
+    the trail would be written.
+    """
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.steps: list[GroupState | str] = []
+
+    def publish(self, batch_id: int, *decisions: Decision, records: int = 1) -> Publication:
+        left = list(decisions)
+
+        def decide(state: GroupState) -> Decision:
+            self.steps.append(GroupState(dict(state.committed), dict(state.begun)))
+            return left.pop(0) if len(left) > 1 else left[0]
+
+        with publisher_for(self.cluster) as publisher:
+            return publisher.commit_once(
+                transactional_id=NAME,
+                group_id=NAME,
+                batch_id=batch_id,
+                metadata="committed",
+                record_batches=lambda: [encoded(0, b"%d" % batch_id)] * records,
+                decide=decide,
+                begun=BegunNotes("announced", lambda: self.steps.append("trail")),
+            )
+
+    def noted(self, number: int, text: str) -> dict[str, CommittedBatch]:
+        return {TOPIC: CommittedBatch(number, CommitNote(text))}
+
+
+WRITE_T = Decision(True, True, frozenset({TOPIC}))
+ANNOUNCE_T = Decision(True, True, frozenset({TOPIC}), announces=True)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_streams_batch_leaves_its_begun_note_before_its_transaction(version: int) -> None:
+    with FakeCluster({TOPIC: 4}, transaction_version=version) as cluster:
+        stream = Stream(cluster)
+        cluster.disturb = once(EndTxnRequest, HANG_UP)
+        assert stream.publish(7, WRITE_T).attempts == 2
+        nothing, begun = GroupState(), GroupState({}, stream.noted(8, "committed"))
+        assert stream.steps == [nothing, "trail", begun, "trail"]
+        assert cluster.notes == {
+            NAME: {TOPIC: (8, "committed")},
+            f"{NAME}-begun": {TOPIC: (8, "committed")},
+        }
+        assert cluster.values(TOPIC) == [b"7"]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_what_is_announced_is_committed_before_anything_is_begun(version: int) -> None:
+    with FakeCluster({TOPIC: 4}, transaction_version=version) as cluster:
+        stream = Stream(cluster)
+        stream.publish(7, ANNOUNCE_T, WRITE_T)
+        announced = GroupState(stream.noted(7, "announced"))
+        assert stream.steps == [GroupState(), announced, "trail"]
+        assert cluster.notes[NAME] == {TOPIC: (8, "committed")}
+        assert cluster.values(TOPIC) == [b"7"]
+
+
+def test_an_announcement_that_is_lost_is_made_again(cluster: FakeCluster) -> None:
+    stream = Stream(cluster)
+    stream.publish(7, ANNOUNCE_T, ANNOUNCE_T, ANNOUNCE_T, WRITE_T)
+    assert stream.steps.count("trail") == 1 and cluster.values(TOPIC) == [b"7"]
+
+
+def test_a_streams_batch_without_records_is_decided_on(cluster: FakeCluster) -> None:
+    stream = Stream(cluster)
+    assert not stream.publish(7, PASS, records=0).was_committed
+    assert stream.publish(7, SKIP, records=0).was_committed
+    assert stream.steps == [GroupState(), GroupState()] and cluster.notes == {}
+    with pytest.raises(UncertainBatchError), publisher_for(cluster) as publisher:
+        publisher.commit_once(
+            transactional_id=NAME,
+            group_id=NAME,
+            batch_id=7,
+            metadata="",
+            record_batches=list,
+            decide=_in_doubt,
+            begun=BegunNotes("", lambda: None),
+        )
+
+
+def test_a_topic_is_there_before_a_number_is_committed_for_it(cluster: FakeCluster) -> None:
+    """A broker commits no offset of a topic that does not exist."""
+    decision = Decision(True, True, frozenset({TOPIC, "made"}))
+    Stream(cluster).publish(7, decision._replace(announces=True), decision)
+    assert cluster.partitions["made"] == 1
+    assert set(cluster.notes[NAME]) == set(cluster.notes[f"{NAME}-begun"]) == {TOPIC, "made"}
+
+
+def test_a_broker_that_keeps_no_offset_for_longer_is_asked_for_none() -> None:
+    others = {key: value for key, value in KAFKA_4_0.items() if key != OffsetCommitRequest.API_KEY}
+    with FakeCluster({TOPIC: 4}, speaks=others) as cluster:
+        stream = Stream(cluster)
+        stream.publish(7, ANNOUNCE_T, WRITE_T)
+        assert cluster.notes == {NAME: {TOPIC: (8, "committed")}}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pickle
 import time
 import types
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -452,6 +453,94 @@ def test_a_fetch_does_not_wait_for_longer_than_its_answer_may_take(broker: FakeB
     assert {
         request.max_wait_ms for request in broker.requests if isinstance(request, FetchRequest)
     } == {4000}
+
+
+FORMER, LATER = uuid.UUID(int=1), uuid.UUID(int=2)
+FORMER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+OLD_LOG = [batch(base, f"old {base}") for base in range(6)]
+NEW_LOG = [batch(base, f"new {base}") for base in range(6)]
+# By name, as before Kafka 3.1, and by id.
+FETCH_VERSIONS = [(4, 11), (4, 13)]
+
+
+def recreated_after(fetches: int, fetch_versions: tuple[int, int]) -> FakeBroker:
+    """A broker whose topic is deleted, made again and filled after so many fetches of it."""
+    broker = FakeBroker(
+        {("t", 0): FakeLog(OLD_LOG)}, topic_ids={"t": FORMER}, fetch_versions=fetch_versions
+    )
+    seen: list[Any] = []
+
+    def disturb(request: Any) -> None:
+        seen.append(isinstance(request, FetchRequest))
+        if sum(seen) > fetches:
+            broker.logs["t", 0], broker.topic_ids["t"] = FakeLog(NEW_LOG), LATER
+
+    broker.disturb = disturb
+    return broker
+
+
+def read_former(broker: FakeBroker, *, strict: bool = True) -> list[str]:
+    found: list[str] = []
+    with Client(options(broker, fetch_max_bytes=1)) as client:
+        for part in read_range(
+            client,
+            OffsetRange("t", 0, 0, 6),
+            ("value",),
+            read_committed=True,
+            fail_on_data_loss=strict,
+            topic_id=FORMER_ID,
+        ):
+            found += [value.decode() for value in part.column("value").to_pylist()]
+    return found
+
+
+@pytest.mark.parametrize("fetch_versions", FETCH_VERSIONS)
+@pytest.mark.parametrize("fetches", range(6))
+def test_a_topic_that_is_made_again_while_a_range_is_read_is_a_loss(
+    fetches: int, fetch_versions: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each fetch of the range: never rows of both topics and no error."""
+    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    says = r"topic 't' was deleted and made again.*in the range \[0, 6\)"
+    with (
+        recreated_after(fetches, fetch_versions) as broker,
+        pytest.raises(DataLossError, match=says),
+    ):
+        read_former(broker)
+
+
+@pytest.mark.parametrize("fetches", range(6))
+def test_by_its_id_nothing_is_read_of_the_later_topic(
+    fetches: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    with recreated_after(fetches, (4, 13)) as broker:
+        assert read_former(broker, strict=False) == [f"old {base}" for base in range(fetches)]
+    assert f"offsets [{fetches}, 6) of t-0 are not read" in caplog.text
+
+
+def test_a_topic_that_is_deleted_while_a_range_is_read_by_id_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    broker = recreated_after(6, (4, 13))
+    broker.disturb = lambda request: (
+        Code.UNKNOWN_TOPIC_ID if isinstance(request, FetchRequest) else None
+    )
+    with broker, pytest.raises(DataLossError, match="t-0 is gone, for the range"):
+        read_former(broker)
+
+
+@pytest.mark.parametrize("fetch_versions", FETCH_VERSIONS)
+def test_a_topic_that_stays_is_read_with_its_id(fetch_versions: tuple[int, int]) -> None:
+    with recreated_after(7, fetch_versions) as broker:
+        assert read_former(broker) == [f"old {base}" for base in range(6)]
+        by_id = {
+            request.topics[0].topic_id is not None
+            for request in broker.requests
+            if isinstance(request, FetchRequest)
+        }
+    assert by_id == {fetch_versions[1] >= 13}
 
 
 def test_refusals_are_final(broker: FakeBroker) -> None:

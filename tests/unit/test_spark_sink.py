@@ -1,9 +1,10 @@
-"""What a committed batch leaves in the spool directory: nothing, whatever killed drivers and
-zombies had put there.
+"""Where the sink looks for a checkpoint, and what a committed batch leaves in the spool directory:
+nothing, whatever killed drivers and zombies had put there.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StringType, StructType
 
+from barnabas.spark_connector.checkpoint import Checkpoint, CheckpointPlace
+from barnabas.spark_connector.deduplication import Trail
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.sink import BatchWriter, StreamWriter, TaskMessage
+from barnabas.spark_connector.sink import BatchWriter, SinkError, StreamWriter, TaskMessage
 from barnabas.spark_connector.sink_options import parse_sink_options
 from barnabas.spark_connector.spool import SpoolWriter, to_message
 
@@ -50,7 +53,8 @@ def test_a_batch_that_is_run_again_without_files_deletes_those_of_its_first_run(
     not deterministic.
     """
     spooled(tmp_path / "barnabas-spool", 3)
-    writer_of(checkpointLocation=f"{scheme}{tmp_path}").clean_up([NOTHING], 3)
+    writer = writer_of(checkpointLocation=f"{scheme}{tmp_path}")
+    writer.clean_up([replace(NOTHING, place=writer.place_of({}))], 3)
     assert files_in(tmp_path) == []
 
 
@@ -87,8 +91,68 @@ def test_a_batch_without_rows_leaves_the_files_that_another_driver_has_for_it(
     for number in (2, 3):
         spooled(tmp_path / "barnabas-spool", number)
     writer = writer_of(checkpointLocation=str(tmp_path))
-    writer.commit([TaskMessage("query", to_message([]), None, 0)], 3)
-    assert files_in(tmp_path) == ["barnabas-spool/query/3/0-0-abc.batches"]
+    Checkpoint(str(tmp_path), "query").write(Trail("g", "run"))
+    place = CheckpointPlace(str(tmp_path))
+    writer.commit([TaskMessage("query", to_message([]), None, 0, run="run", place=place)], 3)
+    assert files_in(tmp_path) == ["barnabas-published", "barnabas-spool/query/3/0-0-abc.batches"]
+
+
+SESSION = {"spark.sql.streaming.checkpointLocation": "/all"}
+CLUSTER = {"spark.hadoop.fs.defaultFS": "hdfs://nn"}
+
+
+@pytest.mark.parametrize(
+    ("options", "properties", "place", "spool"),
+    [
+        ({"checkpointLocation": "/ck"}, SESSION, CheckpointPlace("/ck"), "/ck/barnabas-spool"),
+        (
+            {"checkpointLocation": "/ck"},
+            CLUSTER,
+            CheckpointPlace("hdfs://nn/ck"),
+            "hdfs://nn/ck/barnabas-spool",
+        ),
+        ({"queryName": "q"}, SESSION, CheckpointPlace("/all/q"), "/all/q/barnabas-spool"),
+        (
+            {"queryName": "q"},
+            SESSION | CLUSTER,
+            CheckpointPlace("hdfs://nn/all/q"),
+            "hdfs://nn/all/q/barnabas-spool",
+        ),
+        ({}, SESSION, CheckpointPlace(root="/all"), "/all/barnabas-spool"),
+        (
+            {"spoolDirectory": "/spool", "checkpointLocation": "/ck"},
+            CLUSTER,
+            CheckpointPlace("hdfs://nn/ck"),
+            "/spool",
+        ),
+    ],
+)
+def test_the_checkpoint_is_where_spark_has_it(
+    options: dict[str, str], properties: dict[str, str], place: CheckpointPlace, spool: str
+) -> None:
+    writer = writer_of(**options)
+    assert writer.place_of(properties) == place
+    assert writer.spool_directory(place) == spool
+
+
+def test_a_relative_checkpoint_is_below_the_drivers_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task is in another one."""
+    monkeypatch.chdir(tmp_path)
+    writer = writer_of(checkpointLocation="checkpoints/mine")
+    monkeypatch.chdir("/")
+    assert writer.place_of({}) == CheckpointPlace(str(tmp_path / "checkpoints" / "mine"))
+
+
+def test_a_checkpoint_that_is_not_sparks_ends_the_batch_in_words(tmp_path: Path) -> None:
+    """So it is where Spark has the same path on another file system: the local one has nothing."""
+    message = TaskMessage("query", b"", None, 1, frozenset("t"), "", "run", CheckpointPlace("/ck"))
+    message.place = CheckpointPlace(str(tmp_path / "ck"))
+    says = r"batch 3 of query query was not published: the checkpoint at .*/ck has no file metadata"
+    with pytest.raises(SinkError, match=says):
+        writer_of(checkpointLocation="/ck").commit([message], 3)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_place_that_no_task_wrote_to_is_not_asked(

@@ -102,19 +102,22 @@ def test_values_that_a_java_producer_would_refuse() -> None:
             )
 
 
-def test_a_relative_checkpoint_is_looked_for_where_spark_has_it(
+def test_what_paths_depend_on_is_taken_where_the_driver_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """README's own program gives one: without its whole path the sink could keep nothing there."""
     monkeypatch.chdir(tmp_path)
-    checkpoint = tmp_path / "checkpoints" / "mine"
-    checkpoint.mkdir(parents=True)
-
-    def taken(location: str) -> str | None:
-        return parsed(checkpointLocation=location).checkpoint_location
-
-    assert taken("checkpoints/mine") == "checkpoints/mine", "Spark's default may be another system"
-    (checkpoint / "metadata").write_text("{}")
-    assert taken("checkpoints/mine") == str(checkpoint)
-    assert taken("s3://bucket/mine") == "s3://bucket/mine"
-    assert taken("/elsewhere") == "/elsewhere"
+    (tmp_path / "core-site.xml").write_text(
+        "<configuration><property><name>fs.defaultFS</name><value>hdfs://nn</value></property>"
+        "</configuration>"
+    )
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    found = parsed(checkpointLocation="checkpoints/mine")
+    assert (found.checkpoint_location, found.working_directory) == (
+        "checkpoints/mine",
+        str(tmp_path),
+    )
+    assert found.site == {"fs.defaultFS": "hdfs://nn"}
+    (tmp_path / "core-site.xml").write_text("<configuration>")
+    with pytest.raises(OptionError, match=r"core-site\.xml cannot be read"):
+        parsed()
+    parsed(streaming=False)
