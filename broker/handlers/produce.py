@@ -30,6 +30,7 @@ from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log_config import NEVER_MS
 from barnabas.storage.validate import (
     AppendRefused,
+    CheckBudget,
     Checked,
     Rules,
     TakesLongError,
@@ -78,8 +79,8 @@ class _Produce:
     """
 
     __slots__ = (
-        "answers", "appended", "context", "failed", "pending", "producer", "request", "topics",
-        "unflushed", "unreadable",
+        "answers", "appended", "budget", "context", "failed", "pending", "producer", "request",
+        "topics", "unflushed", "unreadable",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +92,7 @@ class _Produce:
     ) -> None:
         self.topics, self.request, self.context = topics, request, context
         self.unreadable = unreadable
+        self.budget = CheckBudget()
         self.answers: Answers = []
         self.appended: list[Log] = []
         self.unflushed: list[Log] = []
@@ -500,7 +502,7 @@ def _append(
         if log.producer_state.refused:
             log.check_overtaking(records)
         if pending is None or pending.rules != log.rules:
-            info = log.append(records, now_ms=context.now_ms, at_once=True)
+            info = log.append(records, now_ms=context.now_ms, at_once=produce.budget)
         elif isinstance(result, AppendRefused):
             raise result
         else:
