@@ -165,7 +165,12 @@ def _produce(broker: Broker) -> Route:
     from barnabas.protocol.hot_requests import read_produce
     from barnabas.protocol.messages.produce import ProduceRequest
 
-    return route(ProduceRequest, partial(on_produce, broker), read_produce)
+    most_other_bytes = broker.config.barnabas_request_max_bytes
+
+    def read(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, int]:
+        return read_produce(data, at, version, most_other_bytes)
+
+    return route(ProduceRequest, partial(on_produce, broker), read)
 
 
 def _fetch(broker: Broker) -> Route:

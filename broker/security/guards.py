@@ -12,6 +12,8 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from barnabas.broker.handlers.produce import on_produce
+from barnabas.broker.handlers.produce import refused as refused_produce
 from barnabas.broker.outbox import NO_RESPONSE, Answer
 from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, ResourceType
 from barnabas.broker.security.unauthorized import unauthorized
@@ -56,6 +58,7 @@ NOT_ASKED = -(2**31)  # of authorized operations
 NO_ID = uuid.UUID(int=0)
 DESCRIBE_CONFIGS_IN_ANSWER_SINCE = 5
 DELETE_BY_ID_SINCE = 6
+NAMED_IN_LOG = 10
 KAFKA_3_9 = "3.9"  # it answers an OffsetFetch 0 or 1 with nothing; 4.x with errors
 GROUPS_SINCE = 8  # OffsetFetch of several
 
@@ -233,14 +236,15 @@ def produce(case: Case[ProduceRequest]) -> Answer:
     ):
         if request.acks == 0:
             return _hang_up(case, request.topic_data)
-        return case.refuse(FAILED[TRANSACTIONAL_ID])
-    is_allowed = case.may_topic(WRITE)
-    if request.acks != 0:
-        return case.split("topic_data", "responses", is_allowed, FAILED[TOPIC])
-    allowed, denied = _parted(request.topic_data, is_allowed)
+        return refused_produce(case.broker, request, case.context, FAILED[TRANSACTIONAL_ID])
+    allowed, denied = _parted(request.topic_data, case.may_topic(WRITE))
     if not denied:
         return case.proceed()
+    if not allowed and request.acks != 0:
+        return refused_produce(case.broker, request, case.context, FAILED[TOPIC])
     request.topic_data = allowed
+    if request.acks != 0:
+        return on_produce(case.broker, request, case.context, denied)
     answer = case.proceed() if allowed else NO_RESPONSE
     _hang_up(case, denied)
     return answer
@@ -262,7 +266,9 @@ def may_produce_all(request: ProduceRequest, access: Access) -> bool:
 
 def _hang_up(case: Case[Any], denied: list[Any]) -> Answer:
     """End the connection of a client that does not want an answer: it would not learn of it."""
-    names = ", ".join(str(case.topic_name(row)) for row in denied)
+    names = ", ".join(str(case.topic_name(row)) for row in denied[:NAMED_IN_LOG])
+    if len(denied) > NAMED_IN_LOG:
+        names += f" and {len(denied) - NAMED_IN_LOG} more topics"
     case.broker.close(
         case.context.connection_id,
         f"{case.access.principal} may not write to {names}, and does not ask for an answer",
