@@ -133,23 +133,17 @@ class _Produce:
             self.answers.append((topic.topic_id or topic.name, row))
 
 
-def refused(broker: Broker, request: ProduceRequest, context: RequestContext, code: Code) -> Answer:
-    """The answer to a request of which all is refused."""
-    produce = _Produce(broker.topics, request, context, ALL_READABLE)
-    produce.refuse(request.topic_data, code)
-    _count_errors(broker, produce)
-    return _encoded(broker, produce)
-
-
 def on_produce(
     broker: Broker,
     request: ProduceRequest,
     context: RequestContext,
     denied: Sequence[TopicProduceData] = (),
+    denied_code: Code = Code.TOPIC_AUTHORIZATION_FAILED,
 ) -> Answer:
     """Append each partition's batch; one partition's error does not spoil its neighbours.
 
-    Takes: denied, topics of the request that its client may not write to, beside those in it.
+    Takes: denied, topics of the request that its client may not write to, beside those in it;
+           denied_code, with which they are refused.
 
     acks 0: no answer, and an error closes the connection, since the client would not learn of it
     otherwise; acks 1 and -1: answered when the operating system has the data (one replica); with
@@ -175,6 +169,8 @@ def on_produce(
     Raises: DelayedRequest for what comes over a connection that its transactional producer has
     given up: a batch of its last transaction, which would join the next one.
     """
+    if denied and not request.topic_data:
+        return _all_denied(broker, request, context, denied, denied_code)
     unreadable, refused = _prepare(broker, request, context.api_version)
     cluster = broker.cluster
     topics = (
@@ -210,7 +206,7 @@ def on_produce(
             row.append(answer)
         produce.answers.append((topic.topic_id or topic.name, row))
     if denied:
-        produce.refuse(denied, Code.TOPIC_AUTHORIZATION_FAILED)
+        produce.refuse(denied, denied_code)
     broker.progress.on_appended(
         produce.appended, context.now_ms
     )  # when all is there: a fetch that waits for several of them gets it with one answer
@@ -232,6 +228,19 @@ def on_produce(
     if produce.failed or broker.quotas is not None:
         return _encoded(broker, produce)
     return Encoded((encode_produce(context.correlation_id, context.api_version, produce.answers),))
+
+
+def _all_denied(
+    broker: Broker,
+    request: ProduceRequest,
+    context: RequestContext,
+    denied: Sequence[TopicProduceData],
+    code: Code,
+) -> Answer:
+    produce = _Produce(broker.topics, request, context, ALL_READABLE)
+    produce.refuse(denied, code)
+    _count_errors(broker, produce)
+    return _encoded(broker, produce)
 
 
 def _upgrade(request: ProduceRequest) -> Unreadable:

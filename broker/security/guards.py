@@ -12,8 +12,6 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from barnabas.broker.handlers.produce import on_produce
-from barnabas.broker.handlers.produce import refused as refused_produce
 from barnabas.broker.outbox import NO_RESPONSE, Answer
 from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, ResourceType
 from barnabas.broker.security.unauthorized import unauthorized
@@ -32,7 +30,6 @@ from barnabas.protocol.records import HEADER_SIZE, TRANSACTIONAL, attributes_of
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.dispatch import Handler
     from barnabas.broker.security.authorizer import Access
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -72,7 +69,7 @@ class Case(Generic[RequestT]):
         self,
         broker: Broker,
         api: Api,
-        handle: Handler[Any],
+        handle: Callable[..., Answer],
         request: RequestT,
         context: RequestContext,
         access: Access,
@@ -84,6 +81,10 @@ class Case(Generic[RequestT]):
     def proceed(self) -> Answer:
         """The handler's answer."""
         return self._handle(self.request, self.context)
+
+    def proceed_beside(self, denied: list[Any], code: Code) -> Answer:
+        """The answer of a handler that refuses rows with a code by itself."""
+        return self._handle(self.request, self.context, denied, code)
 
     def refuse(self, code: Code) -> Message:
         """The answer where the whole is refused."""
@@ -228,7 +229,8 @@ def of_rows(rows: Rows) -> Guard:
 def produce(case: Case[ProduceRequest]) -> Answer:
     """WRITE on each topic, and on the transactional id where a batch is of a transaction."""
     request = case.request
-    transactional_id = request.transactional_id
+    transactional_id, code = request.transactional_id, FAILED[TOPIC]
+    allowed: list[Any] = []
     if (
         transactional_id is not None
         and _has_transactional(request)
@@ -236,15 +238,14 @@ def produce(case: Case[ProduceRequest]) -> Answer:
     ):
         if request.acks == 0:
             return _hang_up(case, request.topic_data)
-        return refused_produce(case.broker, request, case.context, FAILED[TRANSACTIONAL_ID])
-    allowed, denied = _parted(request.topic_data, case.may_topic(WRITE))
+        denied, code = request.topic_data, FAILED[TRANSACTIONAL_ID]
+    else:
+        allowed, denied = _parted(request.topic_data, case.may_topic(WRITE))
     if not denied:
         return case.proceed()
-    if not allowed and request.acks != 0:
-        return refused_produce(case.broker, request, case.context, FAILED[TOPIC])
     request.topic_data = allowed
     if request.acks != 0:
-        return on_produce(case.broker, request, case.context, denied)
+        return case.proceed_beside(denied, code)
     answer = case.proceed() if allowed else NO_RESPONSE
     _hang_up(case, denied)
     return answer
