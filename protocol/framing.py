@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.primitives import skip_tags
+from barnabas.protocol.primitives import MOST_TAGGED_FIELDS, skip_tags
 
 Response = TypeVar("Response", bound=Message)
 
@@ -319,6 +319,10 @@ def skip_tagged_fields(frame: memoryview, position: int) -> int:
     uvarint count | [ uvarint tag, uvarint size, bytes ]. Raises ProtocolViolation.
     """
     count, position = _uvarint(frame, position)
+    if count > MOST_TAGGED_FIELDS:
+        raise ProtocolViolation(
+            f"a request's header has more than {MOST_TAGGED_FIELDS} tagged fields"
+        )
     for _ in range(count):
         _, position = _uvarint(frame, position)
         size, position = _uvarint(frame, position)

@@ -32,6 +32,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.primitives import (
+    MOST_TAGGED_FIELDS,
     Buffer,
     MalformedMessageError,
     read_nullable_string,
@@ -270,6 +271,8 @@ def _check_length(data: Buffer, at: int, end: int, compact: bool) -> None:
 def _skip_tags(data: Buffer, at: int, end: int, elements_left: int) -> tuple[int, int]:
     """Gives where the message goes on behind tagged fields, and how many elements may follow."""
     count, at = read_uvarint(data, at)
+    if count > MOST_TAGGED_FIELDS:
+        raise MalformedMessageError(f"it has more than {MOST_TAGGED_FIELDS} tagged fields")
     elements_left = _taken(elements_left, count)
     for _ in range(count):
         _, at = read_uvarint(data, at)

@@ -100,3 +100,14 @@ def test_the_memory_of_a_large_frame_is_not_received_into_again() -> None:
     assert buffer.held_bytes == 3 and memory.held_bytes < size
     buffer.writable()[:] = bytes(len(buffer.writable()))
     assert [bytes(frame) for frame in frames] == [b"p" * size, b"other"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 101])
+def test_a_header_has_a_hundred_tagged_fields_at_most(count: int) -> None:
+    fields = bytes([count]) + b"\1\2ab" * count
+    frame = memoryview(struct.pack(">hhih", 18, 3, 7, -1) + fields + b"body")
+    if count > 100:
+        with pytest.raises(ProtocolViolation, match="more than 100 tagged fields"):
+            read_request_header(frame)
+    else:
+        assert bytes(frame[read_request_header(frame).body_start :]) == b"body"
