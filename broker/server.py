@@ -7,7 +7,9 @@ transports cost three to six times the CPU, by its copies.)
 
 Order of effects in one event: bytes are received until the socket has no more or a share is used
 up; each whole frame is given to the broker; after each the outbox is carried out. A connection
-whose request is parked, or whose last answer is not yet sent, reads no further frame.
+whose request is parked, or whose last answer is not yet sent, reads no further frame. One whose
+requests have taken a millisecond goes on in the next round of the loop: of requests that take long,
+each connection has one served in turn, and many small ones of a pipeline are served in a row.
 
 Idle connections (`connections.max.idle.ms`): what happens on a connection leaves a mark, and no
 more; from time to time all marks are looked at. The time is that of the sweeps, so a connection
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.server")
 
 READS_PER_EVENT = 8
+TURN_NS = NS_PER_MS  # after which a connection that has sent more lets others have their turn
 BACKLOG = 1024
 SENDFILE_CHUNK_BYTES = 1 << 20
 TLS_CHUNK_BYTES = 256 * 1024
@@ -86,7 +89,8 @@ class Connection:
     __slots__ = (
         "_buffer", "_gathered", "_gathered_bytes", "_is_active", "_loop", "_out", "_pumping",
         "_quiet_sweeps", "_reading", "_server",
-        "_socket", "_turns", "_writing", "closed", "connection_id", "in_flight", "peer",
+        "_socket", "_turns", "_waits_for_turn", "_writing", "closed", "connection_id", "in_flight",
+        "peer",
     )  # fmt: skip
 
     def __init__(
@@ -112,7 +116,7 @@ class Connection:
         self._gathered: list[Any] = []
         self._gathered_bytes = 0
         self.in_flight = self.closed = False
-        self._reading = self._writing = self._pumping = False
+        self._reading = self._writing = self._pumping = self._waits_for_turn = False
         self._is_active = True
         self._quiet_sweeps = 0
         self._resume_reading()
@@ -138,9 +142,10 @@ class Connection:
         """Receive, and hand on every whole frame. Reading stops only when bytes come that cannot be
         handed on.
         """
-        if self.closed:
-            return  # between TLS's word that there is more and now
-        buffer = self._buffer
+        if self.closed or self._waits_for_turn:
+            return  # closed: between TLS's word that there is more and now
+        buffer, server = self._buffer, self._server
+        turn_ends_ns = 0
         for _ in range(READS_PER_EVENT):
             if self.in_flight or self._out:
                 # the client sends more before it has its answer: it waits in the kernel's buffer
@@ -163,25 +168,36 @@ class Connection:
             self._is_active = True
             buffer.received(count)
             self.pump()
-            if self.closed or count < len(view):
+            if self.closed or self._waits_for_turn or count < len(view):
                 return
+            if not turn_ends_ns:
+                turn_ends_ns = server.event_ns + TURN_NS
+            elif server.is_past(turn_ends_ns):
+                break
         self._read_pending()
 
     def pump(self) -> None:
-        """Hand on frames for as long as each is answered at once."""
+        """Hand on frames for as long as each is answered at once, and until the turn ends."""
         if self._pumping:
             return  # an answer below led back here; the loop there goes on
         self._pumping = True
         server = self._server
+        turn_ends_ns = 0
         try:
             while not (self.in_flight or self._out or self.closed):
+                if turn_ends_ns and self._buffer.held_bytes and server.is_past(turn_ends_ns):
+                    self._wait_for_turn()
+                    return
                 frame = self._buffer.next_frame()
                 if frame is None:
                     if not self._reading:
                         self._resume_reading()
                     return
                 self.in_flight = True
-                server.on_frame(self.connection_id, frame, server.now_ms())
+                now_ms = server.now_ms()
+                if not turn_ends_ns:
+                    turn_ends_ns = server.event_ns + TURN_NS
+                server.on_frame(self.connection_id, frame, now_ms)
                 server.carry_out()
         except ProtocolViolation as error:
             server.disconnect(self, str(error))
@@ -198,6 +214,16 @@ class Connection:
                 self._turns.on_released(self)
             if self._gathered and not self.closed:
                 self._write(self._take_gathered())
+
+    def _wait_for_turn(self) -> None:
+        """Go on when every other connection that can be read has had its turn."""
+        if not self._waits_for_turn:
+            self._waits_for_turn = True
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._waits_for_turn = False
+        self.pump()
 
     def _take_gathered(self) -> tuple[Any, ...]:
         gathered = self._gathered
@@ -1055,6 +1081,10 @@ class Server:
         now_ms = now_ns // NS_PER_MS
         self.broker.wall.feed(now_ms, self._wall_ns() // NS_PER_MS)
         return now_ms
+
+    def is_past(self, at_ns: int) -> bool:
+        """Whether the steady clock shows that time, or a later one."""
+        return self._steady_ns() >= at_ns
 
     def _set_timer(self) -> None:
         if self._hearing_rounds:
