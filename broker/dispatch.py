@@ -27,7 +27,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.outbox import PARKED, Answer, Work
 from barnabas.coordinator.result import Result
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import RequestHeader
@@ -37,6 +37,8 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.coordinator.topic_patterns import InvalidPatternError, TopicPattern
+    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 Request = TypeVar("Request", bound=Message)
 Read = Callable[[Buffer, int, int], tuple[Request, int]]
@@ -118,6 +120,35 @@ def to_consumer_groups(broker: Broker, decide: Decide[Request]) -> Handler[Reque
         return without_consumer_groups(request)
 
     return handle_if_spoken
+
+
+def with_pattern_read(
+    broker: Broker, handle: Handler[ConsumerGroupHeartbeatRequest]
+) -> Handler[ConsumerGroupHeartbeatRequest]:
+    """Have the worker read a heartbeat's pattern first, where that takes long."""
+
+    def handle_when_read(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Answer:
+        if not request.subscribed_topic_regex or not broker.speaks_consumer_groups:
+            return handle(request, context)
+        text = broker.groups.pattern_to_read(request)
+        if text is None:
+            return handle(request, context)
+        from barnabas.coordinator.topic_patterns import read_pattern
+
+        def done(made: TopicPattern | InvalidPatternError, now_ms: int) -> None:
+            broker.groups.keep_pattern(text, made)
+            if context.connection_id not in broker.connections:
+                return
+            answer = handle(request, context._replace(now_ms=now_ms))
+            if isinstance(answer, Message):
+                broker.reply(context.ticket, answer)
+
+        broker.park(context)
+        work = Work(context.connection_id, partial(read_pattern, text), done, len(text))
+        broker.outbox.work.append(work)
+        return PARKED
+
+    return handle_when_read
 
 
 def to_transactions(
@@ -738,7 +769,9 @@ def _consumer_group_heartbeat(broker: Broker) -> Route:
 
     return route(
         ConsumerGroupHeartbeatRequest,
-        to_consumer_groups(broker, broker.groups.on_consumer_group_heartbeat),
+        with_pattern_read(
+            broker, to_consumer_groups(broker, broker.groups.on_consumer_group_heartbeat)
+        ),
     )
 
 
