@@ -137,7 +137,7 @@ class Broker:
         self.telemetry: Telemetry | None = None  # once a client has asked for subscriptions
         self.has_address_quotas = False
         self.outbox = Outbox()
-        self.work = SlicedWork(self.reply)
+        self.work = SlicedWork(self._reply_to_sliced)
         self._amendments: dict[int, Callable[[Any], None]] = {}
         self.authorizer = _authorizer(self)
         self.apis = config.release.apis
@@ -497,6 +497,11 @@ class Broker:
             self.answer(context.connection_id, response.pieces)
         else:
             self.answer(context.connection_id, self.encode(context, response))
+
+    def _reply_to_sliced(self, ticket: int, response: Message | Encoded | Parked) -> None:
+        """PARKED: it is answered by what its work has begun."""
+        if not isinstance(response, Parked):
+            self.reply(ticket, response)
 
     def park(self, context: RequestContext) -> None:
         """Make `reply` possible for the request under way, before its handler returns PARKED."""

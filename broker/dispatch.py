@@ -757,11 +757,10 @@ def _describe_transactions(broker: Broker) -> Route:
 
 
 def _list_transactions(broker: Broker) -> Route:
+    from barnabas.broker.handlers.transactions import on_list_transactions
     from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
-    return route(
-        ListTransactionsRequest, to_transactions(broker, broker.transactions.on_list_transactions)
-    )
+    return route(ListTransactionsRequest, partial(on_list_transactions, broker))
 
 
 def _consumer_group_heartbeat(broker: Broker) -> Route:

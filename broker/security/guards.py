@@ -574,21 +574,6 @@ def describe_transactions(case: Case[Any]) -> Answer:
     return of_rows(rows)(case)
 
 
-def list_transactions(case: Case[Any]) -> Answer:
-    """Those are listed whose transactional id may be described."""
-    access = case.access
-
-    def hide(answer: Any) -> None:
-        answer.transaction_states[:] = [
-            row
-            for row in answer.transaction_states
-            if access.sees(DESCRIBE, TRANSACTIONAL_ID, row.transactional_id)
-        ]
-
-    case.amend(hide)
-    return case.proceed()
-
-
 # --- what administrators do -----------------------------------------------------------------------
 
 
