@@ -41,7 +41,7 @@ from barnabas.broker.clocks import NS_PER_MS, busy_ns, steady_ns, wall_ns
 from barnabas.broker.core import Broker
 from barnabas.broker.flusher import Flusher
 from barnabas.broker.listeners import UNIX_SCHEME
-from barnabas.broker.outbox import CloseReason, FlushJob, Work
+from barnabas.broker.outbox import ANONYMOUS, CloseReason, FlushJob, Work
 from barnabas.broker.receive_turns import ReceiveTurns
 from barnabas.broker.thread_calls import ThreadCalls
 from barnabas.broker.worker import Worker
@@ -209,7 +209,7 @@ class Connection:
         finally:
             self._pumping = False
             if self._buffer.keep_rest() or (
-                self._turns.holder is self and (self.in_flight or self._out)
+                self._turns.holders and (self.in_flight or self._out) and self._turns.has_turn(self)
             ):
                 self._turns.on_released(self)
             if self._gathered and not self.closed:
@@ -232,9 +232,28 @@ class Connection:
         self._gathered, self._gathered_bytes = [], 0
         return (gathered[0] if len(gathered) == 1 else b"".join(gathered),)
 
+    @property
+    def owner(self) -> str:
+        """Whose share of the memory for requests it takes."""
+        return self._server.owner_of(self)
+
+    @property
+    def held_bytes(self) -> int:
+        """What has come and is not handed on."""
+        return self._buffer.held_bytes
+
+    @property
+    def awaits_rest(self) -> bool:
+        """Whether it holds a part of a large request, and its client is to send the rest."""
+        return self._reading and self._buffer.holds_much and not (self.in_flight or self._out)
+
     def resume_receiving(self) -> None:
         """There is room for more of a large request, or it is this connection's turn."""
         self._resume_reading()
+
+    def takes_turns_of(self, turns: ReceiveTurns) -> bool:
+        """Whether what it holds counts with those."""
+        return self._turns is turns
 
     @property
     def is_admitted(self) -> bool:
@@ -580,13 +599,13 @@ class Server:
         self.max_frame_bytes = broker.config.socket_request_max_bytes
         self.max_other_bytes = broker.config.barnabas_request_max_bytes
         self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
-        self.turns = ReceiveTurns(self.memory, loop)
+        self._connections: dict[int, Connection] = {}
+        self.turns = self._turns_of(self.memory)
         self.greeting_memory = _greeting_memory(self.memory)
-        self.greeting_turns = ReceiveTurns(self.greeting_memory, loop)
+        self.greeting_turns = self._turns_of(self.greeting_memory)
         self._accepts = True
         self.listeners = _listeners(broker, [sock] if isinstance(sock, socket.socket) else sock)
         self._set_limits_of_listeners()
-        self._connections: dict[int, Connection] = {}
         self._limited: dict[int, ListenerLimits] = {}  # by connection
         self._muted: dict[int, asyncio.TimerHandle] = {}
         self.throttled_count = 0
@@ -614,6 +633,22 @@ class Server:
             broker.on_listening(listener.node_id, listener.config, listener.address[1])
             self._listen_to(listener)
         self.carry_out()
+
+    def _turns_of(self, memory: ReceiveMemory) -> ReceiveTurns:
+        turns: ReceiveTurns
+
+        def receivers() -> list[Connection]:
+            return [one for one in self._connections.values() if one.takes_turns_of(turns)]
+
+        turns = ReceiveTurns(memory, self.loop, receivers)
+        return turns
+
+    def owner_of(self, connection: Connection) -> str:
+        """The principal of a connection's client; its address, where it has not shown who it is."""
+        state = self.broker.connections.get(connection.connection_id)
+        if state is None or state.principal == ANONYMOUS:
+            return _host_of(connection)
+        return state.principal
 
     def tls_chunk(self) -> memoryview:
         """Where what goes out through TLS is put together: for one call at a time."""

@@ -69,6 +69,7 @@ class ScriptedBroker:
         self.times: list[tuple[int, int]] = []
         self.deadline_ms: int | None = None
         self.logs: Any = None
+        self.connections: dict[int, Any] = {}
         self.answer: Answer = self.echo
 
     @property
@@ -957,12 +958,26 @@ def test_whole_requests_that_wait_for_the_thread_are_within_the_bound(
 
 def test_one_that_has_the_turn_and_hangs_up_leaves_it_to_the_next(rim: Rim) -> None:
     clients = half_sent(rim, 12)
-    before = cast(Connection, rim.server.turns.holder)
-    assert before is not None
+    (before,) = cast(dict[str, Connection], rim.server.turns.holders).values()
     clients[before.connection_id - 10][0].close()
     rim.run()
     assert before.closed
-    assert rim.server.turns.holder is not before
+    assert not rim.server.turns.has_turn(before) and len(rim.server.turns.holders) == 1
+
+
+def test_half_sent_requests_of_one_principal_keep_no_other_out(rim: Rim) -> None:
+    """Though one of them has the turn, and many wait for it."""
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, (b"%d" % len(frame),))
+    )
+    half_sent(rim, 20)
+    assert rim.server.memory.is_full and rim.server.turns.holders
+    rim.broker.connections[99] = SimpleNamespace(principal="User:admin")
+    admin = rim.client(99)
+    left = framed(bytes(BIG))
+    for _ in range(10):
+        left = push(rim, admin, left)
+    assert left == b"" and rim.receive(admin, 7) == b"%d" % BIG
 
 
 def test_one_that_has_the_turn_and_is_silent_while_others_wait_is_hung_up_on(
