@@ -68,7 +68,12 @@ from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transaction_coordinator import TransactionCoordinator, TxnSettings
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import Code, ProtocolViolation
-from barnabas.protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
+from barnabas.protocol.framing import (
+    GIVEN_AWAY_BYTES,
+    RequestHeader,
+    read_request_header,
+    response_has_tagged_header,
+)
 from barnabas.protocol.hot_responses import CurrentLeader, Endpoint, Piece
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
@@ -132,7 +137,7 @@ class Broker:
         self.telemetry: Telemetry | None = None  # once a client has asked for subscriptions
         self.has_address_quotas = False
         self.outbox = Outbox()
-        self.work = SlicedWork(self.reply)
+        self.work = SlicedWork(self._reply_to_sliced)
         self.reading = SlicedWork(self._encode_elsewhere, self._parked.__contains__)
         self._amendments: dict[int, Callable[[Any], None]] = {}
         self.authorizer = _authorizer(self)
@@ -279,7 +284,7 @@ class Broker:
 
     def on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
         """One whole request without its size. The frame's memory may be written to and is not used
-        after the call.
+        after the call; of a frame of more than `GIVEN_AWAY_BYTES` it is the core's from then on.
 
         The connection's next frame may come once its answer (or its closing) has been put into the
         outbox.
@@ -314,7 +319,9 @@ class Broker:
                 connection.local_host, connection.local_port, connection.node_id,
             )  # fmt: skip
             row = self._routes.get(api.key) or self._load_route(api)
-            if len(frame) > DECODED_AT_ONCE_BYTES and api.key != PRODUCE:
+            if len(frame) > DECODED_AT_ONCE_BYTES and (
+                api.key != PRODUCE or len(frame) > GIVEN_AWAY_BYTES
+            ):
                 self._decode_elsewhere(connection, context, row, frame, header)
             else:
                 self._handle(context, row, read_body(row, frame, header))
@@ -343,7 +350,8 @@ class Broker:
         afterwards.
         """
         connection_id = context.connection_id
-        copy = memoryview(bytes(frame))
+        is_kept = len(frame) > GIVEN_AWAY_BYTES
+        copy = frame if is_kept else memoryview(bytes(frame))
 
         def run() -> Message | ProtocolViolation:
             try:
@@ -358,7 +366,11 @@ class Broker:
                 self.close(connection_id, request)
                 return
             try:
-                self._handle(context._replace(now_ms=now_ms), row, request)
+                self._handle(
+                    context._replace(now_ms=now_ms, keeps_frame=len(copy) > GIVEN_AWAY_BYTES),
+                    row,
+                    request,
+                )
             except ProtocolViolation as error:
                 self._amendments.pop(context.ticket, None)
                 self.close(connection_id, error)
@@ -488,6 +500,11 @@ class Broker:
             self.answer(context.connection_id, response.pieces)
         else:
             self.answer(context.connection_id, self.encode(context, response))
+
+    def _reply_to_sliced(self, ticket: int, response: Message | Encoded | Parked) -> None:
+        """PARKED: it is answered by what its work has begun."""
+        if not isinstance(response, Parked):
+            self.reply(ticket, response)
 
     def park(self, context: RequestContext) -> None:
         """Make `reply` possible for the request under way, before its handler returns PARKED."""

@@ -62,7 +62,6 @@ from barnabas.coordinator.transaction_state import (
     NO_TIMEOUT_MS,
     NOBODY,
     PREPARED,
-    STATE_BY_NAME,
     VERSION_2,
     Channel,
     ProducerIdAndEpoch,
@@ -84,14 +83,13 @@ from barnabas.protocol.messages.describe_transactions import (
 )
 from barnabas.protocol.messages.end_txn import EndTxnResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
-from barnabas.protocol.messages.list_transactions import ListTransactionsResponse
-from barnabas.protocol.messages.list_transactions import TransactionState as ListedTransaction
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
+    from barnabas.coordinator.transaction_listing import Rows
     from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
     from barnabas.protocol.messages.add_partitions_to_txn import (
         AddPartitionsToTxnRequest,
@@ -147,21 +145,6 @@ def _trace(metadata: TransactionMetadata) -> None:
             "producer_epoch": metadata.producer_epoch, "state": metadata.state.value,
         },
     )  # fmt: skip
-
-
-def _id_filter(pattern: str | None, names: Iterable[str]) -> Callable[[str], bool] | None:
-    """Whether a transactional id matches; of no pattern, and an empty one, each does.
-
-    None where the pattern is none.
-    """
-    if not pattern:
-        return lambda name: True
-    from barnabas.coordinator.topic_patterns import InvalidPatternError, TopicPattern
-
-    try:
-        return TopicPattern(pattern, frozenset("".join(names))).matches
-    except InvalidPatternError:
-        return None
 
 
 class TransactionCoordinator:
@@ -1099,51 +1082,20 @@ class TransactionCoordinator:
             ],
         )
 
-    def list_transactions(
-        self, request: ListTransactionsRequest
-    ) -> Generator[None, int, ListTransactionsResponse]:
-        """The transactions that pass all filters, ROWS_AT_ONCE looked at in each slice.
+    def listed(
+        self,
+        request: ListTransactionsRequest,
+        is_visible: Callable[[str], bool],
+        now_ms: int,
+    ) -> Generator[None, int, Rows]:
+        """The transactions that pass the request's filters but for its pattern, in slices.
 
-        By states and producer ids, from version 1 on by how long they are open (KIP-994), and from
-        2 on by a pattern of the whole id, in RE2's syntax (KIP-1152). Errors:
-        INVALID_REGULAR_EXPRESSION.
+        Takes: is_visible, whether the client may see an id.
         """
-        now_ms = yield
-        matches = _id_filter(request.transactional_id_pattern, self._transactions)
-        if matches is None:
-            return ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
-        states = [STATE_BY_NAME[name] for name in request.state_filters if name in STATE_BY_NAME]
-        longer_than_ms = request.duration_filter
+        from barnabas.coordinator import transaction_listing
 
-        def passes_filters(transaction: TransactionMetadata) -> bool:
-            if request.state_filters and transaction.state not in states:
-                return False
-            if (
-                request.producer_id_filters
-                and transaction.producer_id not in request.producer_id_filters
-            ):
-                return False
-            return (
-                longer_than_ms < 0
-                or now_ms + self._wall.ahead_ms - transaction.start_ms > longer_than_ms
-            )
-
-        rows: list[ListedTransaction] = []
-        for number, (name, transaction) in enumerate(list(self._transactions.items()), 1):
-            if passes_filters(transaction) and matches(name):
-                rows.append(
-                    ListedTransaction(
-                        transactional_id=name,
-                        producer_id=transaction.producer_id,
-                        transaction_state=transaction.state.value,
-                    )
-                )
-            if number % ROWS_AT_ONCE == 0:
-                now_ms = yield
-        unknown = [name for name in request.state_filters if name not in STATE_BY_NAME]
-        return ListTransactionsResponse(
-            error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=rows
-        )
+        filters = transaction_listing.Filters.of(request, now_ms + self._wall.ahead_ms)
+        return transaction_listing.rows(self._transactions, filters, is_visible)
 
     # results
 
