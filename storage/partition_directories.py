@@ -7,8 +7,8 @@
     __cluster_metadata-0               Apache Kafka's own log of its metadata; left alone
 
 What has a log's name and cannot be one, mostly a copy that somebody made, is renamed to `-stray`.
-Without a journal, which may be lost, a high number with a topic's id may as well be a partition's:
-that is refused.
+Without a journal, which may be lost, or with one that is torn at its end, a high number with a
+topic's id may as well be a partition's: that is refused.
 
     a topic that nobody may have, or a number with zeros before it
     of a topic that is not known, with the id of another one (`t-0-20241122` is a copy of `t-0`)
@@ -58,6 +58,10 @@ class Topics(Protocol):
     def topics(self) -> Mapping[str, Topic]:
         """All topics by name."""
 
+    @property
+    def is_torn(self) -> bool:
+        """Whether the journal ends in a change that is not whole."""
+
     def topic(self, name: str) -> Topic | None:
         """The topic of that name; None where there is none."""
 
@@ -70,11 +74,20 @@ def deleted_name(topic: str, suffix: str) -> str:
     return topic[: _LONGEST_NAME - len(suffix)] + suffix
 
 
-def _may_be_either(path: str, why: str) -> str:
+def _may_be_either(path: str, of_journal: str, why: str) -> str:
     return (
-        f"{path} may be a partition, or a copy of one: the metadata journal has no topics, and "
+        f"{path} may be a partition, or a copy of one: the metadata journal {of_journal}, and "
         f"{why}. Restore the journal from a copy; or, to go on without that directory, move it away"
     )
+
+
+def _may_lack_topics(topics: Topics | None) -> str:
+    """Why the journal may lack topics that were there; empty where it does not."""
+    if topics is None:
+        return ""
+    if topics.is_torn:
+        return "ends in a change that is not whole"
+    return "" if topics.topics else "has no topics"
 
 
 class PartitionDirectories:
@@ -92,8 +105,8 @@ class PartitionDirectories:
         """The partitions that have a log, sorted.
 
         Takes:  topics, by which strays are recognized; None where no topics are known.
-        Raises: LogDirectoryError where the journal is lost, and a directory may be a copy as well
-                as a partition.
+        Raises: LogDirectoryError where the journal is lost or torn, and a directory may be a copy
+                as well as a partition.
         """
         indexes: dict[str, list[int]] = {}
         for topic, partition in self._named_as_partitions():
@@ -114,8 +127,10 @@ class PartitionDirectories:
                         if last >= 0
                         else f"{topic} has no partition with a lower number"
                     )
-                    if topics is not None and not topics.topics and self._topic_id(name):
-                        raise LogDirectoryError(_may_be_either(self._log_dir.path(name), why))
+                    of_journal = _may_lack_topics(topics)
+                    if of_journal and self._topic_id(name):
+                        path = self._log_dir.path(name)
+                        raise LogDirectoryError(_may_be_either(path, of_journal, why))
                 if why:
                     self.set_aside(name, why)
                 else:

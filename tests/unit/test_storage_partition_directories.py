@@ -22,6 +22,8 @@ class Topic(NamedTuple):
 
 
 class Topics:
+    is_torn = False
+
     def __init__(self, **ids: int) -> None:
         self._ids = ids
 
@@ -93,6 +95,16 @@ def test_with_a_lost_journal_a_high_number_with_an_id_is_not_set_aside(
     (tmp_path / "t-15000" / "partition.metadata").unlink()
     assert PartitionDirectories(log_dir).find(Topics()) == [(lower[0], 0)]
     assert strays(tmp_path) == ["t-15000"]
+
+
+def test_with_a_torn_journal_a_high_number_with_an_id_is_not_set_aside(tmp_path: Path) -> None:
+    """The torn change may be the topic's. That of a topic's own directory is found all the same."""
+    log_dir = made(tmp_path, "u-0", "t-15000")
+    topics = Topics(u=2)
+    topics.is_torn = True
+    with pytest.raises(LogDirectoryError, match="ends in a change that is not whole"):
+        PartitionDirectories(log_dir).find(topics)
+    assert strays(tmp_path) == []
 
 
 def test_a_copy_has_the_id_of_the_topic_that_it_was_made_of(tmp_path: Path) -> None:
