@@ -11,7 +11,8 @@ Without a journal, which may be lost, or with one that is torn at its end, a hig
 topic's id may as well be a partition's: that is refused.
 
     a topic that nobody may have, or a number with zeros before it
-    of a topic that is not known, with the id of another one (`t-0-20241122` is a copy of `t-0`)
+    of a topic that is not known, most of whose directories have the id of another one
+    (`t-0-20241122` is a copy of `t-0`)
     with a number that its topic does not have, far above the partition below it: that many
     partitions would be made in between
     of another topic than the one of its name, when that one is deleted (until then it is off line)
@@ -22,7 +23,8 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from barnabas.protocol.topic_partition import TopicPartition
@@ -74,6 +76,12 @@ def deleted_name(topic: str, suffix: str) -> str:
     return topic[: _LONGEST_NAME - len(suffix)] + suffix
 
 
+def most_frequent(ids: Iterable[uuid.UUID]) -> uuid.UUID:
+    """The id of a topic whose directories have these: most have it, or the first of equals."""
+    ((topic_id, _),) = Counter(ids).most_common(1)
+    return topic_id
+
+
 def _may_be_either(path: str, of_journal: str, why: str) -> str:
     return (
         f"{path} may be a partition, or a copy of one: the metadata journal {of_journal}, and "
@@ -117,9 +125,10 @@ class PartitionDirectories:
             last = -1
             its = topics.topic(topic) if topics is not None else None
             partition_count = 0 if its is None else its.partition_count
+            ids = self._ids_of_unknown(topic, indexes[topic], topics)
             for partition in sorted(indexes[topic]):
                 name = f"{topic}-{partition}"
-                why = self._stray_by_id(name, topic, topics, topics_by_id)
+                why = self._stray_by_id(partition, topic, ids, topics, topics_by_id)
                 is_expected = partition < partition_count
                 if not why and not is_expected and partition - last - 1 > _WIDEST_GAP:
                     why = (
@@ -155,23 +164,51 @@ class PartitionDirectories:
                     partitions.append(TopicPartition(topic, int(number)))
         return partitions
 
+    def _ids_of_unknown(
+        self, topic: str, partitions: Iterable[int], topics: Topics | None
+    ) -> dict[int, uuid.UUID]:
+        """The topic's id in each directory that has one, where the topic is not known."""
+        if topics is None or topics.topic(topic) is not None:
+            return {}
+        ids = {
+            partition: self._topic_id(f"{topic}-{partition}") for partition in sorted(partitions)
+        }
+        return {partition: topic_id for partition, topic_id in ids.items() if topic_id is not None}
+
     def _stray_by_id(
-        self, name: str, topic: str, topics: Topics | None, topics_by_id: dict[uuid.UUID, str]
+        self,
+        partition: int,
+        topic: str,
+        ids: Mapping[int, uuid.UUID],
+        topics: Topics | None,
+        topics_by_id: dict[uuid.UUID, str],
     ) -> str:
         """Why the directory is of a topic of another name, by the id in it; empty where it is not.
 
-        Takes: topics_by_id, of the unknown topics with shorter names; this one is added.
+        One that has another id than most of its topic is that topic's all the same: who opens its
+        log takes it off line.
+
+        Takes:  topics_by_id, of the unknown topics with shorter names; this one is added.
+        Raises: LogDirectoryError where the journal may lack topics, and either name may be right.
         """
-        if topics is None or topics.topic(topic) is not None:
-            return ""
-        topic_id = self._topic_id(name)
-        if topic_id is None:
+        topic_id = ids.get(partition)
+        if topics is None or topic_id is None:
             return ""
         namesake = topics.topic_by_id(topic_id)
-        other = namesake.name if namesake is not None else topics_by_id.setdefault(topic_id, topic)
+        if namesake is not None:
+            other = namesake.name
+        elif topic_id != most_frequent(ids.values()):
+            return ""
+        else:
+            other = topics_by_id.setdefault(topic_id, topic)
         if other == topic:
             return ""
-        return f"its {PARTITION_METADATA_NAME} says that it is of topic {other}"
+        why = f"its {PARTITION_METADATA_NAME} says that it is of topic {other}"
+        of_journal = _may_lack_topics(topics)
+        if namesake is None and of_journal and len(other) == len(topic):
+            path = self._log_dir.path(f"{topic}-{partition}")
+            raise LogDirectoryError(_may_be_either(path, of_journal, why))
+        return why
 
     def _topic_id(self, name: str) -> uuid.UUID | None:
         """The topic's id in a directory; None where there is none that can be read."""

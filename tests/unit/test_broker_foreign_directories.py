@@ -200,3 +200,21 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
         assert files_of(b, "t-15000") == {
             path: data for path, data in files.items() if "/t-15000/" in path
         }
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_without_the_journal_no_topic_goes_by_a_foreign_directory(place: int) -> None:
+    """One of u is in the place of one of t: u is served as it was, and t by the id of most."""
+    b = two_topics()
+    b.topic("t3", 3)
+    for index in range(3):
+        b.produce("t3", (b"%d" % index,), partition=index)
+    put(b, "u-1", f"t3-{place}")
+    b.disk.unlink(f"{DATA_DIR}/{JOURNAL}")
+    b.open()
+    for topic, index, value in (("t", 0, b"t0"), ("u", 0, b"u0"), ("u", 1, b"u1")):
+        assert b.read(topic, partition=index) == [value]
+    for index in range(3):
+        if index != place:
+            assert b.read("t3", partition=index) == [b"%d" % index]
+    assert list(b.broker.logs.offline) == [("t3", place)]
