@@ -249,6 +249,14 @@ class Admin:
                     f"{value}",
                 )
 
+    def partitions_without_leader(self, topic: str) -> list[int]:
+        """The indexes of the partitions that no broker leads; none of an unknown topic."""
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+        )
+        (row,) = self.call(request, _METADATA, MetadataResponse).topics
+        return sorted(one.partition_index for one in row.partitions if one.leader_id < 0)
+
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that are not complete, in the order in which the broker lists them."""
         listed = self.call(

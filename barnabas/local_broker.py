@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import uuid
+import weakref
 from collections.abc import Iterable, Mapping
 from http.client import HTTPException
 from types import TracebackType
@@ -36,6 +37,7 @@ _READY = re.compile(r"listens on (\S+) \(")
 _MEMORY_DIRECTORY = "/dev/shm"
 _ENOUGH_MEMORY_BYTES = 1 << 30  # with less, as containers have it by default, the disk is used
 _KEPT_LINES = 1000
+CERTIFICATES = ("client", "broker", "ca")
 
 Topics = Iterable[str] | Mapping[str, int | Mapping[str, object]]
 
@@ -93,6 +95,7 @@ class LocalBroker:
         self.settings = {name: _text(value) for name, value in (settings or {}).items()}
         self.topics = topics
         self.users = dict(users or {})
+        _check_users(self.users)
         self._has_tls = tls
         self._emulated = emulate
         self._ports = [port + at if port else 0 for at in range(brokers)]
@@ -108,15 +111,17 @@ class LocalBroker:
 
     @property
     def control(self) -> Control:
-        """Faults and time; needs `LocalBroker(control=True)`."""
-        from barnabas.control import Control
-
+        """Faults and time; needs `LocalBroker(control=True)`. Raises: BrokerNotRunningError."""
         if not self._is_controlled:
             raise RuntimeError(
                 "a broker without test control: start it by LocalBroker(control=True)"
             )
-        if not self._control_url:
-            raise BrokerNotRunningError("the broker was not started: it has no test control yet")
+        self._running()
+        return self._control()
+
+    def _control(self) -> Control:
+        from barnabas.control import Control
+
         return Control(self._control_url)
 
     @property
@@ -126,6 +131,8 @@ class LocalBroker:
         """
         if not self._data_dir:
             self._data_dir = _temporary_directory(self._in_memory)
+            # also of a broker that is never started, or is not used as a context manager
+            weakref.finalize(self, _remove_if_ours, self._data_dir, os.getpid())
         return self._data_dir
 
     @property
@@ -251,9 +258,15 @@ class LocalBroker:
         return self.certificate_file("ca")
 
     def certificate_file(self, name: str = "client") -> str:
-        """A certificate with its key, as PEM, for `ssl.client.auth`; needs `tls=True`."""
+        """A certificate with its key, as PEM, for `ssl.client.auth`; needs `tls=True`.
+
+        Takes:  name, one of CERTIFICATES. The files are there from the first start on.
+        Raises: ValueError for another one.
+        """
         if not self._has_tls:
             raise RuntimeError("a broker without certificates: start it by LocalBroker(tls=True)")
+        if name not in CERTIFICATES:
+            raise ValueError(f"no certificate {name!r}: there are {', '.join(CERTIFICATES)}")
         return os.path.join(self.data_dir, "barnabas-certs", f"{name}.pem")
 
     def _make_certificates(self) -> None:
@@ -347,7 +360,7 @@ class LocalBroker:
 
             # it is ending by itself, or it hangs: it is to be ended all the same
             with contextlib.suppress(OSError, ValueError, HTTPException, ControlError):
-                self._clock_ahead_ms = max(0, self.control.ahead_ms)
+                self._clock_ahead_ms = max(0, self._control().ahead_ms)
 
     def _remove_directory(self) -> None:
         if self._is_temporary and self._data_dir:
@@ -450,7 +463,8 @@ class LocalBroker:
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that are not complete.
 
-        Raises: BrokerNotRunningError; OSError where no broker answers.
+        Raises: BrokerNotRunningError; OSError where no broker answers; AdminError
+                COORDINATOR_NOT_AVAILABLE where brokers are taken away that alone know some.
         """
         transactions: list[OpenTransaction] = []
         refusal: ConnectionRefusedError | None = None
@@ -463,9 +477,25 @@ class LocalBroker:
                 refusal = error
             else:
                 answered += 1
-        if refusal is not None and not answered:
-            raise refusal
+        if refusal is not None:
+            if not answered:
+                raise refusal
+            self._check_coordinators()
         return transactions
+
+    def _check_coordinators(self) -> None:
+        from barnabas.admin import AdminError
+        from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
+        from barnabas.protocol.errors import Code
+
+        with self.admin() as admin:
+            lacking = admin.partitions_without_leader(TRANSACTIONS_TOPIC)
+        if lacking:
+            raise AdminError(
+                Code.COORDINATOR_NOT_AVAILABLE,
+                f"no broker that is there leads the partitions {lacking} of {TRANSACTIONS_TOPIC}: "
+                "give back those that were taken away",
+            )
 
     def requests(self, api: str | None = None, **filters: Any) -> list[dict[str, Any]]:
         """The requests that came, with their answers, in order: `Control.requests`.
@@ -476,7 +506,26 @@ class LocalBroker:
 
     def log_tail(self, lines: int = 20) -> str:
         """The last lines that the daemon wrote."""
-        return "".join(self.output[-lines:])
+        return "".join(self.output[-lines:]) if lines > 0 else ""
+
+
+def _check_users(users: Mapping[str, str]) -> None:
+    """Raises: ValueError where the file of users would have other ones."""
+    for name, password in users.items():
+        if ":" in name or name.startswith("#"):
+            raise ValueError(f"users: a name has no colon and begins with no #, as {name!r} does")
+        for text in (name, password):
+            if not text or text.strip() != text or "\n" in text or "\r" in text:
+                raise ValueError(
+                    f"users: a name and a password are not empty, and have no blank at their ends "
+                    f"and no end of a line, as those of {name!r} do"
+                )
+
+
+def _remove_if_ours(directory: str, pid: int) -> None:
+    """Remove a temporary directory, but not at the end of a process that was forked since."""
+    if os.getpid() == pid:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _text(value: object) -> str:

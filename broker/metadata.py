@@ -138,6 +138,7 @@ class ClusterMetadata:
         self.next_producer_id = 0
         self._frames = 0
         self.generation = 0
+        self._torn_at = -1  # where a change begins that was not finished, until it is cut off
         self._file = self._open()
         self.change_count = self._frames
 
@@ -334,7 +335,20 @@ class ClusterMetadata:
         self.next_producer_id = next_producer_id
         self._maybe_rewrite()
 
+    @property
+    def is_torn(self) -> bool:
+        """Whether the journal ends in a change that is not whole, and may lack topics with it."""
+        return self._torn_at >= 0
+
+    def cut_torn(self) -> None:
+        """Cut off a change that was not finished. Until then the next start finds it, too."""
+        if self._torn_at >= 0:
+            self._file.truncate(self._torn_at)
+            self._file.fsync()
+            self._torn_at = -1
+
     def close(self) -> None:
+        self.cut_torn()
         if self._gone:
             self._append()
         self._file.close()
@@ -391,6 +405,7 @@ class ClusterMetadata:
         ]
         if not bodies:
             return
+        self.cut_torn()
         self._file.append(
             _encode(bodies[0] if len(bodies) == 1 else {"kind": "changes", "changes": bodies})
         )
@@ -410,7 +425,10 @@ class ClusterMetadata:
                 self._path,
                 len(data) - good,
             )
-            file.truncate(good)
+            if good:
+                self._torn_at = good
+            else:
+                file.truncate(good)
         if good == 0:
             file.append(_HEADER)
             self._frames = 1

@@ -67,6 +67,7 @@ def open_broker(
     settings = _TopicSettings(config, disk)
     try:
         logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
+        settings.metadata().cut_torn()  # not before: a refused start leaves it for the next one
         broker = Broker(config, settings.metadata(), logs, ids, now_ms, sync)
         if was_standby:
             _end_standby(disk, config.data_dir)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from barnabas.storage.checkpoints import NO_TOPIC_ID
+from barnabas.storage.partition_directories import most_frequent
 
 if TYPE_CHECKING:
     from barnabas.broker.kafka_metadata import KafkaMetadata
@@ -49,8 +50,9 @@ def take_over_topics(
         if kafka.next_producer_id > metadata.next_producer_id:
             metadata.set_next_producer_id(kafka.next_producer_id)  # the next start does not ask
             producer_ids.skip_used(kafka.next_producer_id)
+    ids_of_logs = _topic_ids_of_logs(logs)
     for name, count in counts.items():
-        topic_id = _topic_id_of_logs(logs, name) or ids.uuid()
+        topic_id = ids_of_logs.get(name) or ids.uuid()
         configs = kafka.topic_configs(name, topic_id) if kafka is not None else None
         if configs is not None:
             configs, wrong = usable_configs(configs, TOPIC_SETTINGS)
@@ -90,12 +92,13 @@ def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None
         metadata.set_client_quotas(kafka.client_quotas)
 
 
-def _topic_id_of_logs(logs: LogManager, name: str) -> uuid.UUID | None:
-    """The id that the first of a topic's directories bears; None where none bears one."""
+def _topic_ids_of_logs(logs: LogManager) -> dict[str, uuid.UUID]:
+    """The id that most directories of a topic have, by its name; topics with none are left out."""
+    ids: dict[str, list[uuid.UUID]] = {}
     for (topic, _), log in sorted(logs.logs.items()):
-        if topic == name and log.topic_id != NO_TOPIC_ID:
-            return log.topic_id
-    return None
+        if log.topic_id != NO_TOPIC_ID:
+            ids.setdefault(topic, []).append(log.topic_id)
+    return {topic: most_frequent(of_topic) for topic, of_topic in ids.items()}
 
 
 def _take_over_broker_configs(

@@ -7,11 +7,12 @@
     __cluster_metadata-0               Apache Kafka's own log of its metadata; left alone
 
 What has a log's name and cannot be one, mostly a copy that somebody made, is renamed to `-stray`.
-Without a journal, which may be lost, a high number with a topic's id may as well be a partition's:
-that is refused.
+Without a journal, which may be lost, or with one that is torn at its end, a high number with a
+topic's id may as well be a partition's: that is refused.
 
     a topic that nobody may have, or a number with zeros before it
-    of a topic that is not known, with the id of another one (`t-0-20241122` is a copy of `t-0`)
+    of a topic that is not known, most of whose directories have the id of another one
+    (`t-0-20241122` is a copy of `t-0`)
     with a number that its topic does not have, far above the partition below it: that many
     partitions would be made in between
     of another topic than the one of its name, when that one is deleted (until then it is off line)
@@ -22,7 +23,8 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from barnabas.protocol.topic_partition import TopicPartition
@@ -58,6 +60,10 @@ class Topics(Protocol):
     def topics(self) -> Mapping[str, Topic]:
         """All topics by name."""
 
+    @property
+    def is_torn(self) -> bool:
+        """Whether the journal ends in a change that is not whole."""
+
     def topic(self, name: str) -> Topic | None:
         """The topic of that name; None where there is none."""
 
@@ -70,11 +76,26 @@ def deleted_name(topic: str, suffix: str) -> str:
     return topic[: _LONGEST_NAME - len(suffix)] + suffix
 
 
-def _may_be_either(path: str, why: str) -> str:
+def most_frequent(ids: Iterable[uuid.UUID]) -> uuid.UUID:
+    """The id of a topic whose directories have these: most have it, or the first of equals."""
+    ((topic_id, _),) = Counter(ids).most_common(1)
+    return topic_id
+
+
+def _may_be_either(path: str, of_journal: str, why: str) -> str:
     return (
-        f"{path} may be a partition, or a copy of one: the metadata journal has no topics, and "
+        f"{path} may be a partition, or a copy of one: the metadata journal {of_journal}, and "
         f"{why}. Restore the journal from a copy; or, to go on without that directory, move it away"
     )
+
+
+def _may_lack_topics(topics: Topics | None) -> str:
+    """Why the journal may lack topics that were there; empty where it does not."""
+    if topics is None:
+        return ""
+    if topics.is_torn:
+        return "ends in a change that is not whole"
+    return "" if topics.topics else "has no topics"
 
 
 class PartitionDirectories:
@@ -92,8 +113,8 @@ class PartitionDirectories:
         """The partitions that have a log, sorted.
 
         Takes:  topics, by which strays are recognized; None where no topics are known.
-        Raises: LogDirectoryError where the journal is lost, and a directory may be a copy as well
-                as a partition.
+        Raises: LogDirectoryError where the journal is lost or torn, and a directory may be a copy
+                as well as a partition.
         """
         indexes: dict[str, list[int]] = {}
         for topic, partition in self._named_as_partitions():
@@ -104,9 +125,10 @@ class PartitionDirectories:
             last = -1
             its = topics.topic(topic) if topics is not None else None
             partition_count = 0 if its is None else its.partition_count
+            ids = self._ids_of_unknown(topic, indexes[topic], topics)
             for partition in sorted(indexes[topic]):
                 name = f"{topic}-{partition}"
-                why = self._stray_by_id(name, topic, topics, topics_by_id)
+                why = self._stray_by_id(partition, topic, ids, topics, topics_by_id)
                 is_expected = partition < partition_count
                 if not why and not is_expected and partition - last - 1 > _WIDEST_GAP:
                     why = (
@@ -114,8 +136,10 @@ class PartitionDirectories:
                         if last >= 0
                         else f"{topic} has no partition with a lower number"
                     )
-                    if topics is not None and not topics.topics and self._topic_id(name):
-                        raise LogDirectoryError(_may_be_either(self._log_dir.path(name), why))
+                    of_journal = _may_lack_topics(topics)
+                    if of_journal and self._topic_id(name):
+                        path = self._log_dir.path(name)
+                        raise LogDirectoryError(_may_be_either(path, of_journal, why))
                 if why:
                     self.set_aside(name, why)
                 else:
@@ -140,23 +164,51 @@ class PartitionDirectories:
                     partitions.append(TopicPartition(topic, int(number)))
         return partitions
 
+    def _ids_of_unknown(
+        self, topic: str, partitions: Iterable[int], topics: Topics | None
+    ) -> dict[int, uuid.UUID]:
+        """The topic's id in each directory that has one, where the topic is not known."""
+        if topics is None or topics.topic(topic) is not None:
+            return {}
+        ids = {
+            partition: self._topic_id(f"{topic}-{partition}") for partition in sorted(partitions)
+        }
+        return {partition: topic_id for partition, topic_id in ids.items() if topic_id is not None}
+
     def _stray_by_id(
-        self, name: str, topic: str, topics: Topics | None, topics_by_id: dict[uuid.UUID, str]
+        self,
+        partition: int,
+        topic: str,
+        ids: Mapping[int, uuid.UUID],
+        topics: Topics | None,
+        topics_by_id: dict[uuid.UUID, str],
     ) -> str:
         """Why the directory is of a topic of another name, by the id in it; empty where it is not.
 
-        Takes: topics_by_id, of the unknown topics with shorter names; this one is added.
+        One that has another id than most of its topic is that topic's all the same: who opens its
+        log takes it off line.
+
+        Takes:  topics_by_id, of the unknown topics with shorter names; this one is added.
+        Raises: LogDirectoryError where the journal may lack topics, and either name may be right.
         """
-        if topics is None or topics.topic(topic) is not None:
-            return ""
-        topic_id = self._topic_id(name)
-        if topic_id is None:
+        topic_id = ids.get(partition)
+        if topics is None or topic_id is None:
             return ""
         namesake = topics.topic_by_id(topic_id)
-        other = namesake.name if namesake is not None else topics_by_id.setdefault(topic_id, topic)
+        if namesake is not None:
+            other = namesake.name
+        elif topic_id != most_frequent(ids.values()):
+            return ""
+        else:
+            other = topics_by_id.setdefault(topic_id, topic)
         if other == topic:
             return ""
-        return f"its {PARTITION_METADATA_NAME} says that it is of topic {other}"
+        why = f"its {PARTITION_METADATA_NAME} says that it is of topic {other}"
+        of_journal = _may_lack_topics(topics)
+        if namesake is None and of_journal and len(other) == len(topic):
+            path = self._log_dir.path(f"{topic}-{partition}")
+            raise LogDirectoryError(_may_be_either(path, of_journal, why))
+        return why
 
     def _topic_id(self, name: str) -> uuid.UUID | None:
         """The topic's id in a directory; None where there is none that can be read."""

@@ -222,6 +222,8 @@ class _Calls:
             api_named(str(values["api"]))
         if values.get("outcome", OUTCOMES[0]) not in OUTCOMES:
             raise ValueError(f"`outcome` has to be one of: {', '.join(OUTCOMES)}")
+        if not _NUMBER.fullmatch(str(values.get("after", 0))):
+            raise ValueError(f"`after` has to be the number of a request, not {values['after']!r}")
         after = int(str(values.get("after", 0)))
         return [
             exchange.told()
@@ -259,7 +261,7 @@ class _Calls:
         topic, index = _values_of(values, "topic", "partition")
         leadership = (
             self._server.broker.cluster.leadership(str(topic), int(str(index)))
-            if str(index).isdigit()
+            if _NUMBER.fullmatch(str(index))
             else None
         )
         if leadership is None:

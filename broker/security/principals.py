@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from barnabas.broker.java_text import java_pattern, trimmed
+from barnabas.broker.java_text import java_pattern, java_template, replaced, trimmed
 from barnabas.broker.outbox import ANONYMOUS
 
 Subject = tuple[tuple[tuple[str, str], ...], ...]
@@ -47,7 +48,7 @@ _DEFAULT = "DEFAULT"
 _PART = r"((?:\\.|[^\\/])*)"
 _RULE = re.compile(rf"RULE:{_PART}/{_PART}/([LU]?)\s*(?:,|$)", re.ASCII)
 _DEFAULT_RULE = re.compile(r"DEFAULT\s*(?:,|$)", re.ASCII)
-_GROUP = re.compile(r"\\(.)|\$([0-9]+)", re.DOTALL)
+_UNKNOWN_GROUP = re.compile(r"\$([0-9]+)")
 Rule = Callable[[str], str | None]
 
 
@@ -131,31 +132,25 @@ def _rule(pattern_text: str, replacement: str, case: str) -> Rule:
     except (re.error, ValueError) as error:
         raise MappingError(f"the pattern {pattern_text} cannot be read: {error}") from error
     template = replacement.replace(r"\/", "/")
+    if pattern.groups:
+        template = _UNKNOWN_GROUP.sub(partial(_escaped_if_unknown, pattern.groups), template)
+    try:
+        make = java_template(template, pattern.groups)
+    except ValueError as error:
+        raise MappingError(f"the replacement {replacement} cannot be read: {error}") from error
 
     def apply(subject: str) -> str | None:
         if pattern.fullmatch(subject) is None:
             return None
         # Kafka makes the name by String.replaceAll, which may find less than the whole, or more
         # than once: `.*` finds an empty text behind it, too
-        name = pattern.sub(
-            lambda match: _GROUP.sub(lambda group: _group(match, group), template), subject
-        )
+        name = replaced(pattern, make, subject)
         return name.lower() if case == "L" else name.upper() if case == "U" else name
 
     return apply
 
 
-def _group(match: re.Match[str], reference: re.Match[str]) -> str:
-    """What a reference stands for; one to a group that there is not stands for itself. Of the
-    digits those belong to it with which there is such a group: $12 may be $1 and a 2.
-    """
-    escaped, digits = reference.groups()
-    if escaped is not None:
-        return str(escaped)
-    used = 1
-    while used < len(digits) and int(digits[: used + 1]) <= match.re.groups:
-        used += 1
-    number = int(digits[:used])
-    if number > match.re.groups:
-        return reference[0]
-    return (match[number] or "") + digits[used:]
+def _escaped_if_unknown(group_count: int, reference: re.Match[str]) -> str:
+    """A reference, which stands for itself where the pattern has groups and not this one."""
+    first = int(reference[1][0])
+    return reference[0] if first <= group_count else rf"\{reference[0]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from helpers.e2e_clients import PATIENCE_S, eventually, producer, send_all, valu
 from helpers.loop_watchdog import daemon_command
 
 from barnabas.admin import AdminError, NewTopic
+from barnabas.control import ControlError
 from barnabas.local_broker import BrokerNotRunningError, BrokerStartError, LocalBroker
 from barnabas.protocol.errors import Code
 
@@ -198,6 +200,65 @@ def test_a_topic_that_is_there_and_another_one_is_refused() -> None:
 def test_an_emulated_release_that_there_is_not_is_refused_with_those_there_are() -> None:
     with pytest.raises(BrokerStartError, match=r"one of empty, 3\.9, 4\.3"):
         LocalBroker(emulate="2.8").start()
+
+
+def test_test_control_of_a_broker_that_does_not_run_is_refused() -> None:
+    with LocalBroker(control=True, topics={"t": 1}) as broker:
+        assert broker.control.leader("t", 0) == 1
+        ends: list[Callable[[], object]] = [broker.kill, broker.stop, broker.lose_power]
+        for end in ends:
+            end()
+            for ask in (lambda: broker.control, broker.requests):
+                with pytest.raises(BrokerNotRunningError, match="does not run"):
+                    ask()
+            broker.start()
+            assert broker.requests(topic="u") == []
+        with pytest.raises(ControlError, match="`after` has to be the number of a request"):
+            broker.requests(after="yesterday")
+
+
+def test_open_transactions_that_no_broker_knows_are_no_empty_list() -> None:
+    """The internal topic has one replica: a broker that is gone has some partitions alone."""
+    settings = {"transaction.state.log.replication.factor": 1}
+    with LocalBroker(control=True, brokers=2, topics=["t"], settings=settings) as broker:
+        client = producer(broker.bootstrap_servers, **{"transactional.id": "x"})
+        client.init_transactions(PATIENCE_S)
+        with broker.control.without_broker(1), pytest.raises(AdminError) as refused:
+            broker.open_transactions()
+        assert refused.value.code is Code.COORDINATOR_NOT_AVAILABLE
+        assert broker.open_transactions() == []
+
+
+def test_users_that_the_file_of_users_cannot_have_are_refused() -> None:
+    """`a:b` with the password `c` was the user `a`."""
+    for name, password in (
+        ("a:b", "c"),
+        ("", "c"),
+        ("a", ""),
+        ("#a", "b"),
+        ("a", " b"),
+        ("a\nb", "c"),
+    ):
+        with pytest.raises(ValueError, match="a name"):
+            LocalBroker(users={name: password})
+
+
+def test_a_certificate_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    broker = LocalBroker(tmp_path, tls=True)
+    with pytest.raises(ValueError, match="no certificate 'cleint': there are client, broker, ca"):
+        broker.certificate_file("cleint")
+
+
+def test_no_temporary_directory_stays_of_a_broker_that_was_not_a_context() -> None:
+    asked = LocalBroker(tls=True)
+    directories = [asked.data_dir]
+    broker = LocalBroker().start()
+    directories.append(broker.data_dir)
+    broker.stop()
+    assert all(map(os.path.isdir, directories)), "it may start again"
+    del asked, broker
+    gc.collect()
+    assert not any(map(os.path.exists, directories))
 
 
 def test_a_paused_broker_goes_on() -> None:

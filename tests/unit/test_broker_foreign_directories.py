@@ -9,6 +9,7 @@ import logging
 import pytest
 from helpers.disk_broker import DATA_DIR, DiskBroker
 
+from barnabas.broker.metadata import changes_in
 from barnabas.broker.opening import JOURNAL
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_partitions import (
@@ -174,3 +175,46 @@ def test_a_topic_made_anew_whose_old_directories_a_kill_left_is_served() -> None
 def delete(b: DiskBroker, name: str) -> None:
     request = DeleteTopicsRequest(topic_names=[name], timeout_ms=1000)
     assert b.call(request, 4).responses[0].error_code == Code.NONE
+
+
+def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() -> None:
+    """The change that is torn is left for the next start, until one has found all directories."""
+    b = DiskBroker()
+    b.topic("u", 1)
+    b.produce("u", (b"u0",))
+    b.topic("t", 1)
+    b.produce("t", (b"t15000",))
+    b.broker.close_logs(b.now_ms)
+    b.disk.kill()
+    files = {path.replace("/t-0/", "/t-15000/"): data for path, data in b.saved().items()}
+    journal = f"{DATA_DIR}/{JOURNAL}"
+    *_, (position, end, _) = (
+        row for row in changes_in(files[journal]) if row[2].get("name") == "t"
+    )
+    torn = files[journal][: (position + end) // 2]
+    b.load({**files, journal: torn})
+    for _ in range(3):
+        with pytest.raises(LogDirectoryError, match="t-15000 may be a partition, or a copy of one"):
+            b.open()
+        b.disk.kill()
+        assert files_of(b, "t-15000") == {
+            path: data for path, data in files.items() if "/t-15000/" in path
+        }
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_without_the_journal_no_topic_goes_by_a_foreign_directory(place: int) -> None:
+    """One of u is in the place of one of t: u is served as it was, and t by the id of most."""
+    b = two_topics()
+    b.topic("t3", 3)
+    for index in range(3):
+        b.produce("t3", (b"%d" % index,), partition=index)
+    put(b, "u-1", f"t3-{place}")
+    b.disk.unlink(f"{DATA_DIR}/{JOURNAL}")
+    b.open()
+    for topic, index, value in (("t", 0, b"t0"), ("u", 0, b"u0"), ("u", 1, b"u1")):
+        assert b.read(topic, partition=index) == [value]
+    for index in range(3):
+        if index != place:
+            assert b.read("t3", partition=index) == [b"%d" % index]
+    assert list(b.broker.logs.offline) == [("t3", place)]

@@ -62,7 +62,13 @@ def test_patterns_know_ascii(pattern: str, text: str, is_matched: bool) -> None:
     assert (java_pattern(pattern).fullmatch(text) is not None) is is_matched
 
 
-@pytest.mark.parametrize("pattern", ["[a-z&&[^b]]", "[a[b]]", r"\p{L}", r"\Qa\E", "(?u)a", "("])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "[a-z&&[^b]]", "[a[b]]", r"\p{L}", r"\Qa\E", "(?u)a", "(", r"a\v", r"[\b]", r"\0101", "a{",
+        "a{,3}", "(?#c)a", "(?P<n>a)", "(?a)a", "(?s).", "(?m)a$", "(?x)a b",
+    ],
+)  # fmt: skip
 def test_patterns_that_python_has_not_are_refused(pattern: str) -> None:
     with pytest.raises((re.error, ValueError)):
         java_pattern(pattern)
@@ -84,6 +90,14 @@ def test_patterns_that_python_has_not_are_refused(pattern: str) -> None:
         ("RULE:CN=(.*)/$12/", "a", "a2"),
         ("RULE:CN=(.*)/$2/", "a", "$2"),
         ("RULE:CN=(.*)/$0/", "a", "CN=a"),
+        ("RULE:(.*?)//", "ab", "CN=ab"),  # behind an empty match one letter is passed over
+        ("RULE:(.*?)/!/", "ab", "!C!N!=!a!b!"),
+        ("RULE:([^,]*?)$/$1!/", "a\r", "CN=a!!\r!"),
+        (r"RULE:(.*?)\Z(\r|\n)*/$1/", "a\r\n", "CN=a"),
+        ("RULE:CN=a$/x/", "a\n", None),
+        (r"RULE:CN=(\w+)\b.*/$1/", "admin-1", "admin"),
+        (r"RULE:CN=(\w+)\b.*/$1/", "admin\u0456", None),  # a boundary since Java 19
+        (r"RULE:CN=(.*)/\$1\\/", "a", "$1\\"),
         ("RULE:^CN=(.*)$/$1/L", "\u0130A\u03a3", "i\u0307a\u03c2"),
         ("RULE:^CN=(.*)$/$1/U", "\xdf\u0149\u01c5i", "SS\u02bcN\u01c4I"),
     ],
@@ -95,6 +109,13 @@ def test_rules_make_the_names_that_java_makes(rule: str, name: str, made: str | 
             PrincipalMapper(rule).principal(certificate)
     else:
         assert PrincipalMapper(rule).principal(certificate) == f"User:{made}"
+
+
+@pytest.mark.parametrize("replacement", ["$1", "$0$12", "$", "a$ b", "${n}", "$\u0661", "a\\"])
+def test_replacements_that_java_has_not_are_refused(replacement: str) -> None:
+    """Apache Kafka ends each connection that such a rule matches."""
+    with pytest.raises((MappingError, ValueError)):
+        PrincipalMapper(f"RULE:.*/{replacement}/")
 
 
 @pytest.mark.parametrize("blank", UNICODE_BLANKS)

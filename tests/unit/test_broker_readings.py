@@ -22,7 +22,6 @@ from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
-from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -78,7 +77,6 @@ ASKED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], list[Any]]]] = {
         0,
         lambda answer: answer.topics[0].partitions[0].active_producers,
     ),
-    "transactions": (ListTransactionsRequest, 0, lambda answer: answer.transaction_states),
     "log directories": (
         lambda: DescribeLogDirsRequest(None),
         1,

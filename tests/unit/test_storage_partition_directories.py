@@ -22,6 +22,8 @@ class Topic(NamedTuple):
 
 
 class Topics:
+    is_torn = False
+
     def __init__(self, **ids: int) -> None:
         self._ids = ids
 
@@ -95,6 +97,16 @@ def test_with_a_lost_journal_a_high_number_with_an_id_is_not_set_aside(
     assert strays(tmp_path) == ["t-15000"]
 
 
+def test_with_a_torn_journal_a_high_number_with_an_id_is_not_set_aside(tmp_path: Path) -> None:
+    """The torn change may be the topic's. That of a topic's own directory is found all the same."""
+    log_dir = made(tmp_path, "u-0", "t-15000")
+    topics = Topics(u=2)
+    topics.is_torn = True
+    with pytest.raises(LogDirectoryError, match="ends in a change that is not whole"):
+        PartitionDirectories(log_dir).find(topics)
+    assert strays(tmp_path) == []
+
+
 def test_a_copy_has_the_id_of_the_topic_that_it_was_made_of(tmp_path: Path) -> None:
     log_dir = made(tmp_path, "t-0", "t-0-20241122")
     assert PartitionDirectories(log_dir).find(Topics(t=1)) == [("t", 0)]
@@ -108,6 +120,22 @@ def test_of_two_unknown_names_with_one_id_the_shorter_is_right(
     log_dir = made(tmp_path, right, copy)
     assert PartitionDirectories(log_dir).find(Topics()) == [("t", 0)]
     assert not (tmp_path / copy).exists()
+
+
+def test_with_a_lost_journal_a_foreign_directory_sets_no_topic_aside(tmp_path: Path) -> None:
+    """A directory of u lies in the place of t-1: u keeps its own, and t has the id of most."""
+    log_dir = made(tmp_path, "t-0", "t-2")
+    made(tmp_path, "t-1", "u-0", topic_id=2)
+    found = PartitionDirectories(log_dir).find(Topics())
+    assert found == [("t", 0), ("t", 1), ("t", 2), ("u", 0)] and strays(tmp_path) == []
+
+
+def test_with_a_lost_journal_of_two_names_as_long_neither_is_set_aside(tmp_path: Path) -> None:
+    log_dir = made(tmp_path, "t-0", "u-0")
+    with pytest.raises(LogDirectoryError, match="u-0 may be a partition, or a copy of one"):
+        PartitionDirectories(log_dir).find(Topics())
+    assert strays(tmp_path) == []
+    assert PartitionDirectories(log_dir).find(Topics(w=7)) == [("t", 0)]
 
 
 def test_of_a_known_and_an_unknown_name_with_one_id_the_known_is_right(tmp_path: Path) -> None:

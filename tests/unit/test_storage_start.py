@@ -342,6 +342,8 @@ class _Topic:
 class _Topics:
     """The topics of a cluster: `t`, of two partitions."""
 
+    is_torn = False
+
     def topic(self, name: str) -> _Topic | None:
         return _Topic("t", 2) if name == "t" else None
 
