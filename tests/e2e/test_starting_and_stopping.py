@@ -259,8 +259,9 @@ def test_a_log_that_nobody_reads_holds_nobody_up(tmp_path: Path) -> None:
     process, port = started(tmp_path, writing)
     try:
         os.close(writing)
-        for _ in range(1500):
-            with socket.create_connection(("127.0.0.1", port)) as client:
+        for number in range(1500):  # of each address so many lines are written in a minute
+            source = (f"127.0.1.{1 + number % 100}", 0)
+            with socket.create_connection(("127.0.0.1", port), source_address=source) as client:
                 client.sendall(b"\xff\xff\xff\xfb")  # a size that none is: a line in the log
         topic = create_topic(f"127.0.0.1:{port}", "heard")
         send_all(f"127.0.0.1:{port}", topic, [b"v"])
