@@ -337,10 +337,10 @@ class DiskBroker:
         }
         assert self.call(creation_of(name, partitions, settings), 7).topics[0].error_code == 0
 
-    def topic_after_flushes(self, name: str) -> None:
+    def topic_after_flushes(self, name: str, partitions: int = 1) -> None:
         """A topic that is not made before flushes end that are held: then it is, at a tick."""
         connection = self.connect()
-        self.send(connection, creation_of(name, 1, LONG_AGO), 7)
+        self.send(connection, creation_of(name, partitions, LONG_AGO), 7)
         while self.answer(connection) is None:
             assert name not in self.broker.topics
             assert self.broker.work.is_ready or self.broker.outbox.flushes, "it waits for nothing"

@@ -101,7 +101,7 @@ def test_a_mere_kill_is_not_taken_for_a_copy(away: str) -> None:
     else:
         b.broker.deletion.delete_topic("t", b.now_ms)
     if away == "another life":
-        b.topic("t", 2)
+        b.topic_after_flushes("t", 2)
         assert b.produce("t", (b"new",))[0] == 0
     b.kill()
     assert not b.broker.logs.lost_power

@@ -302,12 +302,15 @@ def test_ids_that_a_log_tells_of_are_not_given_out_again(seen: int, follows: boo
 
 
 def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:
-    """An operator may write one anywhere."""
+    """No client may write one there, but a directory of an earlier time may have one."""
     b = DiskBroker(transaction_state_log_num_partitions="1")
     b.topic("t")
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
-    assert b.write_marker(p.pid, p.epoch, TRANSACTIONS_TOPIC, commit=True) == 0
+    (log,) = b.broker.topics.logs_of(TRANSACTIONS_TOPIC)
+    log.append_marker(
+        producer_id=p.pid, producer_epoch=p.epoch, coordinator_epoch=0, commit=True, now_ms=b.now_ms
+    )
     b.kill()
     p.connection = b.connect()
     assert b.state("txn") == ("Ongoing", p.pid, p.epoch) and p.end(True) == 0

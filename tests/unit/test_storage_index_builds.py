@@ -46,7 +46,7 @@ def fill(log: Log) -> None:
         if identity:
             log.append_marker(
                 producer_id=number, producer_epoch=0, coordinator_epoch=0, commit=False,
-                now_ms=NOW_MS, timestamp=NOW_MS + number,
+                now_ms=NOW_MS + number,
             )  # fmt: skip
 
 
