@@ -80,7 +80,7 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Co
 
 
 def is_read_only(setting: Setting) -> bool:
-    """Whether a broker's setting is told as one that only a restart changes."""
+    """Whether clients see a broker's setting as read-only: a restart alone changes it."""
     return not setting.dynamic and setting.name not in DYNAMIC_IN_KAFKA
 
 

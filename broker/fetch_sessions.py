@@ -10,8 +10,8 @@ What sessions cost is bounded, in sessions and in the partitions of all of them.
 new one finds no room, as Apache Kafka has it: sessions that rested for two minutes go, the one
 longest unused first; where all slots are taken by others, the one with the fewest partitions of
 those that are two minutes old, if the new one has more. Else the new client gets no session and
-fetches in full. A session that grows beyond what there is room for ends, and its client is told so:
-it fetches in full, too. Source: KIP-227, "Fetch Session Caching".
+fetches in full. A session that grows beyond what there is room for ends with an error for its
+client, which fetches in full, too. Source: KIP-227, "Fetch Session Caching".
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class BoundedLines:
     """Lines that peers cause: of each kind and peer so many are written in a minute, the others are
     counted.
 
-    The minute begins with its first line. MOST_PEERS kinds and peers are told apart; beyond them
+    The minute begins with its first line. MOST_PEERS kinds and peers are counted each; beyond them
     all other peers are one, so that neither lines nor memory grow with the addresses of a stranger.
     """
 

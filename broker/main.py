@@ -759,7 +759,7 @@ def _open_and_serve(
 ) -> int:
     """Open the data directory, and serve. Takes: member, whose lease lets this node lead."""
     keeper = None if member is None else member.keeper
-    signals = _Signals()  # from before a client, or whoever waits for the port, can know of it
+    signals = _Signals()  # handled before a client, or a script that waits for the port, sees it
     socks = _listen_for_each(config, options.port) if member is None else member.reception.take()
     side_sockets = _listen_beside(options, config)
     from barnabas.broker.clocks import steady_ms, wall_ms

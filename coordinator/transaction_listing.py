@@ -142,6 +142,6 @@ def is_too_long(pattern: str | None) -> bool:
 
 
 def answer(request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """The answer, still without rows. An unknown state is told once, however often it is named."""
+    """The answer, still without rows. Each unknown state is listed once."""
     unknown = dict.fromkeys(name for name in request.state_filters if name not in STATE_BY_NAME)
     return ListTransactionsResponse(unknown_state_filters=list(unknown))

@@ -11,8 +11,8 @@ or lie, and it is never waited for. A time that comes out of a record becomes a 
 `WallClock.since_ms`, once, when the record is replayed; from there on the steady time alone counts.
 
 Some times in records also order events: the decisions of one transactional id. Such a time goes on
-by a millisecond where the clock stands or was set back, but it leads the clock by no more than
-MOST_LEAD_MS. Beyond that the record has the time of the clock, and the order is stored apart.
+by a millisecond where the clock did not advance or was set back, but it leads the clock by no more
+than MOST_LEAD_MS. Beyond that the record has the time of the clock, and the order is stored apart.
 """
 
 from __future__ import annotations

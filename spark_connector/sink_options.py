@@ -76,8 +76,8 @@ class SinkOptions:
     topic: for rows that have no column `topic`. write_id: names a batch write, so that a repeated
     one is skipped. batch_id: numbers the writes of one name, which come in this order
     (foreachBatch): one whose number was reached is skipped. on_uncertain_batch: what to do where
-    nobody can tell whether a batch was written before. compare_checkpoint: whether what is noted of
-    a batch is compared with the checkpoint, or numbers alone count. working_directory: of the
+    it cannot be known whether a batch was written before. compare_checkpoint: whether the note of a
+    batch is compared with the checkpoint, or numbers alone count. working_directory: of the
     driver's process, where a relative path begins. site: Hadoop's settings there. spool_directory:
     where tasks put what is too large for their message to the driver, None for the place in the
     checkpoint. inline_bytes: what is not too large, for one task.

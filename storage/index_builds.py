@@ -1,11 +1,11 @@
-"""Indexes of closed segments that are built anew from the log, in slices between requests.
+"""Indexes of closed segments that are built again from the log, in slices between requests.
 
 A directory that Apache Kafka wrote has no manifests, so nothing vouches for its index files, and
-each is built anew when it is first needed: seconds for a GiB of small batches. Who can wait reads
+each is built again when it is first needed: seconds for a GiB of small batches. Who can wait reads
 under `IndexCache.puts_off`. Where a segment of more than BUILT_AT_ONCE_BYTES needs a build, that
 raises `BuildPutOff` (`segment.py`); the reader gives it to `LogDirectory.build_later`, and reads
 again when it is built.
-Whoever cannot wait has the index built at once.
+For readers that cannot wait the index is built at once.
 
 A slice is a generator's step: SLICE_COST, in which a batch counts as one, and as one more for each
 READ_COST_BYTES that are read of it.

@@ -99,7 +99,7 @@ class LogReader:
         return aborted
 
     def txn_index(self, segment: Segment) -> TxnIndex:
-        """The aborted index of a segment, built anew where the file is not known to be right.
+        """The aborted index of a segment, built again where the file is not known to be right.
 
         Raises: BuildPutOff, only where `IndexCache.puts_off`; CorruptLog.
         """
@@ -110,7 +110,7 @@ class LogReader:
         return segment.txn_index()
 
     def _building(self, segment: Segment) -> Iterator[None]:
-        """Build the aborted index of a segment anew, a slice at each step."""
+        """Build the aborted index of a segment again, a slice at each step."""
         index, completed = TxnIndex(), list[CompletedTxn]()
         state = self._snapshots.latest(segment.base_offset, self._segments[0].base_offset, 0)
         for earlier in list(self._segments):

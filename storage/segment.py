@@ -715,7 +715,7 @@ class Segment:
             return None
 
     def rebuild_indexes(self, why: str | None) -> None:
-        """Build the offset and time indexes anew from the log file's headers, and write them.
+        """Build the offset and time indexes again from the log file's headers, and write them.
 
         Raises: BuildPutOff, only where `IndexCache.puts_off`; CorruptLog.
         """
@@ -751,7 +751,7 @@ class Segment:
                 self._offset_index = self._time_index = None
 
     def _rebuilding(self, why: str | None) -> Iterator[None]:
-        """Build the indexes anew, a slice at each step; they take their place when all are built.
+        """Build the indexes again, a slice at each step; they take their place when all are built.
 
         What is corrupt leaves those of the batches before it.
         """

@@ -39,7 +39,7 @@ def check_secret(config: BrokerConfig) -> None:
     """Raises: LinkSecurityError where there is none."""
     if not (config.barnabas_replication_secret or "").strip():
         raise LinkSecurityError(
-            f"{SECRET} is not set: whoever reaches barnabas.replication.port gets all records and "
+            f"{SECRET} is not set: every client of barnabas.replication.port gets all records and "
             "the users' credentials. Give the leader and its standby the same long secret "
             "(`openssl rand -hex 32` makes one), in the file of --config, or as "
             f"{SECRET}=${{file:/PATH:KEY}}"

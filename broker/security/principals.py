@@ -151,6 +151,6 @@ def _rule(pattern_text: str, replacement: str, case: str) -> Rule:
 
 
 def _escaped_if_unknown(group_count: int, reference: re.Match[str]) -> str:
-    """A reference, which stands for itself where the pattern has groups and not this one."""
+    """A reference; its own text where the pattern has groups and not this one."""
     first = int(reference[1][0])
     return reference[0] if first <= group_count else rf"\{reference[0]}"
