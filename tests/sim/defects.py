@@ -1907,7 +1907,7 @@ def former_epochs_end_transactions() -> Iterator[None]:
 
 @defect("a batch may become as large as it likes", "taken", tweak=focuses.with_meddlers)
 def bombs_go_off() -> Iterator[None]:
-    def decompressed(codec: int, data: Any, rules: Any, *, at_once: bool) -> Any:
+    def decompressed(codec: int, data: Any, rules: Any, at_once: Any) -> Any:
         return validate.decompress_to_memory(codec, data, 1 << 30)
 
     with changed(validate, "_decompressed", decompressed):
@@ -2039,12 +2039,13 @@ def shown_before_the_flush() -> Iterator[None]:
     "DescribeProducers tells of transactions that are over", "stuck", tweak=focuses.with_an_auditor
 )
 def ended_transactions_are_told_as_open() -> Iterator[None]:
-    active_producers = ProducerStateManager.active_producers
+    each_active_producer = ProducerStateManager.each_active_producer
 
-    def all_open(self: ProducerStateManager) -> Any:
-        return [row._replace(current_txn_start_offset=0) for row in active_producers(self)]
+    def all_open(self: ProducerStateManager) -> Iterator[Any]:
+        for row in each_active_producer(self):
+            yield row._replace(current_txn_start_offset=0)
 
-    with changed(ProducerStateManager, "active_producers", all_open):
+    with changed(ProducerStateManager, "each_active_producer", all_open):
         yield
 
 

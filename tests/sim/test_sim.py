@@ -534,7 +534,7 @@ def test_damage_may_be_taken_for_a_power_loss() -> None:
     """A start cannot tell a file that lacks what was durable from one of a copy; a kill without
     damage is still never taken for either.
     """
-    world = World(1104, tweak=_with_outages_amid_work, is_plain=True)
+    world = World(2922, tweak=_with_outages_amid_work, is_plain=True)
     assert world.run().findings == []
     assert world.fences > len(world.history.power_losses)
 
