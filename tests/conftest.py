@@ -72,8 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: rank_of(piece_of(item.nodeid)))
 
 
-if os.environ.get("WATCH_LOOP"):  # `make test WATCH_LOOP=1`: each daemon's loop is watched
-    loop_watchdog.start_watching()
+loop_watchdog.start_watching()
 
 
 @pytest.fixture(autouse=True, scope="session")
