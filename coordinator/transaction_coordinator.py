@@ -30,7 +30,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
+from barnabas.coordinator.internal_topics import (
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from barnabas.coordinator.result import (
     NO_TICKET,
     CoordinatorRecord,
@@ -555,8 +559,9 @@ class TransactionCoordinator:
         From version 4 on a request is for many transactions, and may only verify.
 
         Gives:  an Ongoing record and the answer; no record where all of them are there already.
-        Errors: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the
-        others of that transaction),
+        Errors: INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED for internal topics and
+        UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the others of that
+        transaction),
                 INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS; if only
                 verified: TRANSACTION_ABORTABLE (INVALID_TXN_STATE before version 5) where a
                 partition is not in the transaction.
@@ -612,9 +617,11 @@ class TransactionCoordinator:
         now_ms: int,
     ) -> tuple[TransactionMetadata | None, list[AddPartitionsToTxnTopicResult]]:
         """What becomes of `transaction` (None: nothing new), and the result of each partition."""
-        unknown = self._unknown_partitions(topics)
-        if unknown:
-            return None, _results_by_topic(topics, unknown, Code.OPERATION_NOT_ATTEMPTED)
+        refused = self._refused_partitions(
+            topics, is_from_client=context.api_version < _ADD_KNOWS_BATCHES
+        )
+        if refused:
+            return None, _results_by_topic(topics, refused, Code.OPERATION_NOT_ATTEMPTED)
         try:
             added = self._with_partitions(
                 transaction, transactional_id, producer, _pairs(topics), now_ms
@@ -625,14 +632,23 @@ class TransactionCoordinator:
             )
         return added, _results_by_topic(topics, {}, Code.NONE)
 
-    def _unknown_partitions(
-        self, topics: Iterable[AddPartitionsToTxnTopic]
+    def _refused_partitions(
+        self, topics: Iterable[AddPartitionsToTxnTopic], *, is_from_client: bool
     ) -> dict[TopicPartition, Code]:
-        return {
-            pair: Code.UNKNOWN_TOPIC_OR_PARTITION
-            for pair in _pairs(topics)
-            if not self._partition_exists(*pair)
-        }
+        """The partitions that no transaction may have, and why.
+
+        A marker in __transaction_state keeps Apache Kafka from loading it, so no version may add
+        its partitions. Those of __consumer_offsets are added for clients by AddOffsetsToTxn, and
+        by brokers (version 4 on) as any other.
+        """
+        internal = INTERNAL_TOPICS if is_from_client else (TRANSACTIONS_TOPIC,)
+        refused = {}
+        for pair in _pairs(topics):
+            if pair.topic in internal:
+                refused[pair] = Code.TOPIC_AUTHORIZATION_FAILED
+            elif not self._partition_exists(*pair):
+                refused[pair] = Code.UNKNOWN_TOPIC_OR_PARTITION
+        return refused
 
     def _with_partitions(
         self,

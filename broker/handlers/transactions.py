@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import PARKED, Parked
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.transaction_coordinator import OFFSETS_ADD
 from barnabas.coordinator.transaction_state import (
@@ -149,6 +149,7 @@ def on_write_txn_markers(
     Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (of several brokers);
     TRANSACTION_COORDINATOR_FENCED;
     UNKNOWN_SERVER_ERROR for a negative producer id or epoch, as Kafka has it;
+    INVALID_TOPIC_EXCEPTION for __transaction_state, in which no transaction can be open;
     INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR where there is no room for the partition's files.
     """
     markers = []
@@ -172,6 +173,8 @@ def _write_marker(
     topics, now_ms = broker.topics_of(context), context.now_ms
     if marker.producer_epoch < 0 or marker.producer_id < 0:
         return Code.UNKNOWN_SERVER_ERROR
+    if name == TRANSACTIONS_TOPIC:  # Apache Kafka could not load it with a marker in it
+        return Code.INVALID_TOPIC_EXCEPTION
     log = topics.partition(name, index)
     if log is None:
         return topics.missing_code(name, index)

@@ -118,7 +118,7 @@ RULES: dict[str, Rule] = {
         (
             Ask(DELETE, CLUSTER),
             Ask(DELETE, TOPIC, _OR_OF_TOPIC),
-            Ask(DESCRIBE, TOPIC, "by its id, for the name in the answer"),
+            Ask(DESCRIBE, TOPIC, "too, by its name; by its id, for the name in the answer"),
         ),
         guards.delete_topics_guard,
     ),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from barnabas.broker.outbox import NO_RESPONSE, Answer
 from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, ResourceType
 from barnabas.broker.security.unauthorized import unauthorized
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
     add_partitions_to_txn,
@@ -510,8 +511,9 @@ def init_producer_id(case: Case[InitProducerIdRequest]) -> Answer:
 def add_partitions_to_txn_guard(
     case: Case[add_partitions_to_txn.AddPartitionsToTxnRequest],
 ) -> Answer:
-    """WRITE on the transactional id and on each topic: one refused, none is added. Of brokers
-    (version 4 on): CLUSTER_ACTION, and nothing else.
+    """WRITE on the transactional id and on each topic: one refused, none is added, and unknown
+    partitions are named as such. No WRITE is enough for an internal topic. Of brokers (version 4
+    on): CLUSTER_ACTION, and nothing else.
     """
     request, access = case.request, case.access
     if case.version >= 4:
@@ -520,17 +522,27 @@ def add_partitions_to_txn_guard(
         return add_partitions_to_txn.AddPartitionsToTxnResponse(error_code=FAILED[CLUSTER])
     if not access.may(WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
         return case.refuse(FAILED[TRANSACTIONAL_ID])
+    may_write, is_internal = case.may_topic(WRITE), _is_internal
     topics = request.v3_and_below_topics
-    allowed, denied = _parted(topics, case.may_topic(WRITE))
+    allowed, denied = _parted(topics, lambda row: is_internal(row) or may_write(row))
     if not denied:
-        return case.proceed()
-    request.v3_and_below_topics = denied
+        return case.proceed()  # which refuses internal topics
+    internal, allowed = _parted(allowed, is_internal)
+    request.v3_and_below_topics = [*denied, *internal]
     refused: Any = case.refuse(FAILED[TOPIC])
     request.v3_and_below_topics = allowed
     others: Any = case.refuse(Code.OPERATION_NOT_ATTEMPTED)
+    for topic in others.results_by_topic_v3_and_below:
+        for row in topic.results_by_partition:
+            if not case.broker.topics.partition_exists(topic.name, row.partition_index):
+                row.partition_error_code = Code.UNKNOWN_TOPIC_OR_PARTITION
     refused.results_by_topic_v3_and_below += others.results_by_topic_v3_and_below
     answer: Message = refused
     return answer
+
+
+def _is_internal(row: Any) -> bool:
+    return row.name in INTERNAL_TOPICS
 
 
 def add_offsets_to_txn(case: Case[AddOffsetsToTxnRequest]) -> Answer:
@@ -603,43 +615,62 @@ def create_topics_guard(case: Case[create_topics.CreateTopicsRequest]) -> Answer
 
 
 def delete_topics_guard(case: Case[delete_topics.DeleteTopicsRequest]) -> Answer:
-    """DELETE on the cluster or on the topic. By its id: DESCRIBE, too; who may not describe it is
-    not told its name.
+    """DELETE on the cluster or on the topic. Given by its name: DESCRIBE, too, which alone is asked
+    where there is no such topic. Given by its id: the answer has the name with DESCRIBE alone.
     """
-    request, access = case.request, case.access
-    if access.may_on_cluster(DELETE):
+    if case.access.may_on_cluster(DELETE):
         return case.proceed()
     if case.version < DELETE_BY_ID_SINCE:
-        rows = Rows(TOPIC, DELETE, "topic_names", "responses", None)
-        return of_rows(rows)(case)
-    refused: list[delete_topics.DeletableTopicResult] = []
-    allowed = []
-    for row in request.topics:
-        name, is_by_id = case.topic_name(row), row.name is None
-        if not is_by_id and row.topic_id not in (None, NO_ID):
-            refused.append(
-                delete_topics.DeletableTopicResult(
-                    row.name, row.topic_id, Code.INVALID_REQUEST, "give its name or its id"
-                )
-            )
-            continue
-        if name is None:
-            allowed.append(row)  # no topic has that id
-            continue
-        is_told = not is_by_id or access.may(DESCRIBE, TOPIC, name)
-        if is_told and access.may(DELETE, TOPIC, name):
-            allowed.append(row)
-            continue
-        refused.append(
-            delete_topics.DeletableTopicResult(
-                name=name if is_told else None, topic_id=row.topic_id, error_code=FAILED[TOPIC]
-            )
-        )
+        return case.split("topic_names", "responses", _may_delete_named(case), FAILED[TOPIC])
+    request = case.request
+    allowed, denied = _parted(request.topics, _may_delete(case))
+    refused = [_deletion_refused(case, row) for row in denied]
     if not allowed:
         return delete_topics.DeleteTopicsResponse(responses=refused)
     request.topics = allowed
-    case.amend(lambda answer: answer.responses.extend(refused))
+    if refused:
+        case.amend(lambda answer: answer.responses.extend(refused))
     return case.proceed()
+
+
+def _may_delete_named(case: Case[delete_topics.DeleteTopicsRequest]) -> Callable[[str], bool]:
+    access, topics = case.access, case.broker.metadata
+
+    def may_delete(name: str) -> bool:
+        if not access.may(DESCRIBE, TOPIC, name):
+            return False
+        return topics.topic(name) is None or access.may(DELETE, TOPIC, name)
+
+    return may_delete
+
+
+def _may_delete(
+    case: Case[delete_topics.DeleteTopicsRequest],
+) -> Callable[[delete_topics.DeleteTopicState], bool]:
+    may_delete_named = _may_delete_named(case)
+
+    def may_delete(row: delete_topics.DeleteTopicState) -> bool:
+        if row.name is not None:
+            return row.topic_id in (None, NO_ID) and may_delete_named(row.name)
+        name = case.topic_name(row)  # None: no topic has that id, or there is none in the row
+        return name is None or case.access.may(DELETE, TOPIC, name)
+
+    return may_delete
+
+
+def _deletion_refused(
+    case: Case[delete_topics.DeleteTopicsRequest], row: delete_topics.DeleteTopicState
+) -> delete_topics.DeletableTopicResult:
+    if row.name is not None and row.topic_id not in (None, NO_ID):
+        return delete_topics.DeletableTopicResult(
+            row.name, row.topic_id, Code.INVALID_REQUEST, "give its name or its id"
+        )
+    name = case.topic_name(row)
+    if row.name is None and name is not None and not case.access.sees(DESCRIBE, TOPIC, name):
+        name = None
+    return delete_topics.DeletableTopicResult(
+        name=name, topic_id=row.topic_id, error_code=FAILED[TOPIC]
+    )
 
 
 def of_configs(operation: Operation, rows: str) -> Guard:

@@ -20,8 +20,7 @@ OTHER_TOPICS = (
     "new-0",
     "new-1",
     "new-2",
-    "__consumer_offsets",
-    "__transaction_state",
+    *("__consumer_offsets", "__transaction_state") * 4,
     "missing",
     "",
     "a/b",
@@ -287,7 +286,7 @@ class Maker:
             return random.choice((*BASE_TOPICS, "1", "")).encode()
         if low in ("client_software_name", "client_software_version"):
             return b"fuzz.1"
-        self._topic = random.choice(tuple(BASE_TOPICS) if random.random() < 0.93 else OTHER_TOPICS)
+        self._topic = random.choice(tuple(BASE_TOPICS) if random.random() < 0.9 else OTHER_TOPICS)
         return self._topic.encode()
 
     def _topic_id(self) -> uuid.UUID:

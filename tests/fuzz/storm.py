@@ -25,6 +25,7 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.opening import open_broker
 from barnabas.broker.outbox import CloseReason
+from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.framing import response_has_tagged_header
@@ -408,6 +409,8 @@ class Storm:
             for session in broker.connections.values()
             if session.parked_ticket >= 0
         }
+        for log in broker.topics.logs_of(TRANSACTIONS_TOPIC):
+            assert not list(log.producer_state.active_producers()), f"a marker in {log}"
         assert waiting == set(broker._parked), "what is parked is not what connections wait for"
         assert set(broker._waiting_fetches) <= set(broker._parked)
         assert {

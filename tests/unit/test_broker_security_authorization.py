@@ -108,7 +108,15 @@ class Guarded(CoreHost):
             self.broker.topics.create_topic(name, 1, {}, now_ms=self.now_ms)
 
     def allow(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> None:
-        one = Acl(kind, name, PatternType.LITERAL, "User:ann", "*", operation, Permission.ALLOW)
+        self._add(operation, kind, name, Permission.ALLOW)
+
+    def deny(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> None:
+        self._add(operation, kind, name, Permission.DENY)
+
+    def _add(
+        self, operation: Operation, kind: ResourceType, name: str, permission: Permission
+    ) -> None:
+        one = Acl(kind, name, PatternType.LITERAL, "User:ann", "*", operation, permission)
         assert self.broker.authorizer is not None
         self.broker.authorizer.add({uuid.uuid4(): one})
 
@@ -322,6 +330,29 @@ def test_one_refused_partition_keeps_all_out_of_a_transaction(host: Guarded) -> 
     assert codes() == {"t": Code.OPERATION_NOT_ATTEMPTED, "u": DENIED_TOPIC}
 
 
+@pytest.mark.parametrize("version", range(4))
+def test_no_right_is_enough_to_add_an_internal_topic(host: Guarded, version: int) -> None:
+    host.broker.topics.ensure_internal_topic("__consumer_offsets", host.now_ms)
+    host.broker.topics.ensure_internal_topic("__transaction_state", host.now_ms)
+    host.allow(Operation.WRITE, TRANSACTIONAL_ID, "x")
+    for name in ("t", "v", "__consumer_offsets", "__transaction_state"):
+        host.allow(Operation.WRITE, TOPIC, name)
+
+    def codes(connection: int, *names: str) -> dict[str, int]:
+        topics = [AddPartitionsToTxnTopic(name, [0]) for name in names]
+        request = AddPartitionsToTxnRequest([], "x", 7, 0, topics)
+        rows = host.call(connection, request, version).results_by_topic_v3_and_below
+        return {row.name: row.results_by_partition[0].partition_error_code for row in rows}
+
+    internal = {"__consumer_offsets": DENIED_TOPIC, "__transaction_state": DENIED_TOPIC}
+    assert codes(ADMIN, *internal) == codes(ANN, *internal) == internal
+    expected = {"t": Code.OPERATION_NOT_ATTEMPTED, "v": Code.UNKNOWN_TOPIC_OR_PARTITION}
+    expected |= internal
+    assert codes(ADMIN, *expected) == codes(ANN, *expected) == expected
+    expected["u"] = DENIED_TOPIC
+    assert codes(ANN, *expected) == expected
+
+
 def test_settings_are_told_by_what_they_are_of(host: Guarded) -> None:
     host.allow(Operation.ALTER_CONFIGS, TOPIC, "t")
     resources = [
@@ -349,6 +380,45 @@ def test_a_deletion_by_id_tells_no_name_that_may_not_be_seen(host: Guarded) -> N
     rows = host.call(ANN, DeleteTopicsRequest(wanted), 6).responses
     assert {row.name: row.error_code for row in rows} == {
         "u": 0, "t": DENIED_TOPIC, "v": DENIED_TOPIC,
+    }  # fmt: skip
+
+
+DELETE, DESCRIBE, NEITHER = Operation.DELETE, Operation.DESCRIBE, Operation.READ
+DELETIONS = {
+    # allowed, denied: the code by name, by id, and of a name that there is not
+    (DELETE, NEITHER): (Code.NONE, Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    (DELETE, DESCRIBE): (DENIED_TOPIC, Code.NONE, DENIED_TOPIC),
+    (DESCRIBE, NEITHER): (DENIED_TOPIC, DENIED_TOPIC, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    (DESCRIBE, DELETE): (DENIED_TOPIC, DENIED_TOPIC, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    (NEITHER, DELETE): (DENIED_TOPIC, DENIED_TOPIC, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    (NEITHER, DESCRIBE): (DENIED_TOPIC, DENIED_TOPIC, DENIED_TOPIC),
+}
+
+
+@pytest.mark.parametrize(("rights", "codes"), DELETIONS.items())
+def test_a_deletion_by_name_asks_for_describe_and_one_by_id_does_not(
+    host: Guarded, rights: tuple[Operation, Operation], codes: tuple[Code, Code, Code]
+) -> None:
+    """DELETE and READ imply DESCRIBE where it is not denied."""
+    for name in ("t", "u", "nothere"):
+        host.allow(rights[0], TOPIC, name)
+        host.deny(rights[1], TOPIC, name)
+    by_id = DeleteTopicState(None, host.id_of("u"))
+    wanted = DeleteTopicsRequest([DeleteTopicState("t"), by_id, DeleteTopicState("nothere")])
+    rows = {row.name or row.topic_id: row for row in host.call(ANN, wanted, 6).responses}
+    by_name, of_id = rows["t"], rows.get("u") or rows[by_id.topic_id]
+    assert (by_name.error_code, of_id.error_code, rows["nothere"].error_code) == codes
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_an_older_deletion_asks_the_same(host: Guarded, version: int) -> None:
+    host.allow(DELETE, TOPIC, "t")
+    host.deny(DESCRIBE, TOPIC, "t")
+    host.allow(DESCRIBE, TOPIC, "nothere")
+    request = DeleteTopicsRequest(topic_names=["t", "nothere"])
+    rows = host.call(ANN, request, version).responses
+    assert {row.name: row.error_code for row in rows} == {
+        "t": DENIED_TOPIC, "nothere": Code.UNKNOWN_TOPIC_OR_PARTITION,
     }  # fmt: skip
 
 

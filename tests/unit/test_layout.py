@@ -108,7 +108,7 @@ TESTED_AS_A_PART = {
     "coordinator/consumer_group_change.py": "unit/test_coordinator_consumer_groups.py",
     "coordinator/group_conversion.py": "unit/test_coordinator_classic_members.py",
     "coordinator/group_timers.py": "unit/test_coordinator_consumer_groups.py",
-    "coordinator/internal_topics.py": "unit/test_broker_handlers_topics.py",
+    "coordinator/internal_topics.py": "unit/test_broker_internal_topics.py",
     "spark_connector/encoded_record_batch.py": "unit/test_spark_produce_request.py",
     "spark_connector/murmur2.py": "unit/test_spark_partitioner.py",
     "spark_connector/two_phase_producer.py": "e2e/test_two_phase.py",
