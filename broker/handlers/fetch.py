@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.fetch_sessions import NO_SESSION, FetchSession, FetchTarget, Planned, TopicKey
 from barnabas.broker.outbox import PARKED, Answer, Encoded
 from barnabas.broker.purgatory import WaitingFetch
+from barnabas.broker.slices import Slices
 from barnabas.broker.topics import check_leader_epoch
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_requests import BATCHES_IN_FETCH
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # ACLs' numbers
 DIVERGING_SINCE = 12
+TARGETS_AT_ONCE, LOGS_READ_AT_ONCE = 2000, 500
 # of an answer in version 11, beside the records: its head, a topic without its name, a partition
 EMPTY_RESPONSE_BYTES, TOPIC_BYTES, PARTITION_BYTES = 18, 6, 42
 
@@ -83,18 +86,24 @@ class _Fetch:
         self._targets: dict[Log, FetchTarget] = {}
         self._sizes: dict[Log, int] = {}
         self._size = 0
-        self._resolve()
+        self._generation = -1
+        if len(plan.targets) <= TARGETS_AT_ONCE:
+            self._resolve()
 
     def _resolve(self) -> None:
         """Find each target's log; those without one are answered last, as Kafka does."""
-        topics = self._broker.topics_of(self._context)
         self._generation = self._broker.cluster.generation
         self.logs, self._refused = [], []
+        self._find(self._plan.targets)
+
+    def _find(self, targets: Sequence[FetchTarget]) -> None:
+        """Find the logs of some targets."""
+        topics = self._broker.topics_of(self._context)
         key: Any = None
         name: str | None = None
         logs: list[Log | None] = []
         may_read, access = True, self._access
-        for target in self._plan.targets:
+        for target in targets:
             if target.topic is not key:  # a topic's targets mostly stand together
                 key = target.topic
                 name = self._topic_name(key)
@@ -126,17 +135,43 @@ class _Fetch:
         topic = self._broker.metadata.topic_by_id(key)
         return None if topic is None else topic.name
 
+    def read_in_slices(self) -> Generator[None, int, tuple[list[Fetched], int, bool]]:
+        """`read`, of thousands of targets. Each log is read at one moment."""
+        self._generation = generation = self._broker.cluster.generation
+        self.logs, self._refused = [], []
+        for first in range(0, len(self._plan.targets), TARGETS_AT_ONCE):
+            self._find(self._plan.targets[first : first + TARGETS_AT_ONCE])
+            yield
+        fetched: list[Fetched] = []
+        total, urgent = 0, bool(self._refused)
+        for first in range(0, len(self.logs), LOGS_READ_AT_ONCE):
+            yield
+            some = self.logs[first : first + LOGS_READ_AT_ONCE]
+            of_some, size, is_urgent = self._read(some, max(0, self._max_bytes - total), total == 0)
+            fetched += of_some
+            total += size
+            urgent = urgent or is_urgent
+        if generation != self._broker.cluster.generation:
+            return self.read()
+        return fetched, total, urgent
+
     def read(self) -> tuple[list[Fetched], int, bool]:
         """(what was read, its size in bytes, whether it must be answered at once). In a session,
         what is idle and known is left out.
         """
         if self._generation != self._broker.cluster.generation:
             self._resolve()
+        fetched, total, urgent = self._read(self.logs, self._max_bytes, True)
+        return fetched, total, urgent or bool(self._refused)
+
+    def _read(
+        self, logs: Sequence[tuple[FetchTarget, Log]], left: int, min_one_batch: bool
+    ) -> tuple[list[Fetched], int, bool]:
         fetched: list[Fetched] = []
-        left, total, urgent, min_one_batch = self._max_bytes, 0, bool(self._refused), True
+        total, urgent = 0, False
         is_committed = self._isolation is Isolation.READ_COMMITTED
         is_incremental = self._plan.incremental
-        for pair in self.logs:
+        for pair in logs:
             target, log = pair
             if _is_idle(target, log, is_committed):
                 if (
@@ -397,8 +432,27 @@ def on_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> 
             )
         )
     fetch = _Fetch(broker, request, context, plan)
+    if len(plan.targets) > TARGETS_AT_ONCE:
+        return broker.answer_in_turns(context, _in_slices(broker, request, context, fetch))
     fetched, total, urgent = fetch.read()
     if request.max_wait_ms <= 0 or not plan.targets or fetch.is_enough(fetched, total, urgent):
         return Encoded(fetch.encode(fetched))
     broker.park_fetch(context, fetch.waiting(fetched), context.now_ms + request.max_wait_ms)
+    return PARKED
+
+
+def _in_slices(
+    broker: Broker, request: FetchRequest, context: RequestContext, fetch: _Fetch
+) -> Slices:
+    """The rest of `on_fetch` for thousands of targets."""
+    yield
+    fetched, total, urgent = yield from fetch.read_in_slices()
+    now_ms = yield
+    deadline_ms = context.now_ms + request.max_wait_ms
+    if now_ms < deadline_ms and not fetch.is_enough(fetched, total, urgent):
+        # there may be more since they were read, of which a waiting fetch would not be notified
+        fetched, total, urgent = fetch.read()
+    if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
+        return Encoded(fetch.encode(fetched))
+    broker.park_fetch(context, fetch.waiting(fetched), deadline_ms)
     return PARKED

@@ -38,11 +38,12 @@ def on_describe_log_dirs(
     if request.topics is None:
         wanted = {name: registry.partitions_of(name) for name in registry.metadata.topics}
     else:
+        indexes: dict[str, dict[int, None]] = {}
+        for topic in request.topics:
+            indexes.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
         wanted = {
-            topic.topic: [
-                registry.partition(topic.topic, index) for index in dict.fromkeys(topic.partitions)
-            ]
-            for topic in request.topics
+            name: [registry.partition(name, index) for index in of_topic]
+            for name, of_topic in indexes.items()
         }
     topics = []
     for name, logs in wanted.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from barnabas.broker.cluster import led_partitions
@@ -15,7 +16,14 @@ from barnabas.broker.topic_names import TakenNames, check_topic_name
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.protocol.metadata_response import OPERATIONS_NOT_ASKED, MetadataTopic, encode_metadata
+from barnabas.protocol.metadata_response import (
+    NO_LEADER,
+    OPERATIONS_NOT_ASKED,
+    EncodedTopics,
+    MetadataTopic,
+    encode_metadata,
+    encode_topics,
+)
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -28,6 +36,7 @@ NONE_MEANS_NONE_SINCE, LEAVE_ASKED_SINCE, ASKED_BY_ID_SINCE = 1, 4, 12
 TOPIC_OPERATIONS = sum(
     1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
 )  # AclOperation: read to describe, and configs
+NAMED_AT_ONCE = 500
 CLUSTER_OPERATIONS = sum(
     1 << operation for operation in (5, 7, 8, 9, 10, 11, 12)
 )  # create to idempotent write
@@ -44,6 +53,8 @@ def on_metadata(broker: Broker, request: MetadataRequest, context: RequestContex
     by id.
     """
     access = None if broker.authorizer is None else _TopicAccess(broker, context)
+    if _is_wide(request):
+        return broker.answer_in_turns(context, _answer_wide(broker, request, context, access))
     missing = _missing_names(broker, request, context)
     codes: dict[str, Code] = {}
     if missing and access is not None:
@@ -148,6 +159,8 @@ def _make_missing(
         mutations.record(len(wanted) * partition_count)
     if wanted:
         yield from broker.topics.create_topics(wanted, now_ms)
+    if _is_wide(request):
+        return (yield from _encoded_in_slices(broker, request, context, codes, access))
     return _encoded(broker, request, context, codes, access)
 
 
@@ -184,18 +197,18 @@ def _encoded(
     context: RequestContext,
     codes: Mapping[str, Code],
     access: _TopicAccess | None,
+    topics: EncodedTopics | None = None,
 ) -> Encoded:
     """Takes: codes, of the topics that were missing when they were asked for. access: None, where
-    everything may be seen.
+    everything may be seen. topics: those of the answer, where they are encoded already.
     """
-    topics = _topics(broker, request, context, codes, access)
     cluster_operations = CLUSTER_OPERATIONS
     if access is not None and request.include_cluster_authorized_operations:
         cluster_operations = access.cluster_operations()
-    if access is not None and request.include_topic_authorized_operations:
-        topics = [topic._replace(operations=access.topic_operations(topic)) for topic in topics]
-    if broker.errors is not None:
-        broker.errors.count_rows(context.api_key, topics)
+    if topics is None:
+        rows = _topics(broker, request, context, codes, access)
+        data = _encoded_topics(broker, request, context, rows, access)
+        topics = EncodedTopics(len(rows), data)
     frame = encode_metadata(
         context.correlation_id,
         context.api_version,
@@ -203,14 +216,101 @@ def _encoded(
         brokers=broker.endpoints(context),
         cluster_id=broker.logs.cluster_id,
         topics=topics,
-        topic_operations=TOPIC_OPERATIONS
-        if request.include_topic_authorized_operations
-        else OPERATIONS_NOT_ASKED,
         cluster_operations=cluster_operations
         if request.include_cluster_authorized_operations
         else OPERATIONS_NOT_ASKED,
     )
     return Encoded((frame,))
+
+
+def _encoded_topics(
+    broker: Broker,
+    request: MetadataRequest,
+    context: RequestContext,
+    topics: list[MetadataTopic],
+    access: _TopicAccess | None,
+) -> bytes:
+    """The topics of an answer, with what of them the client may do where it asks for that."""
+    if access is not None and request.include_topic_authorized_operations:
+        topics = [topic._replace(operations=access.topic_operations(topic)) for topic in topics]
+    if broker.errors is not None:
+        broker.errors.count_rows(context.api_key, topics)
+    endpoints = broker.endpoints(context)
+    return encode_topics(
+        context.api_version,
+        endpoints[0].node_id if endpoints else NO_LEADER,
+        topics,
+        TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED,
+    )
+
+
+# --- of many topics -----------------------------------------------------------------------------
+
+
+def _is_wide(request: MetadataRequest) -> bool:
+    """Whether so many topics are named that they are looked up in slices."""
+    return request.topics is not None and len(request.topics) > NAMED_AT_ONCE
+
+
+def _answer_wide(
+    broker: Broker, request: MetadataRequest, context: RequestContext, access: _TopicAccess | None
+) -> Slices:
+    """`on_metadata` for a wide request: the answer, or PARKED while missing topics are made."""
+    yield
+    missing: list[str] = []
+    codes: dict[str, Code] = {}
+    if not _names_ids_too_soon(request, context):
+        for some in _parts(request):
+            yield
+            names = _missing_names(broker, some, context)
+            missing += access.creatable(names, codes) if names and access is not None else names
+    if missing:
+        now_ms = yield
+        making = _make_missing(
+            broker, request, context, list(dict.fromkeys(missing)), codes, access
+        )
+        return broker.answer_in_slices(context._replace(now_ms=now_ms), making)
+    return (yield from _encoded_in_slices(broker, request, context, codes, access))
+
+
+def _encoded_in_slices(
+    broker: Broker,
+    request: MetadataRequest,
+    context: RequestContext,
+    codes: Mapping[str, Code],
+    access: _TopicAccess | None,
+) -> Slices:
+    """`_encoded` for a wide request."""
+    is_refused = _names_ids_too_soon(request, context)
+    seen: dict[tuple[str, uuid.UUID | None], None] = {}
+    count, data = 0, bytearray()
+    for part in _parts(request):
+        yield
+        if is_refused:
+            topics = _refused_for_ids(part)
+        else:
+            new = [key for key in _once(part.topics or ()) if key not in seen]
+            seen.update(dict.fromkeys(new))
+            part.topics = [
+                MetadataRequestTopic(topic_id, name if topic_id is None else None)
+                for name, topic_id in new
+            ]
+            topics = _topics(broker, part, context, codes, access) if new else []
+        count += len(topics)
+        data += _encoded_topics(broker, request, context, topics, access)
+    yield
+    return _encoded(broker, request, context, codes, access, EncodedTopics(count, bytes(data)))
+
+
+def _parts(request: MetadataRequest) -> Iterator[MetadataRequest]:
+    rows: Iterator[MetadataRequestTopic] = iter(request.topics or ())
+    while some := list(islice(rows, NAMED_AT_ONCE)):
+        yield MetadataRequest(
+            topics=some, allow_auto_topic_creation=request.allow_auto_topic_creation
+        )
+
+
+# --- topics ---------------------------------------------------------------------------------------
 
 
 def _names_ids_too_soon(request: MetadataRequest, context: RequestContext) -> bool:
@@ -234,10 +334,7 @@ def _topics(
             if access is None or access.sees(topic.name, is_named=False)
         ]
     if _names_ids_too_soon(request, context):
-        return [
-            MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID)
-            for wanted in requested
-        ]
+        return _refused_for_ids(request)
     rows = []
     for name, topic_id in _once(requested):
         if topic_id is not None:
@@ -258,6 +355,14 @@ def _topics(
                 )
             )
     return rows
+
+
+def _refused_for_ids(request: MetadataRequest) -> list[MetadataTopic]:
+    """The answer about all topics where ids are given in a version that has none."""
+    return [
+        MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID)
+        for wanted in request.topics or ()
+    ]
 
 
 def _found_by_id(broker: Broker, topic_id: uuid.UUID, access: _TopicAccess | None) -> MetadataTopic:

@@ -1,0 +1,73 @@
+"""Of every API the largest and the most repetitive requests, against a broker with an authorizer: a
+sample here, all of them by `make fuzz`. What has to hold is in fuzz/ordeal.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fuzz.giants import KINDS, SHAPES, TOO_MANY, array_paths, giants
+from fuzz.ordeal import MOST_CALL_S, MOST_MB, Outcome, findings_of
+from helpers.our_messages import read_request
+
+from barnabas.protocol.api_table import APIS, Api
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = "0.04"
+
+
+def test_a_sample_of_giants_holds_up_nobody() -> None:
+    """One that was slow before it went in parts, of each kind of rule, is always in the sample."""
+    always = ["Fetch", "Metadata", "DescribeGroups"]
+    for arguments in (
+        ["--share", SAMPLE],
+        ["--share", "0.2", *[word for name in always for word in ("--api", name)]],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "fuzz.ordeal", "--newest", "--json", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout, done.stderr
+        summary = json.loads(done.stdout)
+        assert summary["findings"] == {} and summary["count"] > 10
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_found"),
+    [
+        (Outcome("a", MOST_CALL_S, 9.0, MOST_MB, 10, ""), False),
+        (Outcome("a", MOST_CALL_S + 0.01, 9.0, 1, 10, ""), True),
+        (Outcome("a", 2 * MOST_CALL_S, 9.0, 1, 10, "", 2.0), False),
+        (Outcome("a", 0, 9.0, MOST_MB + 1, 10, ""), True),
+        (Outcome("a", 0, 9.0, 1, -1, ""), True),
+        (Outcome("JoinGroup 9 (with all)", 0, 9.0, 1, -1, ""), False),
+        (Outcome("a", 0, 9.0, 1, -1, "a Fetch request names more than may be read"), False),
+        (Outcome("a", 0, 9.0, 1, -1, "an error in the broker: KeyError"), True),
+    ],
+)
+def test_what_does_not_hold_is_found(outcome: Outcome, is_found: bool) -> None:
+    assert bool(findings_of(outcome)) is is_found
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_a_giant_is_a_whole_request_of_its_size(api: Api) -> None:
+    """So that what is refused is refused for what it is, and not since it is cut off."""
+    for version in {api.min_version, api.max_version}:
+        made = list(giants(api, version, most_bytes=4000, kinds=SHAPES))
+        assert len(made) == len(SHAPES) * len(array_paths(api, version))
+        for giant in made:
+            start = 11 + (version >= api.flexible_from)
+            request, end = read_request(api.name, giant.frame, start, version)
+            assert end == len(giant.frame) and request.encode(version) == giant.frame[start:]
+        whole = list(giants(api, version, most_bytes=200_000, kinds=(TOO_MANY,)))
+        assert all(150_000 < len(giant.frame) <= 200_000 for giant in whole)
+    assert set(SHAPES) < set(KINDS)
