@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.protocol.hot_responses import Endpoint
 
 logger = logging.getLogger("barnabas.metadata")
 
@@ -205,15 +206,16 @@ def _encoded(
     cluster_operations = CLUSTER_OPERATIONS
     if access is not None and request.include_cluster_authorized_operations:
         cluster_operations = access.cluster_operations()
+    endpoints = broker.endpoints(context)
     if topics is None:
         rows = _topics(broker, request, context, codes, access)
-        data = _encoded_topics(broker, request, context, rows, access)
+        data = _encoded_topics(broker, request, context, rows, access, endpoints)
         topics = EncodedTopics(len(rows), data)
     frame = encode_metadata(
         context.correlation_id,
         context.api_version,
         controller_id=broker.cluster.controller_id,
-        brokers=broker.endpoints(context),
+        brokers=endpoints,
         cluster_id=broker.logs.cluster_id,
         topics=topics,
         cluster_operations=cluster_operations
@@ -229,13 +231,13 @@ def _encoded_topics(
     context: RequestContext,
     topics: list[MetadataTopic],
     access: _TopicAccess | None,
+    endpoints: Sequence[Endpoint],
 ) -> bytes:
     """The topics of an answer, with what of them the client may do where it asks for that."""
     if access is not None and request.include_topic_authorized_operations:
         topics = [topic._replace(operations=access.topic_operations(topic)) for topic in topics]
     if broker.errors is not None:
         broker.errors.count_rows(context.api_key, topics)
-    endpoints = broker.endpoints(context)
     return encode_topics(
         context.api_version,
         endpoints[0].node_id if endpoints else NO_LEADER,
@@ -282,6 +284,7 @@ def _encoded_in_slices(
 ) -> Slices:
     """`_encoded` for a wide request."""
     is_refused = _names_ids_too_soon(request, context)
+    endpoints = broker.endpoints(context)
     seen: dict[tuple[str, uuid.UUID | None], None] = {}
     count, data = 0, bytearray()
     for part in _parts(request):
@@ -297,7 +300,7 @@ def _encoded_in_slices(
             ]
             topics = _topics(broker, part, context, codes, access) if new else []
         count += len(topics)
-        data += _encoded_topics(broker, request, context, topics, access)
+        data += _encoded_topics(broker, request, context, topics, access, endpoints)
     yield
     return _encoded(broker, request, context, codes, access, EncodedTopics(count, bytes(data)))
 

@@ -37,7 +37,12 @@ NAMES = {
     "client_software_name": "a", "client_software_version": "b",
     "subscribed_topic_regex": "", "rack_id": "", "server_assignor": "uniform",
 }  # fmt: skip
-OF_API = {("name", "DescribeUserScramCredentials"): USER, ("name", "JoinGroup"): "range"}
+COMMITTED = "offsets"  # a group with an offset that has metadata
+OF_API = {
+    ("name", "DescribeUserScramCredentials"): USER,
+    ("name", "JoinGroup"): "range",
+    ("group_id", "OffsetFetch"): COMMITTED,
+}
 NUMBERS = {
     "resource_type": 2, "resource_pattern_type": 3, "operation": 3, "permission_type": 3,
     "resource_type_filter": 2, "pattern_type_filter": 3, "num_partitions": 1,

@@ -38,7 +38,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from fuzz.giants import GROUP, TOPIC, TOPIC_ID, USER, Giant, giants
+from fuzz.giants import COMMITTED, GROUP, TOPIC, TOPIC_ID, USER, Giant, giants
 
 MOST_CALL_S, COUNTING_S = 0.1, 0.03
 MOST_MB = 350
@@ -121,7 +121,7 @@ class Ordeal:
         self.host.ask(
             one,
             OffsetCommitRequest(
-                group_id="offsets",
+                group_id=COMMITTED,
                 generation_id_or_member_epoch=-1,
                 topics=[OffsetCommitRequestTopic(TOPIC, partitions=[offset])],
             ),

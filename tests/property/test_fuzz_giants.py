@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 from fuzz.giants import KINDS, SHAPES, TOO_MANY, array_paths, giants
-from fuzz.ordeal import MOST_CALL_S, MOST_MB, Outcome, findings_of
+from fuzz.ordeal import ALL_RIGHTS, MOST_CALL_S, MOST_MB, PRODUCE, Ordeal, Outcome, findings_of
 from helpers.our_messages import read_request
 
 from barnabas.protocol.api_table import APIS, Api
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = "0.04"
+MOST_ANSWER_A_BYTE = 20  # a refusal of 100 bytes for each name of some bytes
 
 
 def test_a_sample_of_giants_holds_up_nobody() -> None:
@@ -39,6 +40,24 @@ def test_a_sample_of_giants_holds_up_nobody() -> None:
         assert done.stdout, done.stderr
         summary = json.loads(done.stdout)
         assert summary["findings"] == {} and summary["count"] > 10
+
+
+@pytest.mark.parametrize(
+    "api", [api for api in APIS if api.key != PRODUCE], ids=lambda api: api.name
+)
+def test_what_is_named_again_makes_no_longer_answer(tmp_path: Path, api: Api) -> None:
+    """From the schemas: of each array of the oldest and the newest version, with the names of what
+    there is: a group whose description has 800 KB, a topic, an id, a user. Some answers have a row
+    for each, as Apache Kafka's have; none tells twice what is long.
+    """
+    for number, version in enumerate(sorted({api.min_version, api.max_version})):
+        ordeal = Ordeal(tmp_path / str(number))
+        few, many = (list(giants(api, version, size, ("same",))) for size in (300, 6000))
+        for short, long in zip(few, many, strict=True):
+            expected = max(0, ordeal.offer(short, ALL_RIGHTS).answer_bytes)
+            outcome = ordeal.offer(long, ALL_RIGHTS)
+            assert outcome.answer_bytes <= expected + len(long.frame) * MOST_ANSWER_A_BYTE, outcome
+            assert "error in the broker" not in outcome.reason
 
 
 @pytest.mark.parametrize(
