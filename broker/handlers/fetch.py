@@ -261,25 +261,51 @@ class _Fetch:
         """The answer's frame: in a session, of those with news only; without data for a client
         above its quota of bytes, whose session stays as it is.
         """
-        plan, throttle_ms = self._plan, 0
-        quotas = self._broker.quotas
-        if quotas is not None and quotas.are_for(self._context):
-            size = self._response_bytes(fetched)
-            throttle_ms, gets_nothing = quotas.on_fetched(self._context, size)
-            if gets_nothing:
-                return self._throttled(throttle_ms)
+        throttle_ms, gets_nothing = self._quota(fetched)
+        if gets_nothing:
+            return self._throttled(throttle_ms)
         topics: list[tuple[Any, list[FetchedPartition]]] = []
-        rows: list[FetchedPartition] = []
-        topic: Any = None
-        for target, answer in fetched + self._refused:
+        self._add_rows(topics, fetched + self._refused)
+        return self._encoded(topics, throttle_ms)
+
+    def encode_in_slices(self, fetched: list[Fetched]) -> Generator[None, int, list[Piece]]:
+        """`encode`, of thousands of targets."""
+        throttle_ms, gets_nothing = self._quota(fetched)
+        if gets_nothing:
+            return self._throttled(throttle_ms)
+        topics: list[tuple[Any, list[FetchedPartition]]] = []
+        told = fetched + self._refused
+        for first in range(0, len(told), TARGETS_AT_ONCE):
+            self._add_rows(topics, told[first : first + TARGETS_AT_ONCE])
+            yield
+        return self._encoded(topics, throttle_ms)
+
+    def _quota(self, fetched: list[Fetched]) -> tuple[int, bool]:
+        """How long the client has to wait, and whether it gets nothing."""
+        quotas = self._broker.quotas
+        if quotas is None or not quotas.are_for(self._context):
+            return 0, False
+        return quotas.on_fetched(self._context, self._response_bytes(fetched))
+
+    def _add_rows(
+        self, topics: list[tuple[Any, list[FetchedPartition]]], fetched: list[Fetched]
+    ) -> None:
+        """Add to the topics of the answer what it tells of some targets."""
+        session = self._plan.session
+        topic, rows = topics[-1] if topics else (None, [])
+        for target, answer in fetched:
             if not isinstance(answer, FetchedPartition):
                 answer = self._idle(target, answer)
-            if plan.session is not None and not self._is_told(plan.session, target, answer):
+            if session is not None and not self._is_told(session, target, answer):
                 continue
             if target.topic is not topic and target.topic != topic:
                 topic, rows = target.topic, []
                 topics.append((topic, rows))
             rows.append(answer)
+
+    def _encoded(
+        self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int
+    ) -> list[Piece]:
         if self._broker.errors is not None:
             for _, rows in topics:
                 self._broker.errors.count_rows(self._context.api_key, rows)
@@ -289,7 +315,7 @@ class _Fetch:
             self._context.correlation_id,
             self._context.api_version,
             topics,
-            session_id=plan.session_id,
+            session_id=self._plan.session_id,
             throttle_time_ms=throttle_ms,
             endpoints=() if self._broker.cluster.is_one else self._endpoints(topics),
         )
@@ -453,6 +479,6 @@ def _in_slices(
         # there may be more since they were read, of which a waiting fetch would not be notified
         fetched, total, urgent = fetch.read()
     if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
-        return Encoded(fetch.encode(fetched))
+        return Encoded((yield from fetch.encode_in_slices(fetched)))
     broker.park_fetch(context, fetch.waiting(fetched), deadline_ms)
     return PARKED
