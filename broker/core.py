@@ -68,7 +68,12 @@ from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transaction_coordinator import TransactionCoordinator, TxnSettings
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import Code, ProtocolViolation
-from barnabas.protocol.framing import RequestHeader, read_request_header, response_has_tagged_header
+from barnabas.protocol.framing import (
+    GIVEN_AWAY_BYTES,
+    RequestHeader,
+    read_request_header,
+    response_has_tagged_header,
+)
 from barnabas.protocol.hot_responses import CurrentLeader, Endpoint, Piece
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import BoundedBytes
@@ -286,7 +291,7 @@ class Broker:
 
     def on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
         """One whole request without its size. The frame's memory may be written to and is not used
-        after the call.
+        after the call; of a frame of more than `GIVEN_AWAY_BYTES` it is the core's from then on.
 
         The connection's next frame may come once its answer (or its closing) has been put into the
         outbox.
@@ -322,8 +327,13 @@ class Broker:
             )  # fmt: skip
             row = self._routes.get(api.key) or self._load_route(api)
             size_bytes = len(frame)
-            if size_bytes <= NARROW_BYTES or api.key == PRODUCE:
+            if size_bytes <= NARROW_BYTES or (
+                api.key == PRODUCE and size_bytes <= GIVEN_AWAY_BYTES
+            ):
                 self._handle(context, row, read_body(row, frame, header))
+                return
+            if api.key == PRODUCE:
+                self._decode_elsewhere(connection, context, row, frame, header)
                 return
             bounded = BoundedBytes(frame)
             bounded.elements_left = self._most_elements(api)
@@ -354,11 +364,11 @@ class Broker:
         connection: ConnectionState,
         context: RequestContext,
         row: Route,
-        frame: BoundedBytes,
+        frame: BoundedBytes | memoryview,
         header: RequestHeader,
     ) -> None:
         """Have the worker decode what may hold a hundred thousand elements; it is handled
-        afterwards.
+        afterwards. Takes: frame, of a Produce the memory that was received, which is the core's.
         """
         connection_id = context.connection_id
         is_wide = row.is_wide
@@ -376,7 +386,11 @@ class Broker:
                 self.close(connection_id, request)
                 return
             try:
-                self._handle(context._replace(now_ms=now_ms), row, request)
+                self._handle(
+                    context._replace(now_ms=now_ms, keeps_frame=context.api_key == PRODUCE),
+                    row,
+                    request,
+                )
             except ProtocolViolation as error:
                 self._amendments.pop(context.ticket, None)
                 self.close(connection_id, error)

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.outbox import PARKED, Answer, Work
 from barnabas.coordinator.result import Result
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import RequestHeader
@@ -38,6 +38,8 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.coordinator.topic_patterns import InvalidPatternError, TopicPattern
+    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 Request = TypeVar("Request", bound=Message)
 Read = Callable[[Buffer, int, int], tuple[Request, int]]
@@ -131,6 +133,35 @@ def to_consumer_groups(broker: Broker, decide: Decide[Request]) -> Handler[Reque
     return handle_if_spoken
 
 
+def with_pattern_read(
+    broker: Broker, handle: Handler[ConsumerGroupHeartbeatRequest]
+) -> Handler[ConsumerGroupHeartbeatRequest]:
+    """Have the worker read a heartbeat's pattern first, where that takes long."""
+
+    def handle_when_read(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Answer:
+        if not request.subscribed_topic_regex or not broker.speaks_consumer_groups:
+            return handle(request, context)
+        text = broker.groups.pattern_to_read(request)
+        if text is None:
+            return handle(request, context)
+        from barnabas.coordinator.topic_patterns import read_pattern
+
+        def done(made: TopicPattern | InvalidPatternError, now_ms: int) -> None:
+            broker.groups.keep_pattern(text, made)
+            if context.connection_id not in broker.connections:
+                return
+            answer = handle(request, context._replace(now_ms=now_ms))
+            if isinstance(answer, Message):
+                broker.reply(context.ticket, answer)
+
+        broker.park(context)
+        work = Work(context.connection_id, partial(read_pattern, text), done, len(text))
+        broker.outbox.work.append(work)
+        return PARKED
+
+    return handle_when_read
+
+
 def to_transactions(
     broker: Broker,
     decide: Decide[Request],
@@ -176,7 +207,12 @@ def _produce(broker: Broker) -> Route:
     from barnabas.protocol.hot_requests import read_produce
     from barnabas.protocol.messages.produce import ProduceRequest
 
-    return route(ProduceRequest, partial(on_produce, broker), read_produce)
+    most_other_bytes = broker.config.barnabas_request_max_bytes
+
+    def read(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, int]:
+        return read_produce(data, at, version, most_other_bytes)
+
+    return route(ProduceRequest, partial(on_produce, broker), read)
 
 
 def _fetch(broker: Broker) -> Route:
@@ -732,11 +768,10 @@ def _describe_transactions(broker: Broker) -> Route:
 
 
 def _list_transactions(broker: Broker) -> Route:
+    from barnabas.broker.handlers.transactions import on_list_transactions
     from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
-    return route(
-        ListTransactionsRequest, to_transactions(broker, broker.transactions.on_list_transactions)
-    )
+    return route(ListTransactionsRequest, partial(on_list_transactions, broker))
 
 
 def _consumer_group_heartbeat(broker: Broker) -> Route:
@@ -744,7 +779,9 @@ def _consumer_group_heartbeat(broker: Broker) -> Route:
 
     return route(
         ConsumerGroupHeartbeatRequest,
-        to_consumer_groups(broker, broker.groups.on_consumer_group_heartbeat),
+        with_pattern_read(
+            broker, to_consumer_groups(broker, broker.groups.on_consumer_group_heartbeat)
+        ),
     )
 
 

@@ -4,8 +4,14 @@ what changed.
 A session is found by its id on any connection; its epoch counts the fetches. Order of effects of
 one fetch: the session takes up what the request names and forgets what it says; all its partitions
 are read in the session's order; those with news are answered, and those that gave records go to the
-end of the order, so that none starves. Eviction: when all slots are taken, the session longest
-unused goes if it rested for two minutes; else the new client gets no session and fetches in full.
+end of the order, so that none starves.
+
+What sessions cost is bounded, in sessions and in the partitions of all of them. Eviction, where a
+new one finds no room, as Apache Kafka has it: sessions that rested for two minutes go, the one
+longest unused first; where all slots are taken by others, the one with the fewest partitions of
+those that are two minutes old, if the new one has more. Else the new client gets no session and
+fetches in full. A session that grows beyond what there is room for ends, and its client is told so:
+it fetches in full, too. Source: KIP-227, "Fetch Session Caching".
 """
 
 from __future__ import annotations
@@ -23,6 +29,8 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
 NO_SESSION = 0
 EVICTION_MS = 120_000
+MOST_PARTITIONS = 300_000  # of all sessions: 120 MB
+LONG_NAME = 256  # a name of so many letters more counts as another partition
 
 TopicKey = str | uuid.UUID
 Targets = dict[
@@ -72,15 +80,22 @@ class FetchTarget:
 
 
 class FetchSession:
-    """A client's remembered partitions. owner: its principal, where there is an authorizer."""
+    """A client's remembered partitions. owner: its principal, where there is an authorizer.
+    weight: as how many partitions they count.
+    """
 
-    __slots__ = ("epoch", "last_used_ms", "owner", "session_id", "targets", "uses_topic_ids")
+    __slots__ = (
+        "began_ms", "epoch", "last_used_ms", "owner", "session_id", "targets", "uses_topic_ids",
+        "weight",
+    )  # fmt: skip
 
     def __init__(
         self, session_id: int, *, uses_topic_ids: bool, now_ms: int, owner: str = ""
     ) -> None:
         self.owner = owner
-        self.session_id, self.uses_topic_ids, self.last_used_ms = session_id, uses_topic_ids, now_ms
+        self.session_id, self.uses_topic_ids = session_id, uses_topic_ids
+        self.began_ms = self.last_used_ms = now_ms
+        self.weight = 0
         self.epoch = 1
         self.targets: Targets = {}
 
@@ -106,11 +121,12 @@ class Planned:
 
 
 class FetchSessions:
-    """All sessions, in order of last use."""
+    """All sessions, in order of last use. weight: as how many partitions they count together."""
 
-    def __init__(self, slots: int, ids: Ids) -> None:
-        self._slots, self._ids = slots, ids
+    def __init__(self, slots: int, ids: Ids, most_partitions: int = MOST_PARTITIONS) -> None:
+        self._slots, self._ids, self._most_partitions = slots, ids, most_partitions
         self._sessions: dict[int, FetchSession] = {}
+        self.weight = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -123,19 +139,22 @@ class FetchSessions:
 
     def forget(self, session_id: int) -> None:
         """Its client was not told of it."""
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.weight -= session.weight
 
     def clear(self) -> None:
         """Forget all: their broker went away."""
         self._sessions.clear()
+        self.weight = 0
 
     def plan(
         self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int, owner: str = ""
     ) -> Planned:
         """What to read for the request. A session is its owner's: others neither use nor end it.
 
-        Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
-                FETCH_SESSION_TOPIC_ID_ERROR.
+        Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, also where the session has no room for what
+                the request adds; INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
         session_id, epoch = request.session_id, request.session_epoch
         existing = self._sessions.get(session_id)
@@ -143,13 +162,16 @@ class FetchSessions:
             existing = None
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if existing is not None:
-                del self._sessions[session_id]
-            targets = _targets_of(request, uses_topic_ids=uses_topic_ids)
+                self.forget(session_id)
+            targets: Targets = {}
+            weight = _take_up(targets, request, uses_topic_ids=uses_topic_ids)
             if epoch == FINAL_EPOCH:
                 return Planned(list(targets.values()), None, incremental=False)
-            created = self._new_session(
-                targets, uses_topic_ids=uses_topic_ids, now_ms=now_ms, owner=owner
-            )
+            created = None
+            if self._make_room(weight, now_ms):
+                created = self._new_session(
+                    targets, weight, uses_topic_ids=uses_topic_ids, now_ms=now_ms, owner=owner
+                )
             return Planned(list(targets.values()), created, incremental=False)
         session = existing
         if session is None:
@@ -158,55 +180,93 @@ class FetchSessions:
             raise KafkaError(Code.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(Code.FETCH_SESSION_TOPIC_ID_ERROR)
-        for topic in request.forgotten_topics_data or ():
-            key = topic.topic_id if uses_topic_ids else topic.topic
-            for index in topic.partitions:
-                session.targets.pop((_name_of(_topic_key(key)), index), None)
-        _take_up(session.targets, request, uses_topic_ids=uses_topic_ids)
+        self._update(session, request)
         if not session.targets:
-            del self._sessions[session_id]
+            self.forget(session_id)
             return Planned([], None, incremental=False)
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         session.last_used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)
+        if self.weight > self._most_partitions and not self._evict_resting(0, 0, now_ms):
+            self.forget(session_id)
+            raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND)
         return Planned(list(session.targets.values()), session, incremental=True)
 
+    def _update(self, session: FetchSession, request: FetchRequest) -> None:
+        """Forget and take up what the request says."""
+        change = 0
+        for topic in request.forgotten_topics_data or ():
+            key = topic.topic_id if session.uses_topic_ids else topic.topic
+            name = _name_of(_topic_key(key))
+            for index in topic.partitions:
+                if session.targets.pop((name, index), None) is not None:
+                    change -= _weight_of(name)
+        change += _take_up(session.targets, request, uses_topic_ids=session.uses_topic_ids)
+        session.weight += change
+        self.weight += change
+
+    def _make_room(self, weight: int, now_ms: int) -> bool:
+        """Evict what may go for a new session. Gives whether there is room for it."""
+        if not self._evict_resting(weight, 1, now_ms):
+            return False
+        if len(self._sessions) < self._slots:
+            return True
+        old = [one for one in self._sessions.values() if now_ms - one.began_ms >= EVICTION_MS]
+        least = min(old, key=lambda one: one.weight, default=None)
+        if least is None or least.weight >= weight:
+            return False
+        self.forget(least.session_id)
+        return True
+
+    def _evict_resting(self, weight: int, slots: int, now_ms: int) -> bool:
+        """Evict sessions that have rested, as far as room is wanted for so many more partitions and
+        sessions. Gives whether there is room for the partitions.
+        """
+        while self._sessions and (
+            self.weight + weight > self._most_partitions
+            or len(self._sessions) + slots > self._slots
+        ):
+            oldest = next(iter(self._sessions.values()))
+            if now_ms - oldest.last_used_ms < EVICTION_MS:
+                break
+            self.forget(oldest.session_id)
+        return self.weight + weight <= self._most_partitions
+
     def _new_session(
-        self, targets: Targets, *, uses_topic_ids: bool, now_ms: int, owner: str
-    ) -> FetchSession | None:
-        if len(self._sessions) >= self._slots:
-            oldest = next(iter(self._sessions), None)
-            if oldest is None or now_ms - self._sessions[oldest].last_used_ms < EVICTION_MS:
-                return None
-            del self._sessions[oldest]
+        self, targets: Targets, weight: int, *, uses_topic_ids: bool, now_ms: int, owner: str
+    ) -> FetchSession:
         session_id = self._ids.random31()
         while session_id in self._sessions:
             session_id = self._ids.random31()
         session = FetchSession(
             session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms, owner=owner
         )
-        session.targets = targets
+        session.targets, session.weight = targets, weight
+        self.weight += weight
         self._sessions[session_id] = session
         return session
 
 
-def _targets_of(request: FetchRequest, *, uses_topic_ids: bool) -> Targets:
-    targets: Targets = {}
-    _take_up(targets, request, uses_topic_ids=uses_topic_ids)
-    return targets
-
-
-def _take_up(targets: Targets, request: FetchRequest, *, uses_topic_ids: bool) -> None:
+def _take_up(targets: Targets, request: FetchRequest, *, uses_topic_ids: bool) -> int:
+    """Add what the request names. Gives as how many partitions the new ones count."""
+    weight = 0
     for topic in request.topics or ():
         key = _topic_key(topic.topic_id) if uses_topic_ids else topic.topic
         name = _name_of(key)
+        one = _weight_of(name)
         for partition in topic.partitions:
             place = (name, partition.partition)
             target = targets.get(place)
             if target is None:
                 targets[place] = FetchTarget(key, partition)
+                weight += one
             else:
                 target.update(partition)
+    return weight
+
+
+def _weight_of(name: str | bytes) -> int:
+    return 1 + len(name) // LONG_NAME
 
 
 def _topic_key(key: TopicKey | None) -> TopicKey:

@@ -744,6 +744,7 @@ def _open_and_serve(
 ) -> int:
     """Open the data directory, and serve. Takes: member, whose lease lets this node lead."""
     keeper = None if member is None else member.keeper
+    signals = _Signals()  # from before a client, or whoever waits for the port, can know of it
     socks = _listen_for_each(config, options.port) if member is None else member.reception.take()
     side_sockets = _listen_beside(options, config)
     from barnabas.broker.clocks import steady_ms, wall_ms
@@ -773,7 +774,7 @@ def _open_and_serve(
         raise _unusable_data_directory(config, error) from error
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    return _serve(_Daemon(broker, socks, side_sockets, began, options, member))
+    return _serve(_Daemon(broker, socks, side_sockets, began, options, member, signals))
 
 
 @contextlib.contextmanager
@@ -814,7 +815,9 @@ class _Daemon:
         began: float,
         options: argparse.Namespace,
         member: PairMember | None,
+        signals: _Signals,
     ) -> None:
+        self._signals = signals
         self._member, self._keeper = member, None if member is None else member.keeper
         self.is_deposed = False
         self._broker, self._socks, self._side_sockets = broker, socks, side_sockets
@@ -834,7 +837,7 @@ class _Daemon:
             asked_to_end.set()
 
         log_output = _log_in_a_thread()
-        _on_signals(lambda: loop.call_soon_threadsafe(asked_to_end.set))
+        self._signals.call(lambda: loop.call_soon_threadsafe(asked_to_end.set))
         if options.stop_at_end_of_input or options.remove_data_at_end_of_input:
             _on_end_of_input(lambda: loop.call_soon_threadsafe(end_with_input))
         _announce(server, self._broker, self._began, console, quiet=options.quiet)
@@ -1088,20 +1091,39 @@ def _log_in_a_thread() -> LogOutput:
     return output
 
 
-def _on_signals(do: Callable[[], object]) -> None:
-    """Take signals from here to the end of the process: one that comes while the logs are closed
-    must not end it half way.
+class _Signals:
+    """What asks the process to end, from before its ports are open to the end of the process.
+
+    One that comes while the data directory is opened lets that go on, and the daemon ends as soon
+    as it serves: so it ends cleanly. A second one then ends the process at once, as it is. One that
+    comes while the logs are closed must not end that half way.
     """
 
-    def on_signal(number: int, frame: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+    def __init__(self) -> None:
+        self._do: Callable[[], object] | None = None
+        self._has_come = False
+        for number in SIGNALS:
+            if (
+                number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+            ):  # nohup: it stays when its terminal goes
+                signal.signal(number, self._on_signal)
+
+    def call(self, do: Callable[[], object]) -> None:
+        """Have this done at each signal, and now if one has come."""
+        self._do = do
+        if self._has_come:
+            logger.info("a signal has come while the broker started: it stops now")
             do()
 
-    for number in SIGNALS:
-        if (
-            number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-        ):  # nohup: it stays when its terminal goes
-            signal.signal(number, on_signal)
+    def _on_signal(self, number: int, frame: object) -> None:
+        if self._do is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._do()
+        elif self._has_come:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        else:
+            self._has_come = True
 
 
 def _explain(error: Exception, broker: Any) -> str:

@@ -7,7 +7,9 @@ transports cost three to six times the CPU, by its copies.)
 
 Order of effects in one event: bytes are received until the socket has no more or a share is used
 up; each whole frame is given to the broker; after each the outbox is carried out. A connection
-whose request is parked, or whose last answer is not yet sent, reads no further frame.
+whose request is parked, or whose last answer is not yet sent, reads no further frame. One whose
+requests have taken a millisecond goes on in the next round of the loop: of requests that take long,
+each connection has one served in turn, and many small ones of a pipeline are served in a row.
 
 Idle connections (`connections.max.idle.ms`): what happens on a connection leaves a mark, and no
 more; from time to time all marks are looked at. The time is that of the sweeps, so a connection
@@ -39,7 +41,7 @@ from barnabas.broker.clocks import NS_PER_MS, busy_ns, steady_ns, wall_ns
 from barnabas.broker.core import Broker
 from barnabas.broker.flusher import Flusher
 from barnabas.broker.listeners import UNIX_SCHEME
-from barnabas.broker.outbox import CloseReason, FlushJob, Work
+from barnabas.broker.outbox import ANONYMOUS, CloseReason, FlushJob, Work
 from barnabas.broker.receive_turns import ReceiveTurns
 from barnabas.broker.thread_calls import ThreadCalls
 from barnabas.broker.worker import Worker
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.server")
 
 READS_PER_EVENT = 8
+TURN_NS = NS_PER_MS  # after which a connection that has sent more lets others have their turn
 BACKLOG = 1024
 SENDFILE_CHUNK_BYTES = 1 << 20
 TLS_CHUNK_BYTES = 256 * 1024
@@ -86,7 +89,8 @@ class Connection:
     __slots__ = (
         "_buffer", "_gathered", "_gathered_bytes", "_is_active", "_loop", "_out", "_pumping",
         "_quiet_sweeps", "_reading", "_server",
-        "_socket", "_turns", "_writing", "closed", "connection_id", "in_flight", "peer",
+        "_socket", "_turns", "_waits_for_turn", "_writing", "closed", "connection_id", "in_flight",
+        "peer",
     )  # fmt: skip
 
     def __init__(
@@ -112,7 +116,7 @@ class Connection:
         self._gathered: list[Any] = []
         self._gathered_bytes = 0
         self.in_flight = self.closed = False
-        self._reading = self._writing = self._pumping = False
+        self._reading = self._writing = self._pumping = self._waits_for_turn = False
         self._is_active = True
         self._quiet_sweeps = 0
         self._resume_reading()
@@ -138,9 +142,10 @@ class Connection:
         """Receive, and hand on every whole frame. Reading stops only when bytes come that cannot be
         handed on.
         """
-        if self.closed:
-            return  # between TLS's word that there is more and now
-        buffer = self._buffer
+        if self.closed or self._waits_for_turn:
+            return  # closed: between TLS's word that there is more and now
+        buffer, server = self._buffer, self._server
+        turn_ends_ns = 0
         for _ in range(READS_PER_EVENT):
             if self.in_flight or self._out:
                 # the client sends more before it has its answer: it waits in the kernel's buffer
@@ -163,25 +168,36 @@ class Connection:
             self._is_active = True
             buffer.received(count)
             self.pump()
-            if self.closed or count < len(view):
+            if self.closed or self._waits_for_turn or count < len(view):
                 return
+            if not turn_ends_ns:
+                turn_ends_ns = server.event_ns + TURN_NS
+            elif server.is_past(turn_ends_ns):
+                break
         self._read_pending()
 
     def pump(self) -> None:
-        """Hand on frames for as long as each is answered at once."""
+        """Hand on frames for as long as each is answered at once, and until the turn ends."""
         if self._pumping:
             return  # an answer below led back here; the loop there goes on
         self._pumping = True
         server = self._server
+        turn_ends_ns = 0
         try:
             while not (self.in_flight or self._out or self.closed):
+                if turn_ends_ns and self._buffer.held_bytes and server.is_past(turn_ends_ns):
+                    self._wait_for_turn()
+                    return
                 frame = self._buffer.next_frame()
                 if frame is None:
                     if not self._reading:
                         self._resume_reading()
                     return
                 self.in_flight = True
-                server.on_frame(self.connection_id, frame, server.now_ms())
+                now_ms = server.now_ms()
+                if not turn_ends_ns:
+                    turn_ends_ns = server.event_ns + TURN_NS
+                server.on_frame(self.connection_id, frame, now_ms)
                 server.carry_out()
         except ProtocolViolation as error:
             server.disconnect(self, str(error))
@@ -193,11 +209,21 @@ class Connection:
         finally:
             self._pumping = False
             if self._buffer.keep_rest() or (
-                self._turns.holder is self and (self.in_flight or self._out)
+                self._turns.holders and (self.in_flight or self._out) and self._turns.has_turn(self)
             ):
                 self._turns.on_released(self)
             if self._gathered and not self.closed:
                 self._write(self._take_gathered())
+
+    def _wait_for_turn(self) -> None:
+        """Go on when every other connection that can be read has had its turn."""
+        if not self._waits_for_turn:
+            self._waits_for_turn = True
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._waits_for_turn = False
+        self.pump()
 
     def _take_gathered(self) -> tuple[Any, ...]:
         gathered = self._gathered
@@ -206,9 +232,28 @@ class Connection:
         self._gathered, self._gathered_bytes = [], 0
         return (gathered[0] if len(gathered) == 1 else b"".join(gathered),)
 
+    @property
+    def owner(self) -> str:
+        """Whose share of the memory for requests it takes."""
+        return self._server.owner_of(self)
+
+    @property
+    def held_bytes(self) -> int:
+        """What has come and is not handed on."""
+        return self._buffer.held_bytes
+
+    @property
+    def awaits_rest(self) -> bool:
+        """Whether it holds a part of a large request, and its client is to send the rest."""
+        return self._reading and self._buffer.holds_much and not (self.in_flight or self._out)
+
     def resume_receiving(self) -> None:
         """There is room for more of a large request, or it is this connection's turn."""
         self._resume_reading()
+
+    def takes_turns_of(self, turns: ReceiveTurns) -> bool:
+        """Whether what it holds counts with those."""
+        return self._turns is turns
 
     @property
     def is_admitted(self) -> bool:
@@ -554,13 +599,13 @@ class Server:
         self.max_frame_bytes = broker.config.socket_request_max_bytes
         self.max_other_bytes = broker.config.barnabas_request_max_bytes
         self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
-        self.turns = ReceiveTurns(self.memory, loop)
+        self._connections: dict[int, Connection] = {}
+        self.turns = self._turns_of(self.memory)
         self.greeting_memory = _greeting_memory(self.memory)
-        self.greeting_turns = ReceiveTurns(self.greeting_memory, loop)
+        self.greeting_turns = self._turns_of(self.greeting_memory)
         self._accepts = True
         self.listeners = _listeners(broker, [sock] if isinstance(sock, socket.socket) else sock)
         self._set_limits_of_listeners()
-        self._connections: dict[int, Connection] = {}
         self._limited: dict[int, ListenerLimits] = {}  # by connection
         self._muted: dict[int, asyncio.TimerHandle] = {}
         self.throttled_count = 0
@@ -588,6 +633,22 @@ class Server:
             broker.on_listening(listener.node_id, listener.config, listener.address[1])
             self._listen_to(listener)
         self.carry_out()
+
+    def _turns_of(self, memory: ReceiveMemory) -> ReceiveTurns:
+        turns: ReceiveTurns
+
+        def receivers() -> list[Connection]:
+            return [one for one in self._connections.values() if one.takes_turns_of(turns)]
+
+        turns = ReceiveTurns(memory, self.loop, receivers)
+        return turns
+
+    def owner_of(self, connection: Connection) -> str:
+        """The principal of a connection's client; its address, where it has not shown who it is."""
+        state = self.broker.connections.get(connection.connection_id)
+        if state is None or state.principal == ANONYMOUS:
+            return _host_of(connection)
+        return state.principal
 
     def tls_chunk(self) -> memoryview:
         """Where what goes out through TLS is put together: for one call at a time."""
@@ -1061,6 +1122,10 @@ class Server:
         now_ms = now_ns // NS_PER_MS
         self.broker.wall.feed(now_ms, self._wall_ns() // NS_PER_MS)
         return now_ms
+
+    def is_past(self, at_ns: int) -> bool:
+        """Whether the steady clock shows that time, or a later one."""
+        return self._steady_ns() >= at_ns
 
     def _set_timer(self) -> None:
         if self._hearing_rounds:

@@ -45,7 +45,7 @@ from barnabas.coordinator.group_timers import TimerKey
 from barnabas.coordinator.reconciliation import Owned
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.timers import Timers
-from barnabas.coordinator.topic_patterns import InvalidPatternError, pattern_reader
+from barnabas.coordinator.topic_patterns import InvalidPatternError, PatternReader
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import consumer_group_describe as describing
 from barnabas.protocol.messages.consumer_group_heartbeat import (
@@ -93,7 +93,7 @@ class ConsumerGroups:
         self._context, self._conversion = context, conversion
         self._settings, self._topics = context.settings, context.topics
         self._timers = context.timers
-        self._pattern = pattern_reader()
+        self.patterns = PatternReader()
 
     # --- heartbeats ------------------------------------------------------------------------------
 
@@ -380,7 +380,7 @@ class ConsumerGroups:
 
     def _check_pattern(self, regex: str) -> None:
         try:
-            self._pattern(regex)
+            self.patterns(regex)
         except InvalidPatternError as error:
             raise KafkaError(Code.INVALID_REGULAR_EXPRESSION, f"{error}.") from error
 
@@ -457,7 +457,9 @@ class ConsumerGroups:
         found: dict[str, tuple[str, ...]] = {}
         for regex in regexes:
             try:
-                found[regex] = yield from self._pattern(regex).matching(names)
+                if self.patterns.takes_long(regex):
+                    yield
+                found[regex] = yield from self.patterns(regex).matching(names)
             except InvalidPatternError:
                 found[regex] = ()  # of a log of Apache Kafka's, which knows more of RE2's syntax
         return found

@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.consumer_group import TopicDirectory
     from barnabas.coordinator.consumer_groups import ConsumerGroups, ConsumerGroupsContext
     from barnabas.coordinator.group_conversion import GroupConversion
+    from barnabas.coordinator.topic_patterns import InvalidPatternError, TopicPattern
     from barnabas.protocol.messages import consumer_group_describe as describing
     from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -647,6 +648,18 @@ class GroupCoordinator:
             response = heartbeat_error(error)
         result.replies.append(Reply(context.ticket, response))
         return result
+
+    def pattern_to_read(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
+        """The pattern of a heartbeat, where it would take long to read it at once."""
+        from barnabas.coordinator.consumer_groups import LONGEST_NAME_BYTES
+
+        regex = request.subscribed_topic_regex
+        is_long = bool(regex) and self._consumers.patterns.takes_long(regex or "")
+        return regex if is_long and len(regex or "") <= LONGEST_NAME_BYTES else None
+
+    def keep_pattern(self, regex: str, made: TopicPattern | InvalidPatternError) -> None:
+        """Have what was read of a pattern for the heartbeat that it came with."""
+        self._consumers.patterns.keep(regex, made)
 
     def on_records_dropped(self, group_id: str) -> None:
         """A heartbeat's records are not written: what they say is decided anew by the next."""

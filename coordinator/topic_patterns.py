@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import string
 import unicodedata
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,6 +34,11 @@ MAX_STATES = 20_000
 MAX_DEPTH = 200
 MAX_CACHED_STATES = 50_000  # of the automaton, over all sets of them that are kept
 MAX_KEPT_STATES = 100_000  # of all patterns that are remembered
+MOST_KEPT_LETTERS = 1 << 20  # of the texts of all patterns that are remembered
+MOST_KEPT = 100
+# what is longer, or counts repetitions, takes up to 100 ms to read
+LONGEST_AT_ONCE = 500
+MOST_SHOWN = 100  # letters of a pattern in an error
 WORK_BETWEEN_PAUSES = 20_000  # in states that are visited: some 10 ms
 
 _CLASSES = {
@@ -111,6 +116,9 @@ class _Parser:
         self._letters = letters
         self._ignores_case = self._dot_is_any = False
         self._group_names: set[str] = set()
+        self._literals: dict[str, _One] = {}  # of the flags that hold now
+        self._categories: dict[str, frozenset[str]] = {}
+        self._any, self._any_but_line_end = _One(letters), _One(letters - {"\n"})
 
     def parse(self) -> _Node:
         node = self._choice()
@@ -119,7 +127,8 @@ class _Parser:
         return node
 
     def _refuse(self, reason: str) -> None:
-        raise InvalidPatternError(f"{reason} (at letter {self._at + 1} of {self._text!r})")
+        shown = self._text[:MOST_SHOWN] + ("..." if len(self._text) > MOST_SHOWN else "")
+        raise InvalidPatternError(f"{reason} (at letter {self._at + 1} of {shown!r})")
 
     def _take(self, text: str) -> bool:
         """Whether the text comes next; then it is passed."""
@@ -152,8 +161,9 @@ class _Parser:
         atom: _Node | None
         while self._at < len(self._text) and self._text[self._at] not in "|)":
             if self._take("\\Q"):
-                literal, _, rest = self._text[self._at :].partition("\\E")
-                self._at = len(self._text) - len(rest)
+                end = self._text.find("\\E", self._at)
+                literal = self._text[self._at : end if end >= 0 else None]
+                self._at = end + 2 if end >= 0 else len(self._text)
                 parts += [self._literal(letter) for letter in literal]
                 if not literal:
                     continue
@@ -221,7 +231,7 @@ class _Parser:
         if letter == "[":
             return _One(self._bracket())
         if letter == ".":
-            return _One(self._letters if self._dot_is_any else self._letters - {"\n"})
+            return self._any if self._dot_is_any else self._any_but_line_end
         if letter == "^":
             return _Start()
         if letter == "$":
@@ -231,7 +241,10 @@ class _Parser:
         return self._literal(letter)
 
     def _literal(self, letter: str) -> _One:
-        return _One(self._both_cases(frozenset(letter)))
+        literal = self._literals.get(letter)
+        if literal is None:
+            literal = self._literals[letter] = _One(self._both_cases(frozenset(letter)))
+        return literal
 
     def _both_cases(self, letters: frozenset[str]) -> frozenset[str]:
         if not self._ignores_case:
@@ -253,6 +266,7 @@ class _Parser:
         if not self._take(")"):
             self._refuse("there is a '(' without its ')'")
         self._ignores_case, self._dot_is_any = before
+        self._literals.clear()
         return node
 
     def _group_name(self) -> None:
@@ -281,6 +295,7 @@ class _Parser:
             count += 1
             if letter == "i":
                 self._ignores_case = value
+                self._literals.clear()
             elif letter == "s":
                 self._dot_is_any = value
 
@@ -319,9 +334,11 @@ class _Parser:
             name, is_negated = name[1:], not is_negated
         if name not in ("L", "N", "P", "S", "Z", "C", "M", "Lu", "Ll", "Nd", "Pd", "Pc", "Po"):
             self._refuse("that is no general category that topics' names have letters of")
-        letters = frozenset(
-            one for one in self._letters if unicodedata.category(one).startswith(name)
-        )
+        letters = self._categories.get(name)
+        if letters is None:
+            letters = self._categories[name] = frozenset(
+                one for one in self._letters if unicodedata.category(one).startswith(name)
+            )
         return self._letters - letters if is_negated else self._both_cases(letters)
 
     def _letter_escape(self, letter: str) -> str:
@@ -585,20 +602,58 @@ class TopicPattern:
         return self._states.setdefault(following, following)
 
 
-def pattern_reader() -> Callable[[str], TopicPattern]:
-    """A function that makes patterns, and remembers the last hundred; of large ones fewer."""
-    made: dict[str, TopicPattern] = {}
-    kept = 0
+class PatternReader:
+    """Makes patterns, and remembers the last hundred; of large ones fewer.
 
-    def read(text: str) -> TopicPattern:
-        nonlocal kept
-        pattern = made.pop(text, None)
-        if pattern is None:
-            pattern = TopicPattern(text)
-            kept += pattern.state_count
-        made[text] = pattern
-        while len(made) > 100 or kept > MAX_KEPT_STATES:
-            kept -= made.pop(next(iter(made))).state_count
-        return pattern
+    Tracks what came of each text: a pattern, or the reason why it is none.
+    """
 
-    return read
+    def __init__(self) -> None:
+        self._made: dict[str, TopicPattern | InvalidPatternError] = {}
+        self._kept_states = self._kept_letters = 0
+
+    def __call__(self, text: str) -> TopicPattern:
+        """The pattern. Raises: InvalidPatternError."""
+        made = self._made.pop(text, None)
+        if made is None:
+            self.keep(text, read_pattern(text))
+            made = self._made.pop(text)
+        self._made[text] = made
+        if isinstance(made, InvalidPatternError):
+            raise made.with_traceback(None)
+        return made
+
+    def takes_long(self, text: str) -> bool:
+        """Whether to make the pattern would hold up everybody else."""
+        return text not in self._made and (len(text) > LONGEST_AT_ONCE or "{" in text)
+
+    def keep(self, text: str, made: TopicPattern | InvalidPatternError) -> None:
+        """Remember what `read_pattern` gave, and forget others for it."""
+        self._forget(text)
+        self._made[text] = made
+        self._kept_states += _state_count(made)
+        self._kept_letters += len(text)
+        while len(self._made) > 1 and (
+            len(self._made) > MOST_KEPT
+            or self._kept_states > MAX_KEPT_STATES
+            or self._kept_letters > MOST_KEPT_LETTERS
+        ):
+            self._forget(next(iter(self._made)))
+
+    def _forget(self, text: str) -> None:
+        made = self._made.pop(text, None)
+        if made is not None:
+            self._kept_states -= _state_count(made)
+            self._kept_letters -= len(text)
+
+
+def _state_count(made: TopicPattern | InvalidPatternError) -> int:
+    return made.state_count if isinstance(made, TopicPattern) else 0
+
+
+def read_pattern(text: str) -> TopicPattern | InvalidPatternError:
+    """The pattern, or why it is none."""
+    try:
+        return TopicPattern(text)
+    except InvalidPatternError as error:
+        return error.with_traceback(None)

@@ -26,10 +26,11 @@ Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890, as Apache Kafka 3.9 and 4.3 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from barnabas.coordinator import transaction_listing
 from barnabas.coordinator.internal_topics import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
@@ -62,7 +63,6 @@ from barnabas.coordinator.transaction_state import (
     NO_TIMEOUT_MS,
     NOBODY,
     PREPARED,
-    STATE_BY_NAME,
     VERSION_2,
     Channel,
     ProducerIdAndEpoch,
@@ -84,8 +84,6 @@ from barnabas.protocol.messages.describe_transactions import (
 )
 from barnabas.protocol.messages.end_txn import EndTxnResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
-from barnabas.protocol.messages.list_transactions import ListTransactionsResponse
-from barnabas.protocol.messages.list_transactions import TransactionState as ListedTransaction
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
@@ -144,21 +142,6 @@ def _trace(metadata: TransactionMetadata) -> None:
             "producer_epoch": metadata.producer_epoch, "state": metadata.state.value,
         },
     )  # fmt: skip
-
-
-def _id_filter(pattern: str | None, names: Iterable[str]) -> Callable[[str], bool] | None:
-    """Whether a transactional id matches; of no pattern, and an empty one, each does.
-
-    None where the pattern is none.
-    """
-    if not pattern:
-        return lambda name: True
-    from barnabas.coordinator.topic_patterns import InvalidPatternError, TopicPattern
-
-    try:
-        return TopicPattern(pattern, frozenset("".join(names))).matches
-    except InvalidPatternError:
-        return None
 
 
 class TransactionCoordinator:
@@ -1089,52 +1072,18 @@ class TransactionCoordinator:
             ],
         )
 
-    def on_list_transactions(
-        self, request: ListTransactionsRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """The transactions that pass all filters.
+    def listed(
+        self,
+        request: ListTransactionsRequest,
+        is_visible: Callable[[str], bool],
+        now_ms: int,
+    ) -> Generator[None, int, transaction_listing.Rows]:
+        """The transactions that pass the request's filters but for its pattern, in slices.
 
-        By states and producer ids, from version 1 on by how long they are open (KIP-994), and from
-        2 on by a pattern of the whole id, in RE2's syntax (KIP-1152). Errors:
-        INVALID_REGULAR_EXPRESSION.
+        Takes: is_visible, whether the client may see an id.
         """
-        matches = _id_filter(request.transactional_id_pattern, self._transactions)
-        if matches is None:
-            return _reply(
-                context, ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
-            )
-        states = [STATE_BY_NAME[name] for name in request.state_filters if name in STATE_BY_NAME]
-        longer_than_ms = request.duration_filter
-
-        def passes_filters(transaction: TransactionMetadata) -> bool:
-            if request.state_filters and transaction.state not in states:
-                return False
-            if (
-                request.producer_id_filters
-                and transaction.producer_id not in request.producer_id_filters
-            ):
-                return False
-            return (
-                longer_than_ms < 0
-                or now_ms + self._wall.ahead_ms - transaction.start_ms > longer_than_ms
-            )
-
-        response = ListTransactionsResponse(
-            error_code=Code.NONE,
-            unknown_state_filters=[
-                name for name in request.state_filters if name not in STATE_BY_NAME
-            ],
-            transaction_states=[
-                ListedTransaction(
-                    transactional_id=name,
-                    producer_id=transaction.producer_id,
-                    transaction_state=transaction.state.value,
-                )
-                for name, transaction in self._transactions.items()
-                if passes_filters(transaction) and matches(name)
-            ],
-        )
-        return _reply(context, response)
+        filters = transaction_listing.Filters.of(request, now_ms + self._wall.ahead_ms)
+        return transaction_listing.rows(self._transactions, filters, is_visible)
 
     # results
 

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.primitives import skip_tags
+from barnabas.protocol.primitives import MOST_TAGGED_FIELDS, skip_tags
 
 Response = TypeVar("Response", bound=Message)
 
@@ -34,6 +34,7 @@ SCARCE_BYTES = 16 * 1024  # are received at once where as much is held as may be
 SMALL_BYTES = 64 * 1024  # who holds no more is not told to wait
 FEWEST_BYTES, GROWTH = 1024, 4
 KEPT_BYTES, KEPT_BUFFERS, KEPT_FACTOR = 4 * 1024 * 1024, 2, 8
+GIVEN_AWAY_BYTES = 8 * 1024 * 1024  # the memory of a larger frame is not received into again
 
 
 class RequestHeader(NamedTuple):
@@ -108,7 +109,8 @@ class FrameBuffer:
 
     Order of use: `writable()` -> receive into it -> `received(n)` -> `next_frame()` until None, or
     until no more are wanted for now -> `keep_rest()`, before any other buffer of the same memory is
-    received into. A frame is valid until then. A buffer of its own grows with what has come in,
+    received into. A frame is valid until then, and one of more than `GIVEN_AWAY_BYTES` for as long
+    as it is used: to copy 100 MiB takes 50 ms. A buffer of its own grows with what has come in,
     never on the word of a size alone.
 
     own: its buffer, while it holds a part of a request; None: it receives into the shared one.
@@ -188,7 +190,10 @@ class FrameBuffer:
         if self._end < start + size:
             return None
         self._start = start + size
-        return self._view[start : start + size]
+        frame = self._view[start : start + size]
+        if size > GIVEN_AWAY_BYTES:
+            self._give_away()
+        return frame
 
     def _check_other(self, start: int, size: int) -> None:
         """Refuse what is no Produce: it may become a hundred thousand objects a megabyte."""
@@ -232,6 +237,13 @@ class FrameBuffer:
         self._memory.give(self.own)
         self.own, self._view = None, self._memory.shared
         return True
+
+    def _give_away(self) -> None:
+        """Have what is left over in a buffer of its own: this one is the last frame's alone."""
+        before = self.own
+        assert before is not None, "a large frame does not come in the shared buffer"
+        self._move_to_own()
+        assert self.own is not before
 
     def _wanted_bytes(self) -> int:
         """The size of the frame that comes, with what stands before it; 0: not known."""
@@ -307,6 +319,10 @@ def skip_tagged_fields(frame: memoryview, position: int) -> int:
     uvarint count | [ uvarint tag, uvarint size, bytes ]. Raises ProtocolViolation.
     """
     count, position = _uvarint(frame, position)
+    if count > MOST_TAGGED_FIELDS:
+        raise ProtocolViolation(
+            f"a request's header has more than {MOST_TAGGED_FIELDS} tagged fields"
+        )
     for _ in range(count):
         _, position = _uvarint(frame, position)
         size, position = _uvarint(frame, position)

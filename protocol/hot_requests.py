@@ -32,6 +32,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.primitives import (
+    MOST_TAGGED_FIELDS,
     BoundedBytes,
     Buffer,
     MalformedMessageError,
@@ -46,6 +47,7 @@ from barnabas.protocol.primitives import (
 FETCH_FLEXIBLE, FETCH_SESSIONS, FETCH_TOPIC_IDS = 12, 7, 13
 PRODUCE_FLEXIBLE, PRODUCE_TOPIC_IDS = 9, 13
 BATCHES_IN_PRODUCE, BATCHES_IN_FETCH = 3, 4  # before, there are older messages (message_sets.py)
+MOST_PRODUCE_ELEMENTS = 16_000  # 1 MiB of the smallest batches has 13,800 partitions
 MOST_IN_PLACE = 0x7F  # what a uvarint of one byte says, beyond the 1 that is added to it
 
 _INT32 = struct.Struct(">i")
@@ -161,19 +163,29 @@ def _read_rows(
     return [FetchPartition(index, -1, offset, -1, -1, size) for index, offset, size in rows], end
 
 
-def read_produce(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, int]:
+def read_produce(
+    data: Buffer, at: int, version: int, most_other_bytes: int | None = None
+) -> tuple[ProduceRequest, int]:
     """Read a Produce as `ProduceRequest.read` does, in one piece: the records alone are views.
 
     Counts and lengths of the flexible form are read in place where they have one byte, as nearly
     all have, and by a call otherwise: six calls are a twentieth of what the request costs.
+
+    Takes:  most_other_bytes, of the request that are no records; None: there is no bound.
+    Raises: MalformedMessageError where there are more, or more topics, partitions and tagged fields
+            than `MOST_PRODUCE_ELEMENTS`: before the objects of an array are made that has too many.
+            A Produce may have 100 MiB, of which the smallest partitions would be 4 GB of objects.
     """
-    if version < BATCHES_IN_PRODUCE:
-        return ProduceRequest.read(data, at, version)
     compact = version >= PRODUCE_FLEXIBLE
     size_bytes = len(data)
+    # where the request may end at most, as far as it is read: each batch moves it on
+    end = at + (size_bytes if most_other_bytes is None else most_other_bytes)
+    elements_left = MOST_PRODUCE_ELEMENTS
+    transactional_id = None
     if compact and data[at] == 0:
-        transactional_id, at = None, at + 1
-    else:
+        at += 1
+    elif version >= BATCHES_IN_PRODUCE:
+        _check_length(data, at, end, compact)
         transactional_id, at = read_nullable_string(data, at, compact)
     acks, timeout_ms = _ACKS.unpack_from(data, at)
     at += 6
@@ -181,6 +193,7 @@ def read_produce(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, i
         at += 1
     else:
         count, at = _read_count(data, at, compact)
+    elements_left = _taken(elements_left, count)
     topics = []
     by_id = version >= PRODUCE_TOPIC_IDS
     topic_id = None
@@ -191,11 +204,13 @@ def read_produce(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, i
         elif compact and 1 < (size := data[at]) <= MOST_IN_PLACE and at + size <= size_bytes:
             name, at = str(data[at + 1 : at + size], "utf-8", "replace"), at + size
         else:
+            _check_length(data, at, end, compact)
             name, at = read_string(data, at, compact)
         if compact and 0 < (partition_count := data[at] - 1) < MOST_IN_PLACE:
             at += 1
         else:
             partition_count, at = _read_count(data, at, compact)
+        elements_left = _taken(elements_left, partition_count)
         partitions = []
         for _ in range(partition_count):
             if compact:
@@ -214,19 +229,68 @@ def read_produce(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, i
                 at += 8
             records: Buffer | None = None
             if size >= 0:
-                end = at + size
-                if end > size_bytes:
+                start, at = at, at + size
+                if at > size_bytes:
                     raise MalformedMessageError("the bytes end before the message does")
-                records, at = data[at:end], end
+                records = data[start:at]
+                end += size
             if compact:
-                at = at + 1 if data[at] == 0 else skip_tags(data, at)
+                if data[at] == 0:
+                    at += 1
+                else:
+                    at, elements_left = _skip_tags(data, at, end, elements_left)
             partitions.append(PartitionProduceData(index, records))
         if compact:
-            at = at + 1 if data[at] == 0 else skip_tags(data, at)
+            if data[at] == 0:
+                at += 1
+            else:
+                at, elements_left = _skip_tags(data, at, end, elements_left)
+        if at > end:
+            _refuse_others(most_other_bytes)
         topics.append(TopicProduceData(name, topic_id, partitions))
     if compact:
-        at = at + 1 if data[at] == 0 else skip_tags(data, at)
+        if data[at] == 0:
+            at += 1
+        else:
+            at, _ = _skip_tags(data, at, end, elements_left)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), at
+
+
+def _taken(elements_left: int, count: int) -> int:
+    """How many elements may follow an array of so many."""
+    if count > elements_left:
+        raise MalformedMessageError(
+            f"it has more than {MOST_PRODUCE_ELEMENTS} topics, partitions and tagged fields: send "
+            "fewer partitions with each request"
+        )
+    return elements_left - count
+
+
+def _check_length(data: Buffer, at: int, end: int, compact: bool) -> None:
+    """Refuse a text that goes on behind the end, before it is decoded; a classic one is small."""
+    if compact and at + read_uvarint(data, at)[0] > end:
+        raise MalformedMessageError("a text is too long, or the bytes end before it does")
+
+
+def _skip_tags(data: Buffer, at: int, end: int, elements_left: int) -> tuple[int, int]:
+    """Gives where the message goes on behind tagged fields, and how many elements may follow."""
+    count, at = read_uvarint(data, at)
+    if count > MOST_TAGGED_FIELDS:
+        raise MalformedMessageError(f"it has more than {MOST_TAGGED_FIELDS} tagged fields")
+    elements_left = _taken(elements_left, count)
+    for _ in range(count):
+        _, at = read_uvarint(data, at)
+        size, at = read_uvarint(data, at)
+        at += size
+    if at > min(end, len(data)):
+        raise MalformedMessageError("a tagged field is too long, or the bytes end before it does")
+    return at, elements_left
+
+
+def _refuse_others(most_other_bytes: int | None) -> None:
+    raise MalformedMessageError(
+        f"more than {most_other_bytes} bytes of it are no records (barnabas.request.max.bytes)"
+    )
 
 
 def _read_count(data: Buffer, at: int, compact: bool) -> tuple[int, int]:

@@ -36,6 +36,7 @@ _INT32 = struct.Struct(">i")
 _ZEROS = bytes(16)
 _UVARINT_BITS = 35
 NUMBERS_PER_ELEMENT = 4
+MOST_TAGGED_FIELDS = 100  # of one struct: Kafka's own have three at most
 _LONGEST_STRING_BYTES = (1 << 15) - 1
 _NULL_STRUCT, _STRUCT = b"\xff", b"\x01"
 
@@ -285,6 +286,8 @@ def read_nullable_struct(
 def read_tags(data: Buffer, at: int) -> tuple[dict[int, Buffer], int]:
     """The bytes of the tagged fields, by their tags."""
     count, at = read_uvarint(data, at)
+    if count > MOST_TAGGED_FIELDS:
+        raise MalformedMessageError(f"it has more than {MOST_TAGGED_FIELDS} tagged fields")
     fields = {}
     for _ in range(count):
         tag, at = read_uvarint(data, at)

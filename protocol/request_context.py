@@ -11,7 +11,8 @@ class RequestContext(NamedTuple):
     ticket: names the request as long as the broker runs; its answer may come from a later event.
     client_host: with the slash before it that Kafka's tools expect. now_ms: the steady time at
     which the request came. local_host, local_port: the broker's end of the connection.
-    node_id: of the broker that it came to, where a process is several.
+    node_id: of the broker that it came to, where a process is several. keeps_frame: whether the
+    memory of a Produce's records is the request's own, and stays while it is under way.
     """
 
     ticket: int
@@ -25,3 +26,4 @@ class RequestContext(NamedTuple):
     local_host: str = ""
     local_port: int = -1
     node_id: int = -1
+    keeps_frame: bool = False

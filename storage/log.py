@@ -69,6 +69,7 @@ from barnabas.storage.time_search import Searched
 from barnabas.storage.txn_index import AbortedTxn
 from barnabas.storage.validate import (
     AppendRefused,
+    CheckBudget,
     Checked,
     Rules,
     check_client_batch,
@@ -264,14 +265,14 @@ class Log:
         batch: memoryview | bytearray,
         *,
         now_ms: int,
-        at_once: bool = False,
+        at_once: CheckBudget | None = None,
         checked: Checked | None = None,
     ) -> AppendInfo:
         """Check one batch of a client, give it offsets, write it to the active segment.
 
         Takes:  batch, writable: the records field of one partition. The base offset and the leader
                 epoch are overwritten in place (and the clock or the codec where the topic says so).
-                at_once: a batch that takes long to check is left as it is. checked: what
+                at_once: a batch that is beyond it is left as it is. checked: what
                 `check_client_batch` made of it, by the rules that hold now. What depends on the log
                 and its producers is looked at here: nothing comes in between.
         Gives:  first_offset, last_offset (inclusive), log_append_time_ms; those of the earlier

@@ -19,7 +19,11 @@ restart, another batch is taken for the same if the one of then is gone from the
 
 from __future__ import annotations
 
-from barnabas.protocol.compression import decompress_to_memory
+from barnabas.protocol.compression import (
+    MOST_PARTS_AT_ONCE,
+    TooManyPartsError,
+    decompress_to_memory,
+)
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import CODEC_MASK, HEADER_SIZE, has_right_crc, read_header
 from barnabas.storage.producer_state import NO_CRC, BatchMeta
@@ -69,12 +73,14 @@ def _have_same_records(stored: bytes, batch: memoryview | bytearray) -> bool | N
         return False
     try:
         return _opened(stored) == _opened(batch)
-    except KafkaError:
+    except (KafkaError, TooManyPartsError):
         return None
 
 
 def _opened(batch: bytes | memoryview | bytearray) -> bytes | bytearray | memoryview:
-    """The records' bytes. Raises: KafkaError where they are too many."""
+    """The records' bytes. Raises: KafkaError, TooManyPartsError where they are too many."""
     codec = read_header(batch).attributes & CODEC_MASK
     records = memoryview(batch)[HEADER_SIZE:]
-    return decompress_to_memory(codec, records, MOST_COMPARED_BYTES) if codec else records
+    if not codec:
+        return records
+    return decompress_to_memory(codec, records, MOST_COMPARED_BYTES, MOST_PARTS_AT_ONCE)

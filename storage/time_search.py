@@ -12,7 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from barnabas.protocol.compression import TooLargeError, decompress_to_memory
+from barnabas.protocol.compression import (
+    MOST_PARTS_AT_ONCE,
+    TooLargeError,
+    TooManyPartsError,
+    decompress_to_memory,
+)
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.record_walk import first_at_time
 
@@ -60,16 +65,21 @@ class BatchSearch(NamedTuple):
         data = self.read()
         if self.record_count > MOST_RECORDS_AT_ONCE:
             raise SearchTakesLong(self, data)
-        result = self.run(data, min(self.most_bytes, MOST_BYTES_AT_ONCE))
+        try:
+            result = self.run(data, min(self.most_bytes, MOST_BYTES_AT_ONCE), MOST_PARTS_AT_ONCE)
+        except TooManyPartsError as error:
+            raise SearchTakesLong(self, data) from error
         if isinstance(result, TooLargeError) and self.most_bytes > MOST_BYTES_AT_ONCE:
             raise SearchTakesLong(self, data)
         searched[self.name] = result
         return result
 
-    def run(self, data: bytes, most_bytes: int) -> SearchResult:
-        """Search. Takes: data, what `read` gave; most_bytes that may come of them."""
+    def run(self, data: bytes, most_bytes: int, most_parts: int | None = None) -> SearchResult:
+        """Search. Takes: data, what `read` gave; most_bytes that may come of them; most_parts, see
+        `decompress_to_memory`.
+        """
         try:
-            body = decompress_to_memory(self.codec, data, most_bytes)
+            body = decompress_to_memory(self.codec, data, most_bytes, most_parts)
             return first_at_time(body, self.record_count, self.least_time, self.least_delta)
         except (KafkaError, IndexError) as error:
             return error

@@ -25,7 +25,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.protocol.checksum import crc32c
-from barnabas.protocol.compression import Levels, TooLargeError, compress, decompress_to_memory
+from barnabas.protocol.compression import (
+    MOST_PARTS_AT_ONCE,
+    Levels,
+    TooLargeError,
+    TooManyPartsError,
+    compress,
+    decompress_to_memory,
+)
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
     CODEC_MASK,
@@ -57,6 +64,8 @@ _SMALLEST_BATCH = LENGTH_END + 14  # of the oldest format; what says less is no 
 _KNOWN_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 _MOST_RECORDS_AT_ONCE = 10_000  # the walk over so many takes 5 ms, with headers 30 ms
 _MOST_BYTES_AT_ONCE = 1 << 20  # decompressed
+_MOST_RECORDS_OF_REQUEST, _MOST_BYTES_OF_REQUEST = 20_000, 8 << 20  # at once, of all its batches
+_MOST_RECORD_ERRORS = 1000  # that are listed of one batch
 _MOST_COMPRESSED_AT_ONCE = 1 << 18  # at a high level a second goes by for each MB
 
 
@@ -86,6 +95,26 @@ class TakesLongError(Exception):
 
     It is done elsewhere, and the batch appended afterwards.
     """
+
+
+class CheckBudget:
+    """What is checked at once, while others wait, of all batches of one request together.
+
+    Tracks what is left: records_left, and bytes_left that may be decompressed. Each batch has a
+    bound of its own, too.
+    """
+
+    __slots__ = ("bytes_left", "records_left")
+
+    def __init__(self) -> None:
+        self.records_left = _MOST_RECORDS_OF_REQUEST
+        self.bytes_left = _MOST_BYTES_OF_REQUEST
+
+    def take_records(self, count: int) -> None:
+        """Count a batch's records. Raises: TakesLongError where there are too many."""
+        if count > _MOST_RECORDS_AT_ONCE or count > self.records_left:
+            raise TakesLongError
+        self.records_left -= count
 
 
 class Rules(NamedTuple):
@@ -142,12 +171,12 @@ class Checked(NamedTuple):
 
 
 def check_client_batch(
-    view: memoryview, rules: Rules, now_ms: int, *, at_once: bool = False
+    view: memoryview, rules: Rules, now_ms: int, *, at_once: CheckBudget | None = None
 ) -> Checked:
     """Check the records field of one partition, and bring it into the topic's codec and clock.
 
-    Takes:  view, writable; what follows its one whole batch is left out. at_once: somebody waits
-            who is not concerned.
+    Takes:  view, writable; what follows its one whole batch is left out. at_once: what may be
+            checked while others wait; None: no request waits for the check.
     Raises: AppendRefused, see the module's table; TakesLongError, only where at_once: nothing was
             changed then.
 
@@ -190,14 +219,14 @@ def check_client_batch(
         raise AppendRefused(Code.INVALID_RECORD, f"a producer id with the sequence {sequence}")
     if attributes & TRANSACTIONAL and producer_id < 0:
         raise AppendRefused(Code.INVALID_RECORD, "a transactional batch without a producer id")
-    if at_once and count > _MOST_RECORDS_AT_ONCE:
-        raise TakesLongError
+    if at_once is not None:
+        at_once.take_records(count)
     body: memoryview | bytearray | bytes = view
     start = HEADER_SIZE
     if codec:
-        body, start = _decompressed(codec, view[HEADER_SIZE:], rules, at_once=at_once), 0
+        body, start = _decompressed(codec, view[HEADER_SIZE:], rules, at_once), 0
     recompressed = rules.codec >= 0 and rules.codec != codec
-    if at_once and recompressed and len(body) > _MOST_COMPRESSED_AT_ONCE:
+    if at_once is not None and recompressed and len(body) > _MOST_COMPRESSED_AT_ONCE:
         raise TakesLongError
     try:
         youngest = base_timestamp + highest_time_delta(body, start, count)
@@ -244,21 +273,28 @@ def with_append_time(checked: Checked, now_ms: int) -> Checked:
 
 
 def _decompressed(
-    codec: int, data: memoryview, rules: Rules, *, at_once: bool
+    codec: int, data: memoryview, rules: Rules, at_once: CheckBudget | None
 ) -> bytes | bytearray:
-    most = rules.max_decompressed_bytes
+    limit = most = rules.max_decompressed_bytes
+    most_parts = None
+    if at_once is not None:
+        limit = min(most, _MOST_BYTES_AT_ONCE, at_once.bytes_left)
+        most_parts = MOST_PARTS_AT_ONCE
     try:
-        return decompress_to_memory(
-            codec, data, min(most, _MOST_BYTES_AT_ONCE) if at_once else most
-        )
+        body = decompress_to_memory(codec, data, limit, most_parts)
+    except TooManyPartsError as error:
+        raise TakesLongError from error
     except TooLargeError as error:
-        if at_once and most > _MOST_BYTES_AT_ONCE:
+        if limit < most:
             raise TakesLongError from error
         raise AppendRefused(
             error.code, f"{error.message} (barnabas.decompressed.max.bytes)"
         ) from error
     except KafkaError as error:
         raise AppendRefused(error.code, str(error)) from error
+    if at_once is not None:
+        at_once.bytes_left -= len(body)
+    return body
 
 
 def _next_batch_size(view: memoryview) -> int:
@@ -346,11 +382,11 @@ def _look_into_records(
         raise AppendRefused(
             Code.INVALID_TIMESTAMP,
             "timestamps out of the topic's bounds",
-            record_errors=tuple(sorted(keyless + untimely)),
+            record_errors=tuple(sorted(keyless + untimely)[:_MOST_RECORD_ERRORS]),
         )
     if keyless:
         raise AppendRefused(
             Code.INVALID_RECORD,
             "records of a compacted topic need a key",
-            record_errors=tuple(keyless),
+            record_errors=tuple(keyless[:_MOST_RECORD_ERRORS]),
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
@@ -15,7 +16,11 @@ from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.hot_requests import BATCHES_IN_PRODUCE, PRODUCE_TOPIC_IDS
 from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
-from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from barnabas.protocol.records import (
     CODEC_MASK,
     FLAGS_AT,
@@ -30,6 +35,7 @@ from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log_config import NEVER_MS
 from barnabas.storage.validate import (
     AppendRefused,
+    CheckBudget,
     Checked,
     Rules,
     TakesLongError,
@@ -45,6 +51,13 @@ if TYPE_CHECKING:
     from barnabas.storage.log import AppendInfo, Log
 
 ZSTD_SINCE = 7
+# 10 ms each: so many batches of a record, so many bytes
+ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 << 20
+ROWS_OF_A_TURN, BYTES_OF_A_TURN = (
+    250,
+    1 << 20,
+)  # that are put off, and checked and appended together
+MOST_RECORD_ERRORS = 10_000  # that one answer names
 MOST_OLDER_BYTES = 4 << 20  # that are converted of one request: they hold up the loop
 DISK_FULL = "the broker's disk is full: free some space, or let retention do it"
 
@@ -58,28 +71,33 @@ Answers = list[tuple[str | uuid.UUID, list[ProducedPartition]]]
 
 
 class _Pending(NamedTuple):
-    """A batch whose check takes long, and where its answer goes. records: a copy, since the frame
-    is gone by then.
+    """A batch that is put off, and where its answer goes.
+
+    records: in memory that stays, since the frame is gone by then; None where none came. is_long:
+    whether its check takes long by itself, for which it was counted as held on the disk already.
+    rules: those by which it is checked, once its turn has come.
     """
 
     row: list[ProducedPartition]
     at: int
     name: str
     partition: int
-    records: bytearray
-    rules: Rules
+    records: bytearray | memoryview | None
+    is_long: bool
+    rules: Rules | None = None
 
 
 class _Produce:
     """One request while it is under way: what is answered so far, and whose logs it has come to.
 
     producer: id and epoch in a transactional request's first batch. topics: as the broker has them
-    that it came to.
+    that it came to. pending: what is put off, in order; held_bytes: of all that.
+    record_errors_left: how many more the answer may name.
     """
 
     __slots__ = (
-        "answers", "appended", "context", "failed", "pending", "producer", "request", "topics",
-        "unflushed", "unreadable",
+        "answers", "appended", "budget", "context", "failed", "held_bytes", "pending", "producer",
+        "record_errors_left", "request", "topics", "unflushed", "unreadable",
     )  # fmt: skip
 
     def __init__(
@@ -91,16 +109,41 @@ class _Produce:
     ) -> None:
         self.topics, self.request, self.context = topics, request, context
         self.unreadable = unreadable
+        self.budget = CheckBudget()
         self.answers: Answers = []
         self.appended: list[Log] = []
         self.unflushed: list[Log] = []
-        self.pending: list[_Pending] = []
+        self.pending: deque[_Pending] = deque()
+        self.held_bytes = 0
+        self.record_errors_left = MOST_RECORD_ERRORS
         self.failed = False
         self.producer: tuple[int, int] | None = None
 
+    def put_off(self, batch: _Pending) -> ProducedPartition:
+        """Have the batch checked and appended in a later turn. Gives a stand-in for its answer."""
+        self.pending.append(batch)
+        self.held_bytes += len(batch.records or b"")
+        return ProducedPartition(batch.partition, 0)
 
-def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext) -> Answer:
+    def refuse(self, topics: Sequence[TopicProduceData], code: Code) -> None:
+        """Answer all partitions of these topics with an error."""
+        self.failed = True
+        for topic in topics:
+            row = [ProducedPartition(data.index, code) for data in topic.partition_data]
+            self.answers.append((topic.topic_id or topic.name, row))
+
+
+def on_produce(
+    broker: Broker,
+    request: ProduceRequest,
+    context: RequestContext,
+    denied: Sequence[TopicProduceData] = (),
+    denied_code: Code = Code.TOPIC_AUTHORIZATION_FAILED,
+) -> Answer:
     """Append each partition's batch; one partition's error does not spoil its neighbours.
+
+    Takes: denied, topics of the request that its client may not write to, beside those in it;
+           denied_code, with which they are refused.
 
     acks 0: no answer, and an error closes the connection, since the client would not learn of it
     otherwise; acks 1 and -1: answered when the operating system has the data (one replica); with
@@ -114,7 +157,9 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
 
     A batch whose check takes long is checked elsewhere while the request is parked. It is appended
     when that is done, as if it had only now come: all that depends on the log, its producers and
-    their transactions is looked at in the call that appends (KAFKA-14884).
+    their transactions is looked at in the call that appends (KAFKA-14884). All batches of a request
+    with more than `ROWS_AT_ONCE`, and those behind the first `BYTES_AT_ONCE`, go the same way, in
+    turns, between which others are served.
 
     Before version 3 come older messages, of which batches are made (`message_sets.py`).
     From version 13 on topics go by their ids (KIP-516): UNKNOWN_TOPIC_ID for those that are not.
@@ -124,6 +169,8 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     Raises: DelayedRequest for what comes over a connection that its transactional producer has
     given up: a batch of its last transaction, which would join the next one.
     """
+    if denied and not request.topic_data:
+        return _all_denied(broker, request, context, denied, denied_code)
     unreadable, refused = _prepare(broker, request, context.api_version)
     cluster = broker.cluster
     topics = (
@@ -137,20 +184,29 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
         _check_connection(broker, produce)
         if context.api_version >= PRODUCE_ADDS:
             if broker.transaction_ends.is_decided(name):
-                return _hold_back(broker, request, context, name)
+                return _hold_back(broker, request, context, name, denied)
             _add_partitions(broker, produce, name)
+    row_count = size = 0
+    for topic in request.topic_data:
+        row_count += len(topic.partition_data)
     for topic in request.topic_data:
         row: list[ProducedPartition] = []
         for partition in topic.partition_data:
-            if refused is None:
+            if refused is not None:
+                answer = ProducedPartition(partition.index, refused)
+            elif row_count > ROWS_AT_ONCE or size > BYTES_AT_ONCE:
+                answer = produce.put_off(_kept(row, topic.name, partition, context))
+            else:
+                if partition.records is not None:
+                    size += len(partition.records)
                 answer = _append(
                     broker, produce, row, topic.name, partition.index, partition.records
                 )
-            else:
-                answer = ProducedPartition(partition.index, refused)
             produce.failed = produce.failed or answer.error_code != 0
             row.append(answer)
         produce.answers.append((topic.topic_id or topic.name, row))
+    if denied:
+        produce.refuse(denied, denied_code)
     broker.progress.on_appended(
         produce.appended, context.now_ms
     )  # when all is there: a fetch that waits for several of them gets it with one answer
@@ -172,6 +228,19 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
     if produce.failed or broker.quotas is not None:
         return _encoded(broker, produce)
     return Encoded((encode_produce(context.correlation_id, context.api_version, produce.answers),))
+
+
+def _all_denied(
+    broker: Broker,
+    request: ProduceRequest,
+    context: RequestContext,
+    denied: Sequence[TopicProduceData],
+    code: Code,
+) -> Answer:
+    produce = _Produce(broker.topics, request, context, ALL_READABLE)
+    produce.refuse(denied, code)
+    _count_errors(broker, produce)
+    return _encoded(broker, produce)
 
 
 def _upgrade(request: ProduceRequest) -> Unreadable:
@@ -207,7 +276,11 @@ def _name_topics(broker: Broker, request: ProduceRequest) -> None:
 
 
 def _hold_back(
-    broker: Broker, request: ProduceRequest, context: RequestContext, name: str
+    broker: Broker,
+    request: ProduceRequest,
+    context: RequestContext,
+    name: str,
+    denied: Sequence[TopicProduceData],
 ) -> Answer:
     """Park a request of version 2 until the last transaction of its producer is complete."""
     for topic in request.topic_data:
@@ -220,7 +293,7 @@ def _hold_back(
         if context.connection_id not in broker.connections:
             return
         try:
-            answer = on_produce(broker, request, context._replace(now_ms=now_ms))
+            answer = on_produce(broker, request, context._replace(now_ms=now_ms), denied)
         except DelayedRequest as error:
             broker.close(context.connection_id, error)
             return
@@ -322,16 +395,33 @@ def _trace(log: Log, transactional_id: str, info: AppendInfo, records: Any) -> N
     )  # fmt: skip
 
 
+def _kept(
+    row: list[ProducedPartition], name: str, data: PartitionProduceData, context: RequestContext
+) -> _Pending:
+    """A batch that is put off before anything of it was looked at."""
+    records: Any = data.records
+    if records is not None and not context.keeps_frame:
+        records = bytearray(records)
+    return _Pending(row, len(row), name, data.index, records, is_long=False)
+
+
 def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
-    pending, produce.pending = produce.pending, []
+    """Have the worker check what comes next of what is put off, append it, and go on with the rest.
+
+    Between two turns others have theirs, of the loop and of the worker.
+    """
+    turn = _next_turn(produce)
     now_ms = produce.context.now_ms + broker.wall.ahead_ms
 
-    def run() -> list[Checked | AppendRefused]:
-        return [_checked(batch, now_ms) for batch in pending]
+    def run() -> list[_Result]:
+        budget = CheckBudget()
+        return [_checked(batch, now_ms, None if batch.is_long else budget) for batch in turn]
 
-    def done(results: list[Checked | AppendRefused], now_ms: int) -> None:
+    def done(results: list[_Result], now_ms: int) -> None:
         produce.context = produce.context._replace(now_ms=now_ms)
-        produce.appended = []
+        produce.appended, produce.budget = [], CheckBudget()
+        if not produce.context.keeps_frame:  # which goes as a whole
+            produce.held_bytes -= _bytes_of(turn)
         if produce.producer is not None:
             try:
                 _check_connection(broker, produce)
@@ -339,41 +429,73 @@ def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
                 if produce.context.connection_id in broker.connections:
                     broker.close(produce.context.connection_id, error)
                 return
-        for batch, result in zip(pending, results, strict=True):
-            answer = _append(
-                broker,
-                produce,
-                batch.row,
-                batch.name,
-                batch.partition,
-                batch.records,
-                batch,
-                result,
-            )
-            produce.failed = produce.failed or answer.error_code != 0
-            batch.row[batch.at] = answer
+        for batch, result in zip(turn, results, strict=True):
+            _append_checked(broker, produce, batch, result)
         broker.progress.on_appended(produce.appended, now_ms)
-        if produce.failed and not produce.pending:
-            _count_errors(broker, produce)
-        if produce.pending:  # the topic's settings are others than when the check began
+        if produce.pending:
             _check_elsewhere(broker, produce)
-        elif produce.request.acks == 0:
-            _hang_up_if_failed(broker, produce)
-            broker.reply(produce.context.ticket, Encoded(()))
-        elif produce.unflushed and produce.request.acks == -1:
-            _answer_when_flushed(broker, produce, now_ms)
         else:
-            broker.reply(produce.context.ticket, _encoded(broker, produce))
+            _answer_parked(broker, produce, now_ms)
 
-    held_bytes = sum(len(batch.records) for batch in pending)
-    broker.outbox.work.append(Work(produce.context.connection_id, run, done, held_bytes))
+    broker.outbox.work.append(Work(produce.context.connection_id, run, done, produce.held_bytes))
 
 
-def _checked(batch: _Pending, now_ms: int) -> Checked | AppendRefused:
+def _next_turn(produce: _Produce) -> list[_Pending]:
+    """Take what is checked together: what takes long by itself is alone."""
+    pending = produce.pending
+    turn: list[_Pending] = []
+    size = 0
+    while pending and len(turn) < ROWS_OF_A_TURN and size < BYTES_OF_A_TURN:
+        if turn and pending[0].is_long:
+            break
+        batch = pending.popleft()
+        log = produce.topics.partition(batch.name, batch.partition)
+        turn.append(batch._replace(rules=None if log is None else log.rules))
+        size += len(batch.records or b"")
+        if batch.is_long:
+            break
+    return turn
+
+
+def _bytes_of(batches: list[_Pending]) -> int:
+    return sum(len(batch.records or b"") for batch in batches)
+
+
+def _append_checked(broker: Broker, produce: _Produce, batch: _Pending, result: _Result) -> None:
+    if isinstance(result, TakesLongError):
+        produce.put_off(batch._replace(is_long=True))
+        return
+    answer = _append(
+        broker, produce, batch.row, batch.name, batch.partition, batch.records, batch, result
+    )
+    produce.failed = produce.failed or answer.error_code != 0
+    batch.row[batch.at] = answer
+
+
+def _answer_parked(broker: Broker, produce: _Produce, now_ms: int) -> None:
+    """Answer a request of which nothing is put off any more."""
+    if produce.failed:
+        _count_errors(broker, produce)
+    if produce.request.acks == 0:
+        _hang_up_if_failed(broker, produce)
+        broker.reply(produce.context.ticket, Encoded(()))
+    elif produce.unflushed and produce.request.acks == -1:
+        _answer_when_flushed(broker, produce, now_ms)
+    else:
+        broker.reply(produce.context.ticket, _encoded(broker, produce))
+
+
+_Result = Checked | AppendRefused | TakesLongError | None
+"""Of a check in the worker's thread; None: there was nothing to check, or no such partition."""
+
+
+def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Result:
+    if batch.rules is None or batch.records is None:
+        return None
     try:
-        return check_client_batch(memoryview(batch.records), batch.rules, now_ms)
-    except AppendRefused as error:
-        return error
+        return check_client_batch(memoryview(batch.records), batch.rules, now_ms, at_once=budget)
+    except (AppendRefused, TakesLongError) as error:
+        return error.with_traceback(None)  # which holds all that the check had
 
 
 def _count_errors(broker: Broker, produce: _Produce) -> None:
@@ -457,7 +579,7 @@ def _append(
     pending: _Pending | None = None,
     result: Checked | AppendRefused | None = None,
 ) -> ProducedPartition:
-    """Append one batch; its answer, for which a stand-in is given where the batch is pending.
+    """Append one batch; its answer, for which a stand-in is given where the batch is put off.
     result: of a check that was done elsewhere.
 
     In one piece, since most requests are for one batch, and each call is a hundredth of its cost.
@@ -492,23 +614,25 @@ def _append(
         if attributes & CODEC_MASK == Codec.ZSTD and context.api_version < ZSTD_SINCE:
             return ProducedPartition(index, Code.UNSUPPORTED_COMPRESSION_TYPE)
     try:
-        if pending is None and not broker.disk_space.reserve(
+        # what takes long was counted when it came
+        if not (pending is not None and pending.is_long) and not broker.disk_space.reserve(
             len(records)
-        ):  # what was checked elsewhere was counted when it came
+        ):
             log.add_refused(records)
             return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
         if log.producer_state.refused:
             log.check_overtaking(records)
-        if pending is None or pending.rules != log.rules:
-            info = log.append(records, now_ms=context.now_ms, at_once=True)
+        if pending is None or result is None or pending.rules != log.rules:
+            info = log.append(records, now_ms=context.now_ms, at_once=produce.budget)
         elif isinstance(result, AppendRefused):
-            raise result
+            return _refusal(produce, log, index, result)
         else:
             info = log.append(records, now_ms=context.now_ms, checked=result)
     except TakesLongError:
         at = len(row) if pending is None else pending.at
-        produce.pending.append(_Pending(row, at, name, index, bytearray(records), log.rules))
-        return ProducedPartition(index, 0)
+        if not context.keeps_frame:
+            records = bytearray(records)
+        return produce.put_off(_Pending(row, at, name, index, records, is_long=True))
     except OSError as error:
         if not is_out_of_resources(error):
             raise
@@ -517,11 +641,7 @@ def _append(
             index, Code.KAFKA_STORAGE_ERROR, error_message=f"{DISK_FULL} ({error.strerror})"
         )
     except KafkaError as error:
-        start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1
-        record_errors = [
-            (batch_index, error.message) for batch_index in getattr(error, "record_errors", ())
-        ]
-        return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message)
+        return _refusal(produce, log, index, error)
     produce.appended.append(log)
     if transactional_id is not None and logger.isEnabledFor(logging.DEBUG):
         _trace(log, transactional_id, info, records)
@@ -536,6 +656,15 @@ def _append(
     return ProducedPartition(
         index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset
     )
+
+
+def _refusal(produce: _Produce, log: Log, index: int, error: KafkaError) -> ProducedPartition:
+    """The answer about a batch that is not written."""
+    start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1
+    named = getattr(error, "record_errors", ())[: produce.record_errors_left]
+    produce.record_errors_left -= len(named)
+    record_errors = [(batch_index, error.message) for batch_index in named]
+    return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message)
 
 
 def _verify(

@@ -5,12 +5,17 @@ EndTxn is in broker/transaction_end.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
-from barnabas.broker.outbox import PARKED, Parked
+from barnabas.broker.outbox import PARKED, Parked, Work
+from barnabas.broker.slices import Slices
+from barnabas.coordinator import transaction_listing
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.transaction_coordinator import OFFSETS_ADD
+from barnabas.coordinator.transaction_listing import EncodedRows
 from barnabas.coordinator.transaction_state import (
     PREPARED,
     Channel,
@@ -27,6 +32,10 @@ from barnabas.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsResponse
+from barnabas.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -46,6 +55,7 @@ from barnabas.storage.disk import is_out_of_resources
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.broker.security.authorizer import Access
     from barnabas.storage.producer_state import ActiveProducer
 
 
@@ -62,6 +72,67 @@ def add_client_hosts(broker: Broker, answer: DescribeTransactionsResponse) -> No
         host = client_host(broker, row.transactional_id)
         if host is not None and row.transaction_state in open_states:
             answer.transaction_states[index] = TransactionWithHost(row, host)
+
+
+def _visible_to(access: Access | None) -> Callable[[str], bool]:
+    """Whether a client may see a transactional id."""
+    if access is None:
+        return lambda _: True
+    from barnabas.broker.security.acls import Operation, ResourceType
+
+    return partial(access.sees, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+
+
+def on_list_transactions(
+    broker: Broker, request: ListTransactionsRequest, context: RequestContext
+) -> Parked:
+    """The transactions that pass all filters, of the ids that the client may describe.
+
+    By states and producer ids, from version 1 on by how long they are open (KIP-994), and from 2 on
+    by a pattern of the whole id, in RE2's syntax (KIP-1152). Errors: INVALID_REGULAR_EXPRESSION,
+    also where the pattern is longer than 32,767 bytes, or takes too long to run.
+    """
+    pattern = request.transactional_id_pattern
+    broker.park(context)
+
+    is_visible = _visible_to(broker.access_of(context))
+
+    def reply(found: transaction_listing.Rows | EncodedRows | None) -> None:
+        response = transaction_listing.answer(request)
+        if found is None:
+            response = ListTransactionsResponse(error_code=Code.INVALID_REGULAR_EXPRESSION)
+        else:
+            response.transaction_states = cast("transaction_listing.Rows", found)
+        broker.reply(context.ticket, response)
+
+    def match_elsewhere(found: transaction_listing.Rows) -> None:
+        is_encoded = broker.cluster.is_one  # of several, each hides what others coordinate
+
+        def run() -> transaction_listing.Rows | EncodedRows | None:
+            matched = transaction_listing.matching(found, pattern)
+            if matched is None or not is_encoded:
+                return matched
+            data = bytearray()
+            for row in matched:
+                row.write(data, context.api_version)
+            return EncodedRows(len(matched), bytes(data))
+
+        broker.outbox.work.append(Work(context.connection_id, run, lambda found, _: reply(found)))
+
+    def list_in_slices() -> Slices:
+        now_ms = yield
+        found = yield from broker.transactions.listed(request, is_visible, now_ms)
+        if transaction_listing.takes_long(found, pattern):
+            match_elsewhere(found)
+        else:
+            reply(transaction_listing.matching(found, pattern))
+        return PARKED
+
+    if transaction_listing.is_too_long(pattern):
+        reply(None)
+    else:
+        broker.work.begin(context.ticket, list_in_slices(), context.now_ms)
+    return PARKED
 
 
 def on_txn_offset_commit(

@@ -139,6 +139,8 @@ class Verdict(NamedTuple):
 
 
 SERVE = Verdict()
+# the refusal of a longer request is not shaped after it: all its elements would have to be read
+LONGEST_SHAPED = 16 << 10
 OTHER_MECHANISM = Verdict(close="a session is renewed with its own mechanism only")
 
 
@@ -196,7 +198,7 @@ class Authenticator:
             close = SASL_STATE_ERROR
             if state.mechanism and state.server.refusal:  # kafkajs and aiokafka go on after it
                 close = f"authentication failed: {state.server.refusal}"
-            if header.api is None:
+            if header.api is None or len(frame) > LONGEST_SHAPED:
                 return Verdict(close=close)
             return Verdict(self._refusal(header, frame, Code.ILLEGAL_SASL_STATE), close)
         if header.api_key == SASL_HANDSHAKE and header.api is not None:

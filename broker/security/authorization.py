@@ -222,7 +222,7 @@ RULES: dict[str, Rule] = {
         guards.describe_transactions,
     ),
     "ListTransactions": Rule(
-        (Ask(DESCRIBE, TRANSACTIONAL_ID, "for each that is listed"),), guards.list_transactions
+        (Ask(DESCRIBE, TRANSACTIONAL_ID, "for each that is listed"),), guards.in_handler
     ),
     "ConsumerGroupHeartbeat": Rule(
         (

@@ -32,7 +32,6 @@ from barnabas.protocol.records import HEADER_SIZE, TRANSACTIONAL, attributes_of
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.dispatch import Handler
     from barnabas.broker.security.authorizer import Access
     from barnabas.broker.slices import Slices
     from barnabas.protocol.api_table import Api
@@ -58,6 +57,7 @@ READ, TWO_PHASE_COMMIT, WRITE = Operation.READ, Operation.TWO_PHASE_COMMIT, Oper
 NOT_ASKED = -(2**31)  # of authorized operations
 NO_ID = uuid.UUID(int=0)
 DELETE_BY_ID_SINCE = 6
+NAMED_IN_LOG = 10
 KAFKA_3_9 = "3.9"  # it answers an OffsetFetch 0 or 1 with nothing; 4.x with errors
 GROUPS_SINCE = 8  # OffsetFetch of several
 ROWS_AT_ONCE = 500
@@ -72,7 +72,7 @@ class Case(Generic[RequestT]):
         self,
         broker: Broker,
         api: Api,
-        handle: Handler[Any],
+        handle: Callable[..., Answer],
         request: RequestT,
         context: RequestContext,
         access: Access,
@@ -84,6 +84,10 @@ class Case(Generic[RequestT]):
     def proceed(self) -> Answer:
         """The handler's answer."""
         return self._handle(self.request, self.context)
+
+    def proceed_beside(self, denied: list[Any], code: Code) -> Answer:
+        """The answer of a handler that refuses rows with a code by itself."""
+        return self._handle(self.request, self.context, denied, code)
 
     def refuse(self, code: Code) -> Message:
         """The answer where the whole is refused."""
@@ -100,11 +104,9 @@ class Case(Generic[RequestT]):
         is_allowed: Callable[[Any], bool],
         code: Code,
         refused: Callable[[list[Any]], Any] | None = None,
-        *,
-        may_wait: bool = True,
     ) -> Answer:
         """Hand on the allowed ones of a list of the request, and add the others' refusals; of a
-        long list in slices, where the request may wait.
+        long list in slices.
 
         Takes: rows, the list in the answer. refused, the answer with the refusals of some rows;
                None: one with the code.
@@ -114,7 +116,7 @@ class Case(Generic[RequestT]):
             return self._refused(field, denied, code) if refused is None else refused(denied)
 
         asked = getattr(self.request, field)
-        if may_wait and len(asked) > ROWS_AT_ONCE:
+        if len(asked) > ROWS_AT_ONCE:
             work = self._split_in_slices(field, rows, is_allowed, refuse)
             return self.broker.answer_in_turns(self.context, work)
         allowed, denied = _parted(asked, is_allowed)
@@ -281,7 +283,8 @@ def of_rows(rows: Rows) -> Guard:
 def produce(case: Case[ProduceRequest]) -> Answer:
     """WRITE on each topic, and on the transactional id where a batch is of a transaction."""
     request = case.request
-    transactional_id = request.transactional_id
+    transactional_id, code = request.transactional_id, FAILED[TOPIC]
+    allowed: list[Any] = []
     if (
         transactional_id is not None
         and _has_transactional(request)
@@ -289,15 +292,14 @@ def produce(case: Case[ProduceRequest]) -> Answer:
     ):
         if request.acks == 0:
             return _hang_up(case, request.topic_data)
-        return case.refuse(FAILED[TRANSACTIONAL_ID])
-    is_allowed = case.may_topic(WRITE)
-    if request.acks != 0:
-        # its records are views of what was received, which others are about to receive into
-        return case.split("topic_data", "responses", is_allowed, FAILED[TOPIC], may_wait=False)
-    allowed, denied = _parted(request.topic_data, is_allowed)
+        denied, code = request.topic_data, FAILED[TRANSACTIONAL_ID]
+    else:
+        allowed, denied = _parted(request.topic_data, case.may_topic(WRITE))
     if not denied:
         return case.proceed()
     request.topic_data = allowed
+    if request.acks != 0:
+        return case.proceed_beside(denied, code)
     answer = case.proceed() if allowed else NO_RESPONSE
     _hang_up(case, denied)
     return answer
@@ -319,7 +321,9 @@ def may_produce_all(request: ProduceRequest, access: Access) -> bool:
 
 def _hang_up(case: Case[Any], denied: list[Any]) -> Answer:
     """End the connection of a client that does not want an answer: it would not learn of it."""
-    names = ", ".join(str(case.topic_name(row)) for row in denied)
+    names = ", ".join(str(case.topic_name(row)) for row in denied[:NAMED_IN_LOG])
+    if len(denied) > NAMED_IN_LOG:
+        names += f" and {len(denied) - NAMED_IN_LOG} more topics"
     case.broker.close(
         case.context.connection_id,
         f"{case.access.principal} may not write to {names}, and does not ask for an answer",
@@ -633,21 +637,6 @@ def describe_transactions(case: Case[Any]) -> Answer:
     case.amend(hide)
     rows = Rows(TRANSACTIONAL_ID, DESCRIBE, "transactional_ids", "transaction_states", None)
     return of_rows(rows)(case)
-
-
-def list_transactions(case: Case[Any]) -> Answer:
-    """Those are listed whose transactional id may be described."""
-    access = case.access
-
-    def hide(answer: Any) -> None:
-        answer.transaction_states[:] = [
-            row
-            for row in answer.transaction_states
-            if access.sees(DESCRIBE, TRANSACTIONAL_ID, row.transactional_id)
-        ]
-
-    case.amend(hide)
-    return case.proceed()
 
 
 # --- what administrators do -----------------------------------------------------------------------

@@ -4,6 +4,7 @@ daemon itself.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import struct
@@ -20,6 +21,7 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from barnabas.protocol.primitives import write_uvarint
 from barnabas.protocol.records import NewRecord, encode_batch
 
 pytestmark = pytest.mark.e2e
@@ -88,3 +90,49 @@ def test_others_are_served_before_a_bomb_is_answered() -> None:
 
 def _has_data(sock: socket.socket) -> bool:
     return bool(select.select([sock], [], [], 0)[0])
+
+
+def _peak_mib(pid: int) -> int:
+    """The most memory that a process has held."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        (line,) = [line for line in status if line.startswith("VmHWM:")]
+    return int(line.split()[1]) // 1024
+
+
+def _frame(rows: bytes, count: int) -> bytes:
+    """A Produce 9 to the topic "t", of so many partitions."""
+    number = bytearray()
+    write_uvarint(number, count + 1)
+    head = struct.pack(">hhihbbhi", 0, 9, 7, -1, 0, 0, 1, 1000)
+    body = head + b"\2\2t" + number + rows + b"\0\0"
+    return struct.pack(">i", len(body)) + body
+
+
+def _row(records: bytes) -> bytes:
+    size = bytearray()
+    write_uvarint(size, len(records) + 1)
+    return bytes(4) + size + records + b"\0"
+
+
+def test_no_produce_of_100_mib_makes_the_daemon_large() -> None:
+    small = _row(bytes(encode_batch([NewRecord(None, b"", TIME_MS)])))
+    large = _row(bytes(encode_batch([NewRecord(None, bytes(1_000_000), TIME_MS)])))
+    middle = _row(bytes(encode_batch([NewRecord(None, bytes(6_000), TIME_MS)])))
+    bomb = _row(bytes(encode_batch([NewRecord(None, bytes(10 << 20), TIME_MS)], codec=4)))
+    refused = [_frame(row * (n := (100 << 20) // len(row) - 9), n) for row in (bytes(6), small)]
+    taken = [_frame(large * 99, 99), _frame(middle * 15_900, 15_900), _frame(bomb * 40, 40)]
+    with LocalBroker() as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        create_named_topic(broker.bootstrap_servers, "t")
+        for frame in refused:
+            with (
+                socket.create_connection((host, int(port)), timeout=600) as sock,
+                contextlib.suppress(ConnectionError),
+            ):
+                sock.sendall(frame)
+                assert sock.recv(1) == b"", "it was answered"
+        for frame in taken:
+            with socket.create_connection((host, int(port)), timeout=600) as sock:
+                sock.sendall(frame)
+                _exactly(sock, struct.unpack(">i", _exactly(sock, 4))[0])
+        assert _peak_mib(broker.pid) < 350

@@ -28,6 +28,7 @@ from helpers.e2e_clients import (
     wait_until_ready,
 )
 from helpers.e2e_wire import Wire
+from helpers.ports import free_port
 from sim import wire
 
 from barnabas import LocalBroker
@@ -192,6 +193,31 @@ def test_more_signals_do_no_harm(tmp_path: Path) -> None:
         assert broker.stop() == process.returncode == 0, "".join(broker.output)
         assert "Traceback" not in "".join(broker.output)
         assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_as_soon_as_its_port_is_open_ends_it_cleanly(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    port = free_port()
+    command = [sys.executable, "-P", "-m", "barnabas.broker.main", "start", "--port", str(port)]
+    with subprocess.Popen(
+        [*command, "--data-dir", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            while process.poll() is None:
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0, errors
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    assert b"Traceback" not in errors
 
 
 def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Popen[bytes], int]:

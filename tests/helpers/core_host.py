@@ -11,6 +11,7 @@ from typing import Any
 from barnabas.broker.config import BrokerConfig
 from barnabas.broker.opening import open_broker
 from barnabas.broker.outbox import FlushJob, Work
+from barnabas.protocol.framing import GIVEN_AWAY_BYTES
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -73,7 +74,8 @@ class CoreHost:
         frame = bytearray(request_frame(request, version, self._correlation_id))
         self._asked[connection] = (type(request), version, self._correlation_id)
         self.broker.on_frame(connection, memoryview(frame), self.event_ms())
-        frame[:] = bytes(len(frame))
+        if len(frame) <= GIVEN_AWAY_BYTES:
+            frame[:] = bytes(len(frame))
         self.carry_out()
 
     def call(self, connection: int, request: Message, version: int) -> Any:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from barnabas.broker.slices import run_through
+from barnabas.coordinator import transaction_listing
 from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.result import (
     Decision,
@@ -49,7 +51,6 @@ EVENTS: dict[str, str] = {
     "AddOffsetsToTxn": "on_add_offsets_to_txn",
     "EndTxn": "on_end_txn",
     "DescribeTransactions": "on_describe_transactions",
-    "ListTransactions": "on_list_transactions",
 }
 LogRow = tuple[int, int, bytes, bytes | None]
 
@@ -153,8 +154,23 @@ class TxnHost:
         self._versions[ticket] = name, version
         received = type(request).decode(request.encode(version), version)
         context = RequestContext(ticket, version, "client", "host")
-        self.handle(getattr(self.coordinator, EVENTS[name])(received, context, self.event_ms()))
+        if isinstance(received, ListTransactionsRequest):
+            self._list_transactions(received, ticket)
+        else:
+            self.handle(getattr(self.coordinator, EVENTS[name])(received, context, self.event_ms()))
         return ticket
+
+    def _list_transactions(self, request: ListTransactionsRequest, ticket: int) -> None:
+        """As the handler does it, at once."""
+        listed = self.coordinator.listed(request, lambda _: True, self.event_ms())
+        rows = transaction_listing.matching(
+            run_through(listed, self.now_ms), request.transactional_id_pattern
+        )
+        response = transaction_listing.answer(request)
+        if rows is None:
+            response.error_code = Code.INVALID_REGULAR_EXPRESSION
+        response.transaction_states = rows or []
+        self.handle(Result(0, replies=[Reply(ticket, response)]))
 
     def call(self, request: Any, version: int) -> Any:
         """The answer, which must come at once."""

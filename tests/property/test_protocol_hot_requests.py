@@ -87,7 +87,7 @@ def fetches(draw: st.DrawFn) -> tuple[FetchRequest, int]:
 @st.composite
 def produces(draw: st.DrawFn) -> tuple[ProduceRequest, int]:
     partition = st.builds(PartitionProduceData, INT32, st.none() | st.binary(max_size=200))
-    version = draw(st.integers(3, 13))
+    version = draw(st.integers(0, 13))
     by_id = version >= 13
     topic = st.builds(
         TopicProduceData,
@@ -97,7 +97,7 @@ def produces(draw: st.DrawFn) -> tuple[ProduceRequest, int]:
     )
     request = st.builds(
         ProduceRequest,
-        st.none() | NAMES,
+        st.none() | NAMES if version >= 3 else st.none(),
         st.integers(-(2**15), 2**15 - 1),
         INT32,
         st.lists(topic, max_size=3),

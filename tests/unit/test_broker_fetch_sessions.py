@@ -171,6 +171,92 @@ def test_all_slots_are_taken(host: CoreHost) -> None:
     assert ask(host, {}, session=(first, 2)).error_code == Code.NONE
 
 
+def test_one_with_more_partitions_takes_an_old_ones_slot(host: CoreHost) -> None:
+    """Though that is in use: of those that are two minutes old the one with the fewest."""
+    host.create("t", 3)
+    many = ask(host, {"t": {0: 0, 1: 0}}, session=(0, 0)).session_id
+    few = ask(host, {"t": {0: 0}}, session=(0, 0)).session_id
+    host.now_ms += EVICTION_MS - 1
+    assert ask(host, {}, session=(many, 1)).error_code == Code.NONE
+    assert ask(host, {}, session=(few, 1)).error_code == Code.NONE
+    assert ask(host, {"t": {0: 0, 1: 0}}, session=(0, 0)).session_id == 0, "they are too young"
+    host.now_ms += 1
+    assert ask(host, {"t": {0: 0}}, session=(0, 0)).session_id == 0, "it has no more than another"
+    third = ask(host, {"t": {0: 0, 1: 0}}, session=(0, 0)).session_id
+    assert third != 0
+    assert ask(host, {}, session=(few, 2)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert ask(host, {}, session=(many, 2)).error_code == Code.NONE
+    assert ask(host, {"t": {0: 0, 1: 0, 2: 0}}, session=(0, 0)).session_id != 0
+    assert ask(host, {}, session=(many, 3)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.fixture
+def small(host: CoreHost) -> CoreHost:
+    """It has room for ten partitions, of whatever sessions."""
+    host.create("t", 20)
+    host.broker.fetch_sessions._most_partitions = 10
+    return host
+
+
+def partitions(*indexes: int) -> dict[str, dict[int, int]]:
+    return {"t": dict.fromkeys(indexes, 0)}
+
+
+def test_all_sessions_together_have_so_many_partitions(small: CoreHost) -> None:
+    """Who finds no room gets all he asks for each time, and what rested for two minutes goes."""
+    first = ask(small, partitions(*range(6)), session=(0, 0)).session_id
+    none = ask(small, partitions(*range(5)), session=(0, 0))
+    assert (none.session_id, len(told(none))) == (0, 5)
+    second = ask(small, partitions(*range(4)), session=(0, 0)).session_id
+    assert 0 not in (first, second)
+    assert ask(small, partitions(0), session=(0, 0)).session_id == 0
+    small.now_ms += EVICTION_MS - 1
+    assert ask(small, {}, session=(second, 1)).error_code == Code.NONE
+    assert ask(small, partitions(*range(6)), session=(0, 0)).session_id == 0
+    small.now_ms += 1
+    assert ask(small, partitions(*range(6)), session=(0, 0)).session_id != 0
+    assert ask(small, {}, session=(first, 1)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert ask(small, {}, session=(second, 2)).error_code == Code.NONE
+
+
+def test_room_comes_back_with_what_sessions_forget_and_with_their_ends(small: CoreHost) -> None:
+    first = ask(small, partitions(*range(10)), session=(0, 0)).session_id
+    assert ask(small, {}, session=(first, 1), forget={"t": [0, 1, 2, 2, 17]}).error_code == 0
+    second = ask(small, partitions(*range(3)), session=(0, 0)).session_id
+    assert second != 0
+    assert ask(small, partitions(0), session=(0, 0)).session_id == 0
+    assert ask(small, {}, session=(second, 1), forget={"t": [0, 1, 2]}).session_id == 0
+    third = ask(small, partitions(*range(3)), session=(0, 0)).session_id
+    assert third != 0
+    ask(small, {}, session=(third, -1))
+    ask(small, partitions(3), session=(first, 0))
+    assert small.broker.fetch_sessions.weight == 1
+    small.broker.fetch_sessions.clear()
+    assert small.broker.fetch_sessions.weight == 0
+
+
+def test_a_session_that_grows_beyond_the_room_ends(small: CoreHost) -> None:
+    first = ask(small, partitions(*range(6)), session=(0, 0)).session_id
+    second = ask(small, partitions(*range(3)), session=(0, 0)).session_id
+    assert ask(small, partitions(3), session=(second, 1)).error_code == Code.NONE
+    grown = ask(small, partitions(4), session=(second, 2))
+    assert (grown.error_code, grown.session_id) == (Code.FETCH_SESSION_ID_NOT_FOUND, 0)
+    assert small.broker.fetch_sessions.weight == 6
+    third = ask(small, partitions(1), session=(0, 0)).session_id
+    small.now_ms += EVICTION_MS
+    more = ask(small, partitions(*range(2, 8)), session=(third, 1))
+    assert more.error_code == Code.NONE, "what rested gives way"
+    assert ask(small, {}, session=(first, 1)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_long_name_counts_as_more_partitions(small: CoreHost) -> None:
+    for length, count in ((255, 1), (256, 2), (2303, 9), (2304, 10)):
+        session = ask(small, {"n" * length: {0: 0}}, session=(0, 0)).session_id
+        assert (session != 0, small.broker.fetch_sessions.weight) == (True, count)
+        ask(small, {}, session=(session, -1))
+    assert ask(small, {"n" * 2560: {0: 0}}, session=(0, 0)).session_id == 0
+
+
 def test_those_that_gave_records_go_to_the_end(host: CoreHost) -> None:
     """So that with a small max_bytes none starves."""
     host.create("t", 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -10,8 +11,8 @@ import pytest
 from barnabas.broker.config import BrokerConfig, read_properties
 from barnabas.broker.main import (
     SIGNALS,
-    _on_signals,
     _read_config,
+    _Signals,
     _unusable_data_directory,
     main,
     parser,
@@ -117,15 +118,44 @@ def test_an_interrupt_while_it_starts_says_nothing(
 def test_signals_that_ask_it_to_stop(number: signal.Signals) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     asked: list[None] = []
-    _on_signals(lambda: asked.append(None))
+    _Signals().call(lambda: asked.append(None))
     signal.raise_signal(number)
     signal.raise_signal(number)
     assert len(asked) == 2
 
 
 @pytest.mark.usefixtures("handlers_of_before")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_that_comes_while_it_starts_stops_it_when_it_has_started(
+    number: signal.Signals,
+) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signals = _Signals()
+    signal.raise_signal(number)
+    asked: list[None] = []
+    signals.call(lambda: asked.append(None))
+    assert len(asked) == 1
+    signal.raise_signal(number)
+    assert len(asked) == 2
+
+
+@pytest.mark.usefixtures("handlers_of_before")
+def test_a_second_signal_while_it_starts_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _Signals()
+    raised: list[tuple[int, object]] = []
+    signal.raise_signal(signal.SIGTERM)
+    monkeypatch.setattr(
+        signal,
+        "raise_signal",
+        lambda number: raised.append((number, signal.getsignal(number))),
+    )
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert raised == [(signal.SIGTERM, signal.SIG_DFL)]
+
+
+@pytest.mark.usefixtures("handlers_of_before")
 def test_under_nohup_it_stays_when_its_terminal_goes() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    _on_signals(lambda: pytest.fail("it was asked to stop"))
+    _Signals().call(lambda: pytest.fail("it was asked to stop"))
     signal.raise_signal(signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

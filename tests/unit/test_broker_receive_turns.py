@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from barnabas.broker.receive_turns import SILENCE_S, ReceiveTurns
+from barnabas.broker.receive_turns import (
+    LEAST_PROGRESS_BYTES,
+    MOST_HOLDERS,
+    SILENCE_S,
+    ReceiveTurns,
+)
 from barnabas.protocol.framing import ReceiveMemory
 
 
@@ -34,7 +39,8 @@ class Loop:
 
 
 class Receiver:
-    def __init__(self) -> None:
+    def __init__(self, owner: str = "User:one") -> None:
+        self.owner, self.held_bytes, self.awaits_rest = owner, 0, True
         self.resumed, self.reasons = 0, list[str]()
 
     def resume_receiving(self) -> None:
@@ -50,16 +56,16 @@ def full_memory() -> ReceiveMemory:
     return memory
 
 
-def turns_of(memory: ReceiveMemory) -> tuple[ReceiveTurns, Loop]:
+def turns_of(memory: ReceiveMemory, *receivers: Receiver) -> tuple[ReceiveTurns, Loop]:
     loop = Loop()
-    return ReceiveTurns(memory, cast(asyncio.AbstractEventLoop, loop)), loop
+    return ReceiveTurns(memory, cast(asyncio.AbstractEventLoop, loop), lambda: receivers), loop
 
 
 def test_nobody_waits_while_there_is_memory() -> None:
     turns, _ = turns_of(ReceiveMemory(1000))
     assert turns.may_receive(Receiver())
     assert turns.may_receive(Receiver())
-    assert turns.holder is None
+    assert turns.holders == {}
 
 
 def test_one_at_a_time_beyond_the_bound_in_the_order_in_which_they_came() -> None:
@@ -69,7 +75,7 @@ def test_one_at_a_time_beyond_the_bound_in_the_order_in_which_they_came() -> Non
     assert not turns.may_receive(second)
     assert not turns.may_receive(third)
     turns.on_released(first)
-    assert (turns.holder, second.resumed, third.resumed) == (second, 1, 0)
+    assert (turns.has_turn(second), second.resumed, third.resumed) == (True, 1, 0)
 
 
 def test_all_go_on_when_there_is_memory_again() -> None:
@@ -82,26 +88,85 @@ def test_all_go_on_when_there_is_memory_again() -> None:
     assert (second.resumed, third.resumed) == (1, 1)
 
 
-def test_a_holder_that_sends_nothing_is_hung_up_on() -> None:
-    turns, loop = turns_of(full_memory())
-    holder, other = Receiver(), Receiver()
+def test_of_each_principal_one_goes_on() -> None:
+    """A principal that holds everything keeps no other out."""
+    turns, _ = turns_of(full_memory())
+    first, second, other = Receiver(), Receiver(), Receiver("User:other")
+    assert [turns.may_receive(one) for one in (first, second, other)] == [True, False, True]
+    turns.on_released(other)
+    assert second.resumed == 0, "its own principal has a turn"
+    turns.on_released(first)
+    assert second.resumed == 1 and turns.has_turn(second)
+
+
+def test_so_many_principals_at_most_go_on_and_the_next_in_the_order_in_which_they_came() -> None:
+    turns, _ = turns_of(full_memory())
+    receivers = [Receiver(f"User:{number}") for number in range(MOST_HOLDERS + 2)]
+    allowed = [turns.may_receive(one) for one in receivers]
+    assert allowed == [True] * MOST_HOLDERS + [False] * 2
+    turns.on_released(receivers[1])
+    assert [one.resumed for one in receivers[-2:]] == [1, 0]
+    assert turns.may_receive(receivers[-2])
+
+
+def test_no_principal_goes_on_while_whole_requests_are_half_of_what_may_be_held() -> None:
+    memory = full_memory()
+    memory.worked_bytes = 500
+    turns, _ = turns_of(memory)
+    first, other = Receiver(), Receiver("User:other")
+    assert not turns.may_receive(first) and not turns.may_receive(other)
+    memory.worked_bytes = 499
+    turns.on_freed()
+    assert (first.resumed, other.resumed) == (1, 1)
+
+
+def test_all_that_send_nothing_are_hung_up_on_whoever_has_the_turn() -> None:
+    holder, half, other = Receiver(), Receiver(), Receiver("User:other")
+    turns, loop = turns_of(full_memory(), holder, half, other)
+    other.awaits_rest = False
     turns.may_receive(holder)
-    turns.may_receive(other)
+    turns.may_receive(Receiver())
     assert loop.calls[0][0] == SILENCE_S
     loop.fire()
-    assert not holder.reasons
-    loop.fire()
     assert "queued.max.request.bytes=1000" in holder.reasons[0]
+    assert len(half.reasons) == 1 and not other.reasons
 
 
-def test_a_holder_that_goes_on_keeps_the_turn() -> None:
-    turns, loop = turns_of(full_memory())
-    holder, other = Receiver(), Receiver()
-    turns.may_receive(holder)
-    turns.may_receive(other)
+def test_those_that_go_on_keep_the_turn() -> None:
+    slow, quick, next_one = Receiver(), Receiver(), Receiver()
+    turns, loop = turns_of(full_memory(), slow, quick, next_one)
+    turns.may_receive(slow)
+    turns.may_receive(Receiver())
     for _ in range(3):
+        slow.held_bytes += LEAST_PROGRESS_BYTES - 1
+        quick.held_bytes += LEAST_PROGRESS_BYTES
+        next_one.held_bytes -= 1
         loop.fire()
-        assert turns.may_receive(holder)
-    assert not holder.reasons
+        assert not quick.reasons and not next_one.reasons, "what holds less has begun another"
+    assert len(slow.reasons) == 3
     turns.close()
     assert loop.timer.is_cancelled
+
+
+def test_what_has_begun_in_the_meantime_has_its_time() -> None:
+    receivers = [Receiver()]
+    turns, loop = turns_of(full_memory(), *receivers)
+    late = Receiver()
+    turns._receivers = lambda: receivers
+    turns.may_receive(Receiver())
+    turns.may_receive(Receiver())
+    receivers.append(late)
+    loop.fire()
+    assert len(receivers[0].reasons) == 1 and not late.reasons
+    loop.fire()
+    assert len(late.reasons) == 1
+
+
+def test_where_nobody_waits_no_connection_is_looked_at() -> None:
+    held, other = Receiver(), Receiver()
+    turns, loop = turns_of(full_memory(), held)
+    turns.may_receive(held)
+    turns.may_receive(other)
+    turns.on_released(other)
+    loop.fire()
+    assert not held.reasons and not loop.calls

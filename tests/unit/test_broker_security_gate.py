@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,3 +124,47 @@ def test_without_sasl_its_requests_are_out_of_place(tmp_path: Path) -> None:
     token = SaslAuthenticateRequest(plain_token(USER, PASSWORD))
     assert host.call(1, token, 2).error_code == Code.ILLEGAL_SASL_STATE
     host.close()
+
+
+LARGEST_BYTES = 512 << 10
+TAGS = b"\x80\x80\x08" + b"\1\0" * 131_072 + bytes(LARGEST_BYTES - 262_200)
+NAMES = bytes([0x80, 0x80, 0x04]) + b"\2a\0" * 65_535
+MOST_S = 0.015
+
+
+def header(api_key: int, version: int, tags: bytes = b"\0") -> bytes:
+    flexible = version >= BY_KEY[api_key].flexible_from
+    return struct.pack(">hhih", api_key, version, 7, -1) + (tags if flexible else b"")
+
+
+LARGE_BEFORE_LOGIN = {
+    "tagged fields in a header": (False, header(18, 3, TAGS)),
+    "tagged fields in a body": (False, header(18, 3) + b"\2a\2b" + TAGS),
+    "a long name": (False, header(18, 3) + b"\x80\x80\x1e" + b"a" * 491_519 + b"\2b\0"),
+    "a long mechanism": (False, header(17, 1) + b"\x7f\xff" + b"m" * 32_767),
+    "tagged fields after a token": (True, header(36, 2) + b"\2a" + TAGS),
+    "a long token": (True, header(36, 2) + b"\x80\x80\x1e" + b"\0a" * 245_759 + b"\0"),
+    "another request": (True, header(3, 9) + NAMES + b"\0\0\0\0"),
+}
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("content", LARGE_BEFORE_LOGIN)
+def test_what_a_stranger_sends_takes_little_time(
+    content: str, mechanism: str, tmp_path: Path
+) -> None:
+    """The largest and the most repetitive requests, in CPU time, the best of some attempts."""
+    has_shaken_hands, sent = LARGE_BEFORE_LOGIN[content]
+    host = sasl_host(tmp_path)
+    longest = float("inf")
+    for connection in range(1, 5):
+        host.connect(connection)
+        if has_shaken_hands:
+            host.call(connection, SaslHandshakeRequest(mechanism), 1)
+        frame = memoryview(bytearray(sent))
+        before = time.thread_time()
+        host.broker.on_frame(connection, frame, host.event_ms())
+        longest = min(longest, time.thread_time() - before)
+        host.broker.outbox.sends.clear()
+    host.broker.on_closed(1)
+    assert longest < MOST_S

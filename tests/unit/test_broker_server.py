@@ -69,6 +69,7 @@ class ScriptedBroker:
         self.times: list[tuple[int, int]] = []
         self.deadline_ms: int | None = None
         self.logs: Any = None
+        self.connections: dict[int, Any] = {}
         self.answer: Answer = self.echo
 
     @property
@@ -184,6 +185,11 @@ class Rim:
         self.server = server
         return server
 
+    def stop_clock(self) -> None:
+        """The server's clock goes on only as `clock_ns` does."""
+        self.clock_ns = 1_000_000_000
+        self.server._steady_ns = lambda: self.clock_ns
+
     def pass_time(self, ms: int, *, step_ms: int = IDLE_MS // 100) -> None:
         for _ in range(ms // step_ms):
             self.now_s += step_ms / 1000
@@ -279,9 +285,95 @@ def test_a_pipeline_is_answered_in_order(rim: Rim) -> None:
 
 def test_small_answers_to_a_pipeline_go_out_together(rim: Rim) -> None:
     client = rim.client()
+    rim.stop_clock()
     client.send(b"".join(framed(b"x") for _ in range(50)))
     rim.run(3)
     assert client.recv(1 << 16) == b"<x>" * 50, "in one piece"
+
+
+@pytest.mark.parametrize("takes_ms", [1, 30])
+def test_of_requests_that_take_long_each_connection_has_one_in_turn(
+    rim: Rim, takes_ms: int
+) -> None:
+    first, second, third = rim.client(1), rim.client(2), rim.client(3)
+    rim.stop_clock()
+
+    def take_long(connection: int, frame: bytes) -> None:
+        rim.clock_ns += takes_ms * 1_000_000
+        rim.broker.echo(connection, frame)
+
+    rim.broker.answer = take_long
+    for client in (first, second):
+        client.send(b"".join(framed(b"%02d" % number) for number in range(20)))
+    rim.run(2)
+    sent_after = len(rim.broker.frames)
+    third.send(framed(b"only one"))
+    rim.run(60)
+    served = [connection for connection, _ in rim.broker.frames]
+    place = served.index(3)
+    assert sent_after <= place <= sent_after + 5, "it has its turn as soon as it has come"
+    del served[place]
+    ahead = [served[:end].count(1) - served[:end].count(2) for end in range(len(served))]
+    assert max(ahead) <= 2 and min(ahead) >= -2, served
+    for client in (first, second):
+        assert rim.receive(client, 80) == b"".join(b"<%02d>" % number for number in range(20))
+
+
+def test_a_turn_is_as_many_small_requests_as_a_millisecond_has(rim: Rim) -> None:
+    first, second = rim.client(1), rim.client(2)
+    rim.stop_clock()
+
+    def take_a_tenth(connection: int, frame: bytes) -> None:
+        rim.clock_ns += 100_000
+        rim.broker.echo(connection, frame)
+
+    rim.broker.answer = take_a_tenth
+    for client in (first, second):
+        client.send(framed(b"x") * 25)
+    rim.run(20)
+    served = "".join(str(connection) for connection, _ in rim.broker.frames)
+    assert served == "1" * 10 + "2" * 10 + "1" * 10 + "2" * 10 + "1" * 5 + "2" * 5
+
+
+def test_a_connection_that_waits_for_its_turn_may_end(rim: Rim) -> None:
+    client = rim.client()
+    rim.stop_clock()
+
+    def take_long(connection: int, frame: bytes) -> None:
+        rim.clock_ns += 10_000_000
+        rim.broker.echo(connection, frame)
+        if len(rim.broker.frames) == 3:
+            rim.broker.outbox.closes.append((connection, "enough"))
+
+    rim.broker.answer = take_long
+    client.send(framed(b"x") * 10)
+    rim.run(20)
+    assert len(rim.broker.frames) == 3 and rim.broker.gone == [1]
+
+
+def test_large_requests_of_one_do_not_keep_others_from_their_turn(rim: Rim) -> None:
+    """Though there is always more to receive of it."""
+    first, second = rim.client(1, buffer_bytes=4 << 20), rim.client(2)
+    rim.stop_clock()
+
+    def take_long(connection: int, frame: bytes) -> None:
+        rim.clock_ns += 10_000_000
+        rim.broker.echo(connection, frame[:2])
+
+    rim.broker.answer = take_long
+    data = framed(bytes(200_000)) * 8
+    sent = first.send(data)
+    second.send(framed(b"a") + framed(b"b"))
+    for _ in range(100):
+        rim.run(2)
+        if sent < len(data):
+            try:
+                sent += first.send(data[sent:])
+            except BlockingIOError:
+                pass
+    served = [connection for connection, _ in rim.broker.frames]
+    assert len(served) == 10
+    assert served.index(2) < 2 and served[:6].count(2) == 2, served
 
 
 def test_the_next_request_waits_for_a_parked_one(rim: Rim) -> None:
@@ -866,12 +958,26 @@ def test_whole_requests_that_wait_for_the_thread_are_within_the_bound(
 
 def test_one_that_has_the_turn_and_hangs_up_leaves_it_to_the_next(rim: Rim) -> None:
     clients = half_sent(rim, 12)
-    before = cast(Connection, rim.server.turns.holder)
-    assert before is not None
+    (before,) = cast(dict[str, Connection], rim.server.turns.holders).values()
     clients[before.connection_id - 10][0].close()
     rim.run()
     assert before.closed
-    assert rim.server.turns.holder is not before
+    assert not rim.server.turns.has_turn(before) and len(rim.server.turns.holders) == 1
+
+
+def test_half_sent_requests_of_one_principal_keep_no_other_out(rim: Rim) -> None:
+    """Though one of them has the turn, and many wait for it."""
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, (b"%d" % len(frame),))
+    )
+    half_sent(rim, 20)
+    assert rim.server.memory.is_full and rim.server.turns.holders
+    rim.broker.connections[99] = SimpleNamespace(principal="User:admin")
+    admin = rim.client(99)
+    left = framed(bytes(BIG))
+    for _ in range(10):
+        left = push(rim, admin, left)
+    assert left == b"" and rim.receive(admin, 7) == b"%d" % BIG
 
 
 def test_one_that_has_the_turn_and_is_silent_while_others_wait_is_hung_up_on(

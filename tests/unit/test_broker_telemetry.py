@@ -124,3 +124,12 @@ def test_clients_are_told_of_the_requests_while_somebody_wants_metrics(tmp_path:
     assert again.error_code == Code.THROTTLING_QUOTA_EXCEEDED
     assert host.broker.telemetry is not None
     assert host.broker.telemetry.push_count == 1
+
+
+@pytest.mark.parametrize(("length", "is_asked"), [(1000, True), (1001, False)])
+def test_a_client_that_says_very_much_of_itself_matches_nothing(
+    length: int, is_asked: bool
+) -> None:
+    telemetry = Telemetry({"some": {"metrics": "a.", "match": "client_id=x.*"}})
+    wanted = telemetry.on_get_subscriptions(uuid.UUID(int=7), {"client_id": "x" * length}, 0)
+    assert bool(wanted.metrics) is is_asked

@@ -11,13 +11,16 @@ import pytest
 
 from barnabas.coordinator.topic_patterns import (
     LETTERS,
+    LONGEST_AT_ONCE,
     MAX_CACHED_STATES,
     MAX_KEPT_STATES,
     MAX_STATES,
+    MOST_KEPT_LETTERS,
     WORK_BETWEEN_PAUSES,
     InvalidPatternError,
+    PatternReader,
     TopicPattern,
-    pattern_reader,
+    read_pattern,
 )
 
 
@@ -274,7 +277,7 @@ def test_states_of_a_large_pattern_are_bounded() -> None:
 
 
 def test_a_reader_keeps_the_last_patterns() -> None:
-    read = pattern_reader()
+    read = PatternReader()
     first = read("a")
     for number in range(99):
         read(f"c{number}")
@@ -285,8 +288,66 @@ def test_a_reader_keeps_the_last_patterns() -> None:
 
 
 def test_a_reader_keeps_fewer_patterns_where_they_are_large() -> None:
-    read = pattern_reader()
+    read = PatternReader()
     large = [read(f"a{number}" + ".{1000}" * 15) for number in range(10)]
     is_kept = [read(pattern.text) is pattern for pattern in reversed(large)]
     assert is_kept[:7] == [True] * 6 + [False]
     assert len(large) * large[0].state_count > MAX_KEPT_STATES
+
+
+def test_a_reader_keeps_why_a_text_is_no_pattern() -> None:
+    read = PatternReader()
+    refusals = []
+    for _ in range(2):
+        with pytest.raises(InvalidPatternError) as refused:
+            read("a(" * 100)
+        refusals.append(refused.value)
+    assert refusals[0] is refusals[1]
+
+
+def test_a_reader_keeps_so_many_letters() -> None:
+    read = PatternReader()
+    texts = [f"{number:02}" + "[" * 32_000 for number in range(40)]
+    for text in texts:
+        with pytest.raises(InvalidPatternError):
+            read(text)
+    kept = [text for text in texts if not read.takes_long(text)]
+    assert kept == texts[-32:] and 32 * 32_002 <= MOST_KEPT_LETTERS < 33 * 32_002
+
+
+@pytest.mark.parametrize(
+    ("text", "is_long"),
+    [("a" * 500, False), ("a" * 501, True), ("a{2}", True), ("[a-z]+|x.*", False)],
+)
+def test_what_is_long_or_counts_takes_long_until_it_was_read(text: str, is_long: bool) -> None:
+    read = PatternReader()
+    assert read.takes_long(text) is is_long
+    read.keep(text, read_pattern(text))
+    assert not read.takes_long(text)
+    assert read(text).matches("a" * len(text)) is (text[0] == "[" or text == "a" * len(text))
+
+
+def test_an_error_shows_the_beginning_of_a_long_pattern() -> None:
+    with pytest.raises(InvalidPatternError) as refused:
+        TopicPattern("a" * 5000 + "(")
+    assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize(
+    "part", [".", "\\pL", "\\w", "a", "(?i)a", "[a-z]", "[^a]", "a|", "a?", "()", "\\Qa\\E", "{"]
+)
+def test_what_is_read_at_once_takes_little_time(part: str) -> None:
+    """In CPU time; the best of some attempts, since the machine may be busy with something else."""
+    text = part * (LONGEST_AT_ONCE // len(part))
+    longest = float("inf")
+    for _ in range(5):
+        began = time.thread_time()
+        read_pattern(text)
+        longest = min(longest, time.thread_time() - began)
+    assert longest < 0.02
+
+
+def test_case_is_told_apart_again_behind_a_group_that_does_not() -> None:
+    pattern = TopicPattern("a(?:(?i)a)a(?i)a")
+    matching = [name for name in ("aaaa", "aAaA", "AAAA", "aaAa", "aAaa") if pattern.matches(name)]
+    assert matching == ["aaaa", "aAaA", "aAaa"]

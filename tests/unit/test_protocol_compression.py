@@ -8,6 +8,7 @@ import gzip
 import random
 import tracemalloc
 import zlib
+from typing import Any
 
 import cramjam
 import lz4.frame
@@ -16,12 +17,16 @@ import zstandard
 
 from barnabas.protocol.compression import (
     DEFAULT_LEVELS,
+    MOST_PARTS_AT_ONCE,
+    XERIAL_MAGIC,
     Codec,
     DecompressionError,
     Levels,
     TooLargeError,
+    TooManyPartsError,
     compress,
     decompress,
+    decompress_to_memory,
 )
 from barnabas.protocol.errors import Code
 
@@ -144,3 +149,61 @@ def test_what_is_cut_off_is_refused(form: str, kept: int) -> None:
 def test_a_snappy_block_that_claims_four_gigabytes_gets_none_of_it() -> None:
     with pytest.raises(DecompressionError, match="7 bytes do not become 4294967295"):
         decompress(Codec.SNAPPY, b"\xff\xff\xff\xff\x0f\0a", 1 << 40)
+
+
+_DECOMPRESSOBJ = zlib.decompressobj
+
+
+class _CountingStreams:
+    """zlib, which counts what is given to it: that much it copies at the most."""
+
+    def __init__(self) -> None:
+        self.given_bytes = 0
+
+    def __call__(self, window_bits: int) -> Any:
+        outer, stream = self, _DECOMPRESSOBJ(window_bits)
+
+        class Counting:
+            def decompress(self, data: Any, most: int) -> bytes:
+                outer.given_bytes += len(data)
+                return stream.decompress(data, most)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(stream, name)
+
+        return Counting()
+
+
+@pytest.mark.parametrize("plain", [b"", b"a", PLAIN[:2000], PLAIN])
+@pytest.mark.parametrize("zeros", [0, 700])
+def test_a_member_of_gzip_costs_no_copy_of_all_that_follows_it(
+    plain: bytes, zeros: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = gzip.compress(plain, mtime=0) + bytes(zeros)
+    count = 300_000 // len(member)
+    streams = _CountingStreams()
+    monkeypatch.setattr(zlib, "decompressobj", streams)
+    assert decompress(Codec.GZIP, member * count) == plain * count
+    assert streams.given_bytes <= 15 * count * len(member)
+
+
+MANY_PARTS = {
+    Codec.GZIP: lambda count: gzip.compress(b"", mtime=0) * count,
+    Codec.SNAPPY: lambda count: XERIAL_MAGIC + bytes(8) + b"\0\0\0\1\0" * count,
+}
+
+
+@pytest.mark.parametrize("codec", MANY_PARTS)
+def test_parts_are_counted_where_time_is_short(codec: Codec) -> None:
+    data = MANY_PARTS[codec](41)
+    assert decompress(codec, data) == b""
+    assert decompress_to_memory(codec, data, 10, 41) == b""
+    with pytest.raises(TooManyPartsError):
+        decompress_to_memory(codec, data, 10, 40)
+
+
+@pytest.mark.parametrize("codec", MANY_PARTS)
+def test_what_clients_compress_of_a_mebibyte_has_few_parts(codec: Codec) -> None:
+    plain = bytes(1 << 20)
+    data = compress(codec, plain)
+    assert decompress_to_memory(codec, data, 1 << 20, MOST_PARTS_AT_ONCE) == plain

@@ -9,6 +9,7 @@ import pytest
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import (
+    GIVEN_AWAY_BYTES,
     FrameBuffer,
     ReceiveMemory,
     encode_request,
@@ -77,3 +78,36 @@ def test_the_answer_to_api_versions_has_the_old_header_in_every_version() -> Non
     assert not response_has_tagged_header(BY_KEY[ApiVersionsRequest.API_KEY], 3)
     assert response_has_tagged_header(BY_KEY[12], 4)
     assert not response_has_tagged_header(BY_KEY[12], 3)
+
+
+def test_the_memory_of_a_large_frame_is_not_received_into_again() -> None:
+    size = GIVEN_AWAY_BYTES + 1
+    memory = ReceiveMemory()
+    buffer = FrameBuffer(2 * size, memory)
+    sent = memoryview(
+        size.to_bytes(4, "big") + b"p" * size + (5).to_bytes(4, "big") + b"other" + b"res"
+    )
+    frames = []
+    while sent:
+        view = buffer.writable()
+        count = min(len(view), len(sent))
+        view[:count] = sent[:count]
+        sent = sent[count:]
+        buffer.received(count)
+        while (frame := buffer.next_frame()) is not None:
+            frames.append(frame if len(frame) == size else memoryview(bytes(frame)))
+        buffer.keep_rest()
+    assert buffer.held_bytes == 3 and memory.held_bytes < size
+    buffer.writable()[:] = bytes(len(buffer.writable()))
+    assert [bytes(frame) for frame in frames] == [b"p" * size, b"other"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 101])
+def test_a_header_has_a_hundred_tagged_fields_at_most(count: int) -> None:
+    fields = bytes([count]) + b"\1\2ab" * count
+    frame = memoryview(struct.pack(">hhih", 18, 3, 7, -1) + fields + b"body")
+    if count > 100:
+        with pytest.raises(ProtocolViolation, match="more than 100 tagged fields"):
+            read_request_header(frame)
+    else:
+        assert bytes(frame[read_request_header(frame).body_start :]) == b"body"

@@ -6,13 +6,13 @@ import struct
 
 import pytest
 
-from barnabas.protocol.hot_requests import read_produce
+from barnabas.protocol.hot_requests import MOST_PRODUCE_ELEMENTS, read_produce
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from barnabas.protocol.primitives import MalformedMessageError
+from barnabas.protocol.primitives import MalformedMessageError, write_uvarint
 
 
 def encoded(topics: list[TopicProduceData], version: int) -> bytearray:
@@ -38,10 +38,10 @@ def test_lengths_on_both_sides_of_one_byte(version: int, name: str, size: int) -
 @pytest.mark.parametrize("count", [0, 1, 125, 126, 127, 128])
 def test_numbers_of_topics_and_partitions_on_both_sides_of_one_byte(count: int) -> None:
     rows = [PartitionProduceData(index, None) for index in range(count)]
-    topics = [TopicProduceData("t", None, rows) for _ in range(count)]
+    topics = [TopicProduceData("t", None, rows if number < 3 else []) for number in range(count)]
     request, _ = read_produce(memoryview(encoded(topics, 9)), 0, 9)
     assert len(request.topic_data) == count
-    assert all(len(topic.partition_data) == count for topic in request.topic_data)
+    assert all(len(topic.partition_data) == count for topic in request.topic_data[:3])
 
 
 @pytest.mark.parametrize("version", [3, 9])
@@ -50,3 +50,77 @@ def test_a_request_cut_off_anywhere_is_refused(version: int) -> None:
     for end in range(len(data)):
         with pytest.raises((MalformedMessageError, IndexError, struct.error)):
             read_produce(memoryview(data)[:end], 0, version)
+
+
+MOST = MOST_PRODUCE_ELEMENTS
+
+
+@pytest.mark.parametrize("version", [0, 3, 9, 13])
+@pytest.mark.parametrize(
+    ("topics", "partitions"),
+    [(1, MOST - 1), (1, MOST), (MOST, 0), (MOST + 1, 0), (MOST // 2, 1), (MOST // 2 + 1, 1)],
+)
+def test_no_more_elements_are_read_than_a_request_may_have(
+    topics: int, partitions: int, version: int
+) -> None:
+    rows = [PartitionProduceData(0, None)] * partitions
+    topic = TopicProduceData("", None, rows)
+    data = memoryview(encoded([topic] * topics, version))
+    if topics * (1 + partitions) > MOST:
+        with pytest.raises(MalformedMessageError, match="fewer partitions"):
+            read_produce(data, 0, version)
+    else:
+        assert len(read_produce(data, 0, version)[0].topic_data) == topics
+
+
+@pytest.mark.parametrize("place", ["partition", "topic", "request"])
+@pytest.mark.parametrize(("count", "size"), [(1, 0), (1, 500), (3, 1), (1, 2000), (MOST, 0)])
+def test_tagged_fields_are_passed_over_and_count(place: str, count: int, size: int) -> None:
+    tags = bytearray()
+    write_uvarint(tags, count)
+    for _ in range(count):
+        write_uvarint(tags, 7)
+        write_uvarint(tags, size)
+        tags += bytes(size)
+    end = {"partition": (tags, b"\0", b"\0"), "topic": (b"\0", tags, b"\0")}.get(
+        place, (b"\0", b"\0", tags)
+    )
+    data = b"\0" + bytes(6) + b"\2\2t\2" + bytes(4) + b"\3rr" + b"".join(map(bytes, end))
+    if count == MOST or size > 1000:
+        with pytest.raises(MalformedMessageError):
+            read_produce(memoryview(data), 0, 9, 1000)
+    else:
+        request, at = read_produce(memoryview(data), 0, 9, 1000)
+        assert at == len(data)
+        assert bytes(request.topic_data[0].partition_data[0].records or b"") == b"rr"
+    with pytest.raises((MalformedMessageError, IndexError)):
+        read_produce(memoryview(data[:-1]), 0, 9, 1000)
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_bytes_that_are_no_records_have_a_bound_of_their_own(version: int) -> None:
+    topics = [
+        TopicProduceData(
+            "" if version > 12 else "n" * 200, None, [PartitionProduceData(0, b"r" * 5000)]
+        )
+        for _ in range(10)
+    ]
+    data = memoryview(encoded(topics, version))
+    others = len(data) - 10 * 5000
+    assert read_produce(data, 0, version, others)[1] == len(data)
+    with pytest.raises(MalformedMessageError, match=r"are no records|too long"):
+        read_produce(data, 0, version, others - 20)
+
+
+@pytest.mark.parametrize("place", ["transactional id", "topic"])
+def test_a_text_that_is_too_long_is_not_decoded(place: str) -> None:
+    text = bytearray()
+    write_uvarint(text, 5001)
+    text += b"n" * 5000
+    if place == "topic":
+        data = b"\0" + bytes(6) + b"\2" + text + b"\1\0\0"
+    else:
+        data = bytes(text) + bytes(6) + b"\1\0"
+    assert read_produce(memoryview(data), 0, 9, 6000)[1] == len(data)
+    with pytest.raises(MalformedMessageError, match="text is too long"):
+        read_produce(memoryview(data), 0, 9, 4000)

@@ -8,6 +8,7 @@ from barnabas.protocol.primitives import (
     MalformedMessageError,
     read_nullable_string,
     read_string,
+    read_tags,
     read_uvarint,
     skip_tags,
     write_string,
@@ -44,3 +45,14 @@ def test_null_where_it_may_not_be_and_what_is_cut_off_are_refused() -> None:
 
 def test_tagged_fields_are_stepped_over() -> None:
     assert skip_tags(b"\x01\x05\x02ab!", 0) == 5
+
+
+@pytest.mark.parametrize("count", [1, 100, 101])
+def test_a_struct_has_a_hundred_tagged_fields_at_most(count: int) -> None:
+    data = bytes([count]) + b"".join(bytes([tag, 1, 7]) for tag in range(count))
+    if count > 100:
+        with pytest.raises(MalformedMessageError, match="more than 100 tagged fields"):
+            read_tags(data, 0)
+    else:
+        fields, end = read_tags(data, 0)
+        assert (len(fields), end) == (count, len(data))

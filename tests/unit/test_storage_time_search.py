@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from contextlib import nullcontext
 
 import pytest
 from helpers.storage_kafka_log import KAFKA
 from helpers.storage_logs import batch
 
-from barnabas.protocol.compression import TooLargeError
-from barnabas.protocol.records import HEADER_SIZE, read_header
+from barnabas.protocol.compression import MOST_PARTS_AT_ONCE, Codec, TooLargeError
+from barnabas.protocol.records import HEADER_SIZE, NewRecord, encode_batch, read_header
 from barnabas.storage import time_search
 from barnabas.storage.time_search import BatchSearch, Searched, SearchTakesLong
 
@@ -110,3 +111,13 @@ def test_a_long_one_is_put_off_and_run_elsewhere(monkeypatch: pytest.MonkeyPatch
 def test_records_that_cannot_be_read_are_an_error_and_not_a_failure() -> None:
     broken = search(1)._replace(read=lambda: b"\xff")
     assert isinstance(broken.result(None), Exception)
+
+
+def test_more_parts_than_are_opened_at_once_are_put_off() -> None:
+    empty = gzip.compress(b"", mtime=0)
+    body = bytes(encode_batch([NewRecord(None, b"a", 0)]))[HEADER_SIZE:]
+    data = gzip.compress(body, mtime=0) + empty * MOST_PARTS_AT_ONCE
+    one = BatchSearch(0, 1, 0, 0, Codec.GZIP, 1, 1000, lambda: data)
+    with pytest.raises(SearchTakesLong) as long:
+        one.result({})
+    assert long.value.run() == one.result(None) == (0, 0)

@@ -14,14 +14,21 @@ import cramjam
 import pytest
 from helpers.storage_logs import NOW_MS, SECOND_MS, batch, broken, fetched, new_log, values_of
 
-from barnabas.protocol.compression import Levels, compress
+from barnabas.protocol.compression import MOST_PARTS_AT_ONCE, Levels, compress
 from barnabas.protocol.errors import Code
-from barnabas.protocol.records import computed_crc, read_header, records_of, set_crc
+from barnabas.protocol.records import (
+    computed_crc,
+    read_header,
+    records_of,
+    set_crc,
+    set_size_and_attributes,
+)
 from barnabas.storage import validate
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.validate import (
     CODECS,
     AppendRefused,
+    CheckBudget,
     Rules,
     TakesLongError,
     check_client_batch,
@@ -448,7 +455,7 @@ def test_what_takes_long_is_left_as_it_is_where_others_wait(tmp_path: Path, code
     sent = bomb(codec, LIMIT)
     kept = bytearray(sent)
     with pytest.raises(TakesLongError):
-        log.append(sent, now_ms=NOW_MS, at_once=True)
+        log.append(sent, now_ms=NOW_MS, at_once=CheckBudget())
     assert sent == kept and log.log_end_offset == 0
     checked = check_client_batch(memoryview(sent), log.rules, NOW_MS)
     info = log.append(sent, now_ms=NOW_MS + 700, checked=checked)
@@ -458,7 +465,7 @@ def test_what_takes_long_is_left_as_it_is_where_others_wait(tmp_path: Path, code
         NOW_MS + 700,
         read_header(raw).crc,
     )
-    log.append(bomb(codec, 200_000), now_ms=NOW_MS, at_once=True)
+    log.append(bomb(codec, 200_000), now_ms=NOW_MS, at_once=CheckBudget())
 
 
 def takes_long(sent: bytearray, **settings: Any) -> bool:
@@ -466,7 +473,7 @@ def takes_long(sent: bytearray, **settings: Any) -> bool:
     rules = Rules.of(LogConfig(**settings))
     kept = bytes(sent)
     try:
-        check_client_batch(memoryview(sent), rules, NOW_MS, at_once=True)
+        check_client_batch(memoryview(sent), rules, NOW_MS, at_once=CheckBudget())
     except TakesLongError:
         assert sent == kept, "nothing was changed"
         check_client_batch(memoryview(sent), rules, NOW_MS)
@@ -480,6 +487,53 @@ def test_many_records_take_long(codec: int) -> None:
     most = validate._MOST_RECORDS_AT_ONCE
     assert not takes_long(batch([b""] * most, codec=codec))
     assert takes_long(batch([b""] * (most + 1), codec=codec))
+
+
+def test_many_parts_take_long() -> None:
+    """However little they hold: each member of gzip, or block of snappy, costs microseconds."""
+    one = batch([b"a"], codec=1)
+    member = gzip.compress(b"", mtime=0)
+
+    def with_members(count: int) -> bytearray:
+        changed = bytearray(one + member * count)
+        set_size_and_attributes(changed, 1)
+        set_crc(changed)
+        return changed
+
+    assert not takes_long(with_members(MOST_PARTS_AT_ONCE - 1))
+    assert takes_long(with_members(MOST_PARTS_AT_ONCE))
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_batches_of_one_request_take_long_together(codec: int) -> None:
+    rules = Rules.of(LogConfig())
+    budget = CheckBudget()
+    for _ in range(2):
+        many = batch([b""] * validate._MOST_RECORDS_AT_ONCE, codec=codec)
+        check_client_batch(memoryview(many), rules, NOW_MS, at_once=budget)
+    with pytest.raises(TakesLongError):
+        check_client_batch(memoryview(batch([b"a"])), rules, NOW_MS, at_once=budget)
+
+
+def test_bytes_that_batches_of_one_request_decompress_to_count_together() -> None:
+    rules = Rules.of(LogConfig())
+    budget = CheckBudget()
+    sent = bomb(4, validate._MOST_BYTES_AT_ONCE - 100)
+    for _ in range(8):
+        check_client_batch(memoryview(bytearray(sent)), rules, NOW_MS, at_once=budget)
+    with pytest.raises(TakesLongError):
+        check_client_batch(memoryview(bytearray(sent)), rules, NOW_MS, at_once=budget)
+    check_client_batch(memoryview(batch([b"a"])), rules, NOW_MS, at_once=budget)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"cleanup_policy": frozenset({"compact"})}, {"timestamp_before_max_ms": 0}]
+)
+def test_a_thousand_records_at_most_are_named_in_a_refusal(settings: dict[str, Any]) -> None:
+    rules = Rules.of(LogConfig(**settings))
+    with pytest.raises(AppendRefused) as refused:
+        check_client_batch(memoryview(batch([b""] * 1500, timestamp=NOW_MS - 10)), rules, NOW_MS)
+    assert refused.value.record_errors == tuple(range(1000))
 
 
 def test_to_compress_much_takes_long_and_to_leave_it_does_not() -> None:
@@ -595,7 +649,7 @@ def test_an_empty_key_is_a_key() -> None:
 def test_what_may_never_become_so_large_does_not_wait_to_be_refused(most: int) -> None:
     rules = Rules.of(LogConfig(max_decompressed_bytes=most))
     with pytest.raises(AppendRefused, match=f"more than {most} bytes"):
-        check_client_batch(memoryview(bomb(1, 2 * most)), rules, NOW_MS, at_once=True)
+        check_client_batch(memoryview(bomb(1, 2 * most)), rules, NOW_MS, at_once=CheckBudget())
     rules = Rules.of(LogConfig(max_decompressed_bytes=(1 << 20) + 1))
     with pytest.raises(TakesLongError):
-        check_client_batch(memoryview(bomb(1, 2 << 20)), rules, NOW_MS, at_once=True)
+        check_client_batch(memoryview(bomb(1, 2 << 20)), rules, NOW_MS, at_once=CheckBudget())
