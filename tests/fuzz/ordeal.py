@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
 
 
 class Ordeal:
-    """One broker, and one connection for each giant."""
+    """One broker, and one connection for each giant. answer: the bytes of the last one."""
 
     def __init__(self, directory: Path) -> None:
         self.host = CoreHost(
@@ -76,6 +76,7 @@ class Ordeal:
             super_users="User:admin",
         )
         self.broker = self.host.broker
+        self.answer = b""
         self._next = 100
         self._worst_s = self._all_s = 0.0
         self._slowness = max(1.0, min(_counting_s() for _ in range(3)) / COUNTING_S)
@@ -163,7 +164,8 @@ class Ordeal:
         for _ in range(MOST_ROUNDS):
             for target, pieces in outbox.sends:
                 if target == connection:
-                    answer_bytes = sum(_size_of(piece) for piece in pieces)
+                    self.answer = b"".join(bytes(piece) for piece in pieces)
+                    answer_bytes = len(self.answer)
             outbox.sends.clear()
             for target, why in outbox.closes:
                 if target == connection and not reason:
@@ -213,10 +215,6 @@ def _counting_s() -> float:
     while number < 1_000_000:
         number += 1
     return time.thread_time() - began
-
-
-def _size_of(piece: Any) -> int:
-    return len(piece) if isinstance(piece, bytes | bytearray | memoryview) else piece.size
 
 
 def _reset_peak() -> None:

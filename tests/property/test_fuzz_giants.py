@@ -11,10 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from fuzz.giants import KINDS, SHAPES, TOO_MANY, array_paths, giants
+from fuzz.giants import KINDS, TOO_MANY, array_paths, giants
+from fuzz.giants import SHAPES as ELEMENTS
 from fuzz.ordeal import ALL_RIGHTS, MOST_CALL_S, MOST_MB, PRODUCE, Ordeal, Outcome, findings_of
 from helpers.our_messages import read_request
 
+from barnabas.broker import wide_requests
 from barnabas.protocol.api_table import APIS, Api
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +63,33 @@ def test_what_is_named_again_makes_no_longer_answer(tmp_path: Path, api: Api) ->
 
 
 @pytest.mark.parametrize(
+    "api", [api for api in APIS if api.name in wide_requests.SHAPES], ids=lambda api: api.name
+)
+def test_answers_in_parts_are_those_to_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Api
+) -> None:
+    """From the schemas: requests for some hundred things, handled at once and seven at a time."""
+    shapes = wide_requests.SHAPES[api.name]
+    for shape in shapes:
+        version = min(api.max_version, shape.last_version)
+        for giant in giants(api, version, 3000, ("distinct",)):
+            if giant.name.split(" ")[2] not in [
+                ".".join(level.rows for level in shape.levels[:depth])
+                for depth in range(1, len(shape.levels) + 1)
+            ]:
+                continue
+            answers = []
+            for at_once in (7, 1_000_000):
+                wide = tuple(one._replace(at_once=at_once) for one in shapes)
+                monkeypatch.setitem(wide_requests.SHAPES, api.name, wide)
+                ordeal = Ordeal(tmp_path / f"{giant.name.replace(' ', '-')}-{at_once}")
+                outcome = ordeal.offer(giant, ALL_RIGHTS)
+                assert outcome.answer_bytes > 0, outcome
+                answers.append(ordeal.answer)
+            assert answers[0] == answers[1], giant.name
+
+
+@pytest.mark.parametrize(
     ("outcome", "is_found"),
     [
         (Outcome("a", MOST_CALL_S, 9.0, MOST_MB, 10, ""), False),
@@ -81,12 +110,12 @@ def test_what_does_not_hold_is_found(outcome: Outcome, is_found: bool) -> None:
 def test_a_giant_is_a_whole_request_of_its_size(api: Api) -> None:
     """So that what is refused is refused for what it is, and not since it is cut off."""
     for version in {api.min_version, api.max_version}:
-        made = list(giants(api, version, most_bytes=4000, kinds=SHAPES))
-        assert len(made) == len(SHAPES) * len(array_paths(api, version))
+        made = list(giants(api, version, most_bytes=4000, kinds=ELEMENTS))
+        assert len(made) == len(ELEMENTS) * len(array_paths(api, version))
         for giant in made:
             start = 11 + (version >= api.flexible_from)
             request, end = read_request(api.name, giant.frame, start, version)
             assert end == len(giant.frame) and request.encode(version) == giant.frame[start:]
         whole = list(giants(api, version, most_bytes=200_000, kinds=(TOO_MANY,)))
         assert all(150_000 < len(giant.frame) <= 200_000 for giant in whole)
-    assert set(SHAPES) < set(KINDS)
+    assert set(ELEMENTS) < set(KINDS)
