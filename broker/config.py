@@ -330,7 +330,7 @@ _BROKER_ROWS = (
     _broker("num.replica.fetchers", Kind.INT, 1, "Accepted; there is one replica.", dynamic=True),
     _broker("background.threads", Kind.INT, 10, "Accepted; there is one thread.", lowest=1, dynamic=True),
     _broker("queued.max.request.bytes", Kind.LONG, 256 << 20, "What all connections together may hold of requests that are not whole yet, or wait for a thread: beyond it one connection of a principal at a time is read from, and those whose requests do not go on are closed; -1: no bound.", lowest=-1),
-    _broker("barnabas.request.max.bytes", Kind.INT, 2 << 20, "The largest request that is read and is no Produce. Those name topics and partitions, and cost a hundred times as much a byte.", lowest=1 << 16),
+    _broker("barnabas.request.max.bytes", Kind.INT, 2 << 20, "The largest request that is read and is no Produce, and what a Produce may have beside its records. Those bytes name topics and partitions, and cost a hundred times as much.", lowest=1 << 16),
     _broker("queued.max.requests", Kind.INT, 500, "Accepted; each connection has one request under way.", lowest=1),
     _broker("socket.send.buffer.bytes", Kind.INT, 102_400, "Accepted; the system's default is used."),
     _broker("socket.receive.buffer.bytes", Kind.INT, 102_400, "Accepted; the system's default is used."),

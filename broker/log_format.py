@@ -14,6 +14,8 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
+from barnabas.broker.log_lines import shortened
+
 FIELDS = (
     "topic",
     "partition",
@@ -51,7 +53,7 @@ class JsonFormatter(logging.Formatter):
             "time": time.removesuffix("+00:00") + "Z",
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": shortened(record.getMessage()),
         } | fields_of(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

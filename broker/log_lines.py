@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+LONGEST_MESSAGE = 8192  # an id that a client names may have 32,767 letters
 PLAIN_LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -23,10 +24,17 @@ class LineFormatter(logging.Formatter):
 
 
 def on_one_line(text: str) -> str:
-    """The text, with Python's escapes for what cannot be printed."""
+    """The text, with Python's escapes for what cannot be printed; of a long one the beginning."""
+    text = shortened(text)
     if text.isprintable():
         return text
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def shortened(text: str) -> str:
+    """A message without what is too long for a line of the log."""
+    left = len(text) - LONGEST_MESSAGE
+    return text if left <= 0 else f"{text[:LONGEST_MESSAGE]}... and {left} letters more"

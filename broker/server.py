@@ -78,6 +78,9 @@ HEARING_ROUNDS = (
 ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
 MOST_REFUSED = 1000  # connections that are held until they are closed
 KEPT_FOR_LOGS, FEWEST_FOR_LOGS = 8, 64  # a part of all descriptors, and a number of them
+MOST_READ_BYTES = (
+    1 << 20
+)  # of small slices of one answer: the rest is read when the client takes it
 SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
 
 
@@ -354,6 +357,9 @@ class Connection:
             while out:
                 piece = out[0]
                 if type(piece) is Slice:
+                    if piece.size <= SMALL_SLICE_BYTES and len(out) > 1:
+                        self._out = out = deque(_with_small_slices_read(out))
+                        continue
                     sent = os.sendfile(
                         sock.fileno(),
                         piece.file.fileno(),
@@ -456,19 +462,22 @@ class Connection:
         self._turns.on_released(self)
 
 
-def _with_small_slices_read(pieces: Sequence[Any]) -> list[Any]:
+def _with_small_slices_read(pieces: Iterable[Any]) -> list[Any]:
     """Small slices as bytes, joined with what is around them: the answer to a reader of a thousand
-    partitions is one piece, not two thousand.
+    partitions is one piece, not two thousand. What is beyond `MOST_READ_BYTES` stays as it is: a
+    client may take nothing of it.
     """
     joined: list[Any] = []
     run: list[Any] = []
+    read_bytes = 0
     for piece in pieces:
         if type(piece) is not Slice:
             run.append(piece)
-        elif piece.size <= SMALL_SLICE_BYTES:
+        elif piece.size <= SMALL_SLICE_BYTES and read_bytes < MOST_READ_BYTES:
             data = piece.file.pread(piece.size, piece.position)
             if len(data) < piece.size:
                 raise _too_short(piece)
+            read_bytes += piece.size
             run.append(data)
         else:
             if run:

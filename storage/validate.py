@@ -106,15 +106,20 @@ class CheckBudget:
 
     __slots__ = ("bytes_left", "records_left")
 
-    def __init__(self) -> None:
-        self.records_left = _MOST_RECORDS_OF_REQUEST
-        self.bytes_left = _MOST_BYTES_OF_REQUEST
+    def __init__(
+        self, records: int = _MOST_RECORDS_OF_REQUEST, most_bytes: int = _MOST_BYTES_OF_REQUEST
+    ) -> None:
+        self.records_left, self.bytes_left = records, most_bytes
 
     def take_records(self, count: int) -> None:
         """Count a batch's records. Raises: TakesLongError where there are too many."""
         if count > _MOST_RECORDS_AT_ONCE or count > self.records_left:
             raise TakesLongError
         self.records_left -= count
+
+
+FOR_ONE_BATCH = CheckBudget(1 << 62, 1 << 62)
+"""Of requests with one batch, which has its own bounds: it is never used up."""
 
 
 class Rules(NamedTuple):
@@ -278,7 +283,10 @@ def _decompressed(
     limit = most = rules.max_decompressed_bytes
     most_parts = None
     if at_once is not None:
-        limit = min(most, _MOST_BYTES_AT_ONCE, at_once.bytes_left)
+        limit = (
+            at_once.bytes_left if at_once.bytes_left < _MOST_BYTES_AT_ONCE else _MOST_BYTES_AT_ONCE
+        )
+        limit = min(limit, most)
         most_parts = MOST_PARTS_AT_ONCE
     try:
         body = decompress_to_memory(codec, data, limit, most_parts)

@@ -34,6 +34,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log_config import NEVER_MS
 from barnabas.storage.validate import (
+    FOR_ONE_BATCH,
     AppendRefused,
     CheckBudget,
     Checked,
@@ -109,7 +110,7 @@ class _Produce:
     ) -> None:
         self.topics, self.request, self.context = topics, request, context
         self.unreadable = unreadable
-        self.budget = CheckBudget()
+        self.budget = FOR_ONE_BATCH
         self.answers: Answers = []
         self.appended: list[Log] = []
         self.unflushed: list[Log] = []
@@ -189,6 +190,8 @@ def on_produce(
     row_count = size = 0
     for topic in request.topic_data:
         row_count += len(topic.partition_data)
+    if row_count > 1:
+        produce.budget = CheckBudget()
     for topic in request.topic_data:
         row: list[ProducedPartition] = []
         for partition in topic.partition_data:

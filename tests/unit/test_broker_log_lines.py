@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from barnabas.broker.log_lines import LineFormatter
+from barnabas.broker.log_lines import LONGEST_MESSAGE, LineFormatter
 
 
 def written(text: str, *arguments: object) -> str:
@@ -40,3 +40,11 @@ def test_an_exception_has_its_lines() -> None:
     lines = LineFormatter().format(record).splitlines()
     assert lines[0].endswith("it failed")
     assert lines[-1] == "ValueError: out of order"
+
+
+@pytest.mark.parametrize("length", [LONGEST_MESSAGE, LONGEST_MESSAGE + 1, 100_000])
+def test_of_what_is_very_long_the_beginning_is_written(length: int) -> None:
+    line = written("%s", "\n" * length)
+    shown = line.removeprefix(line[: line.index("\\n")])
+    more = length - LONGEST_MESSAGE
+    assert shown == "\\n" * LONGEST_MESSAGE + (f"... and {more} letters more" if more else "")

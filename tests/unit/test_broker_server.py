@@ -515,6 +515,36 @@ def test_the_small_slices_of_many_partitions_go_out_together(
     file.close()
 
 
+def test_a_client_that_takes_nothing_holds_little_of_the_memory(rim: Rim, tmp_path: Path) -> None:
+    """However many small slices its answer has, and however many requests it sends."""
+    file = OsDisk().open(str(tmp_path / "segment"), create=True)
+    content = bytes(number % 251 for number in range(9000))
+    file.append(content)
+    pieces = [piece for number in range(3000) for piece in (b"head", Slice(file, number, 4096))]
+    expected = b"".join(b"head" + content[number : number + 4096] for number in range(3000))
+    rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
+        (connection, pieces)
+    )
+    client = rim.client(buffer_bytes=8192)
+    client.send(framed(b"x") * 100)
+    rim.run(20)
+
+    def held_bytes() -> int:
+        connection = rim.server._connections[1]
+        pieces = [*connection._out, *connection._gathered]
+        return sum(len(piece) for piece in pieces if type(piece) is not Slice)
+
+    assert len(rim.broker.frames) == 1
+    most = (1 << 20) + 4096 + 3000 * 4
+    assert 0 < held_bytes() <= most
+    received = b""
+    while len(received) < 2 * len(expected):
+        received += rim.receive(client, 1 << 20)
+        assert held_bytes() <= most
+    assert received[: 2 * len(expected)] == expected * 2
+    file.close()
+
+
 def test_a_small_answer_before_a_slice_keeps_its_place(rim: Rim, tmp_path: Path) -> None:
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     file.append(b"records")
