@@ -25,7 +25,6 @@ from barnabas.protocol.messages.message import Message
 from barnabas.protocol.topic_partition import TopicPartition
 
 RECORDS_PER_BATCH = 1_000
-LONGEST_REMEMBERED = 255
 _EIGHT_UNITS = struct.Struct(">8H")
 _POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in range(4, 9))
 
@@ -193,21 +192,11 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@functools.lru_cache(maxsize=1024)  # a transaction needs it several times; long keys take 32 MB
 def partition_for(key: str, partition_count: int) -> int:
     """The partition of the internal topic that keeps the key.
 
-    Kafka's: Utils.abs of the hash, modulo the count. It is remembered, since a transaction needs it
-    several times; of long keys few are.
+    Kafka's: Utils.abs of the hash, modulo the count.
     """
-    if len(key) > LONGEST_REMEMBERED:
-        return _partition_for_long(key, partition_count)
-    return _partition_for_short(key, partition_count)
-
-
-def _partition_for(key: str, partition_count: int) -> int:
     hashed = java_string_hash(key)
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count
-
-
-_partition_for_short = functools.lru_cache(maxsize=4096)(_partition_for)
-_partition_for_long = functools.lru_cache(maxsize=64)(_partition_for)

@@ -30,7 +30,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from barnabas.coordinator import transaction_listing
 from barnabas.coordinator.internal_topics import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
@@ -90,6 +89,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
+    from barnabas.coordinator.transaction_listing import Rows
     from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
     from barnabas.protocol.messages.add_partitions_to_txn import (
         AddPartitionsToTxnRequest,
@@ -1077,11 +1077,13 @@ class TransactionCoordinator:
         request: ListTransactionsRequest,
         is_visible: Callable[[str], bool],
         now_ms: int,
-    ) -> Generator[None, int, transaction_listing.Rows]:
+    ) -> Generator[None, int, Rows]:
         """The transactions that pass the request's filters but for its pattern, in slices.
 
         Takes: is_visible, whether the client may see an id.
         """
+        from barnabas.coordinator import transaction_listing
+
         filters = transaction_listing.Filters.of(request, now_ms + self._wall.ahead_ms)
         return transaction_listing.rows(self._transactions, filters, is_visible)
 

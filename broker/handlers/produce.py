@@ -187,27 +187,7 @@ def on_produce(
             if broker.transaction_ends.is_decided(name):
                 return _hold_back(broker, request, context, name, denied)
             _add_partitions(broker, produce, name)
-    row_count = size = 0
-    for topic in request.topic_data:
-        row_count += len(topic.partition_data)
-    if row_count > 1:
-        produce.budget = CheckBudget()
-    for topic in request.topic_data:
-        row: list[ProducedPartition] = []
-        for partition in topic.partition_data:
-            if refused is not None:
-                answer = ProducedPartition(partition.index, refused)
-            elif row_count > ROWS_AT_ONCE or size > BYTES_AT_ONCE:
-                answer = produce.put_off(_kept(row, topic.name, partition, context))
-            else:
-                if partition.records is not None:
-                    size += len(partition.records)
-                answer = _append(
-                    broker, produce, row, topic.name, partition.index, partition.records
-                )
-            produce.failed = produce.failed or answer.error_code != 0
-            row.append(answer)
-        produce.answers.append((topic.topic_id or topic.name, row))
+    _append_rows(broker, produce, refused)
     if denied:
         produce.refuse(denied, denied_code)
     broker.progress.on_appended(
@@ -231,6 +211,31 @@ def on_produce(
     if produce.failed or broker.quotas is not None:
         return _encoded(broker, produce)
     return Encoded((encode_produce(context.correlation_id, context.api_version, produce.answers),))
+
+
+def _append_rows(broker: Broker, produce: _Produce, refused: Code | None) -> None:
+    """Append what comes first, and put off the rest. Takes: refused, why all of it is, if it is."""
+    row_count = size = 0
+    for topic in produce.request.topic_data:
+        row_count += len(topic.partition_data)
+    if row_count > 1:
+        produce.budget = CheckBudget()
+    for topic in produce.request.topic_data:
+        row: list[ProducedPartition] = []
+        for partition in topic.partition_data:
+            if refused is not None:
+                answer = ProducedPartition(partition.index, refused)
+            elif row_count > ROWS_AT_ONCE or size > BYTES_AT_ONCE:
+                answer = produce.put_off(_kept(row, topic.name, partition, produce.context))
+            else:
+                if partition.records is not None:
+                    size += len(partition.records)
+                answer = _append(
+                    broker, produce, row, topic.name, partition.index, partition.records
+                )
+            produce.failed = produce.failed or answer.error_code != 0
+            row.append(answer)
+        produce.answers.append((topic.topic_id or topic.name, row))
 
 
 def _all_denied(

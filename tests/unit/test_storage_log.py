@@ -35,7 +35,7 @@ from barnabas.storage.log import UNREAD_BATCH_BYTES, AppendInfo, Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_reader import Isolation
 from barnabas.storage.producer_snapshots import KEPT_SNAPSHOTS
-from barnabas.storage.validate import TakesLongError, check_client_batch
+from barnabas.storage.validate import CheckBudget, TakesLongError, check_client_batch
 
 COMMITTED = Isolation.READ_COMMITTED
 
@@ -854,7 +854,7 @@ def test_a_batch_that_takes_long_to_check_is_left_as_it_is(tmp_path: Path) -> No
     long = batch([b""] * 20_000)
     given = bytes(long)
     with pytest.raises(TakesLongError):
-        log.append(long, now_ms=NOW_MS, at_once=True)
+        log.append(long, now_ms=NOW_MS, at_once=CheckBudget())
     assert (long, log.log_end_offset) == (given, 0)
     log.append(long, now_ms=NOW_MS)
     assert log.log_end_offset == 20_000
