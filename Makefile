@@ -84,10 +84,12 @@ mutants: install
 mutants-sim: install
 	PYTHONPATH=tests:. $(BIN)/python -m mutants --sim 500 --judged --processes $(PROCESSES)
 
-# A hundred thousand mutated requests, and as many frames of somebody who has no password.
+# A hundred thousand mutated requests, as many frames of somebody who has no password, and of every API
+# and version the largest requests that there can be.
 fuzz: install
 	PYTHONPATH=tests:. $(BIN)/python -m fuzz
 	PYTHONPATH=tests:. $(BIN)/python -m fuzz --intruder
+	PYTHONPATH=tests:. $(BIN)/python -m fuzz.ordeal
 
 torture: install
 	PYTHONPATH=tests:. $(BIN)/python -m torture.clients --minutes $(MINUTES)

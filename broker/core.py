@@ -76,6 +76,7 @@ from barnabas.protocol.framing import (
 )
 from barnabas.protocol.hot_responses import CurrentLeader, Endpoint, Piece
 from barnabas.protocol.messages.message import Message
+from barnabas.protocol.primitives import BoundedBytes
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.cleaner import CleanJob, CleanResult
 from barnabas.storage.disk import Syncable, may_have_lost_pages
@@ -89,11 +90,15 @@ if TYPE_CHECKING:
     from barnabas.broker.security.authorizer import Access, Authorizer
     from barnabas.broker.security.gate import SaslGate
     from barnabas.broker.telemetry import Telemetry
+    from barnabas.broker.wide_requests import WideRequests
 
 logger = logging.getLogger("barnabas.broker")
 
 PRODUCER_ID_BLOCK = 1000
 DECODED_AT_ONCE_BYTES = 128 * 1024  # takes 20 ms where it is all small elements
+NARROW_BYTES = 1024  # holds too little to be counted
+WIDE_BYTES = 32 * 1024  # of what is handled in parts and may be decoded by the worker as well
+MOST_BYTES_OF_BOUNDS = 2 << 20
 _SASL_KEYS = (17, 36)  # the last bytes of the API keys of SaslHandshake and SaslAuthenticate
 _API_KEY_BYTES = 2
 _FRAME = struct.Struct(">ii")
@@ -113,6 +118,8 @@ class Broker:
     After: internal topics are replayed into the coordinators; transactions found in PREPARE_* are
            under way to completion.
     """
+
+    _wide: WideRequests | None = None  # once there is one
 
     def __init__(
         self,
@@ -137,8 +144,9 @@ class Broker:
         self.telemetry: Telemetry | None = None  # once a client has asked for subscriptions
         self.has_address_quotas = False
         self.outbox = Outbox()
-        self.work = SlicedWork(self._reply_to_sliced)
+        self.work = SlicedWork(self._on_sliced)
         self.reading = SlicedWork(self._encode_elsewhere, self._parked.__contains__)
+        self._takers: dict[int, Callable[[Message], None]] = {}  # of the answers to parts
         self._amendments: dict[int, Callable[[Any], None]] = {}
         self.authorizer = _authorizer(self)
         self.apis = config.release.apis
@@ -319,15 +327,29 @@ class Broker:
                 connection.local_host, connection.local_port, connection.node_id,
             )  # fmt: skip
             row = self._routes.get(api.key) or self._load_route(api)
-            if len(frame) > DECODED_AT_ONCE_BYTES and (
-                api.key != PRODUCE or len(frame) > GIVEN_AWAY_BYTES
+            size_bytes = len(frame)
+            if size_bytes <= NARROW_BYTES or (
+                api.key == PRODUCE and size_bytes <= GIVEN_AWAY_BYTES
             ):
-                self._decode_elsewhere(connection, context, row, frame, header)
-            else:
                 self._handle(context, row, read_body(row, frame, header))
+                return
+            if api.key == PRODUCE:
+                self._decode_elsewhere(connection, context, row, frame, header)
+                return
+            bounded = BoundedBytes(frame)
+            bounded.elements_left = self._most_elements(api)
+            if size_bytes <= (WIDE_BYTES if row.is_wide else DECODED_AT_ONCE_BYTES):
+                self._handle(context, row, read_body(row, bounded, header))
+            else:
+                self._decode_elsewhere(connection, context, row, bounded, header)
         except ProtocolViolation as error:
             self._amendments.pop(ticket, None)
             self.close(connection_id, error)
+
+    def _most_elements(self, api: Api) -> int:
+        """How many elements the arrays of a request may have."""
+        most_bytes: int = self.config.barnabas_request_max_bytes
+        return api.most_elements * max(1, most_bytes // MOST_BYTES_OF_BOUNDS)
 
     def _handle(self, context: RequestContext, row: Route, request: Message) -> None:
         response = row.handle(request, context)
@@ -343,19 +365,18 @@ class Broker:
         connection: ConnectionState,
         context: RequestContext,
         row: Route,
-        frame: memoryview,
+        frame: BoundedBytes | memoryview,
         header: RequestHeader,
     ) -> None:
-        """Have the worker decode what may hold hundreds of thousands of elements; it is handled
-        afterwards.
+        """Have the worker decode what may hold a hundred thousand elements; it is handled
+        afterwards. Takes: frame, of a Produce the memory that was received, which is the core's.
         """
         connection_id = context.connection_id
-        is_kept = len(frame) > GIVEN_AWAY_BYTES
-        copy = frame if is_kept else memoryview(bytes(frame))
+        is_wide = row.is_wide
 
         def run() -> Message | ProtocolViolation:
             try:
-                return read_body(row, copy, header)
+                return read_body(row, frame, header)
             except ProtocolViolation as error:
                 return error
 
@@ -367,7 +388,7 @@ class Broker:
                 return
             try:
                 self._handle(
-                    context._replace(now_ms=now_ms, keeps_frame=len(copy) > GIVEN_AWAY_BYTES),
+                    context._replace(now_ms=now_ms, keeps_frame=context.api_key == PRODUCE),
                     row,
                     request,
                 )
@@ -379,9 +400,15 @@ class Broker:
             except Exception as error:
                 self._amendments.pop(context.ticket, None)
                 # ends the connection, as the rim has it for requests that are handled at once
-                self._give_up(connection_id, error)
+                self.give_up(connection_id, error)
+            if is_wide and not self.wide.has(connection_id):
+                self.wide.on_answered(connection_id)
 
-        self.outbox.work.append(Work(connection_id, run, done, len(copy)))
+        work = Work(connection_id, run, done, 0 if is_wide else len(frame))
+        if is_wide:
+            self.wide.decode(connection_id, len(frame), lambda: self.outbox.work.append(work))
+        else:
+            self.outbox.work.append(work)
 
     def on_tick(self, now_ms: int) -> None:
         """Time passed. Cheap when nothing is due."""
@@ -401,12 +428,15 @@ class Broker:
         self.topics.on_tick()
         self.work.on_tick(now_ms)
         self.reading.on_tick(now_ms)
+        if self._wide is not None:
+            self._wide.on_tick(now_ms)
         if self.sasl is not None:
             self.sasl.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
-        if self.work.is_ready or self.reading.queue or self.topics.is_configuring:
+        is_ready = self.work.is_ready or self.reading.queue or self.topics.is_configuring
+        if is_ready or (self._wide is not None and self._wide.queue):
             return 0
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (
@@ -448,14 +478,17 @@ class Broker:
         if error is None:
             work.done(result, now_ms)
         elif work.connection_id in self.connections:
-            self._give_up(work.connection_id, error)
+            self.give_up(work.connection_id, error)
 
-    def _give_up(self, connection_id: int, error: Exception) -> None:
+    def give_up(self, connection_id: int, error: Exception) -> None:
+        """End a connection whose request met an error of the broker's own."""
         logger.error("a request could not be handled", exc_info=error)
         self.close(connection_id, f"an error in the broker: {error!r}; please report it")
 
     def on_closed(self, connection_id: int) -> None:
         """The connection is gone; what it had under way is finished without an answer."""
+        if self._wide is not None:
+            self._wide.on_closed(connection_id)
         connection = self.connections.pop(connection_id, None)
         if self.quotas is not None:
             self.quotas.on_closed(connection_id)
@@ -489,6 +522,10 @@ class Broker:
         context = self._parked.pop(ticket, None)
         if context is None:
             return  # its connection is gone
+        if self._takers and ticket in self._takers:
+            assert isinstance(response, Message), "answers to parts are messages"
+            self.reply_to_part(context, response)
+            return
         connection = self.connections[context.connection_id]
         connection.parked_ticket = -1
         self._waiting_fetches.pop(ticket, None)
@@ -501,10 +538,29 @@ class Broker:
         else:
             self.answer(context.connection_id, self.encode(context, response))
 
-    def _reply_to_sliced(self, ticket: int, response: Message | Encoded | Parked) -> None:
-        """PARKED: it is answered by what its work has begun."""
-        if not isinstance(response, Parked):
-            self.reply(ticket, response)
+    def new_part(self, take: Callable[[Message], None]) -> int:
+        """The ticket of a part of a request, whose answer `take` is given."""
+        ticket = self._next_ticket
+        self._next_ticket = ticket + 1
+        self._takers[ticket] = take
+        return ticket
+
+    def reply_to_part(self, context: RequestContext, response: Message) -> None:
+        """Answer a part of a request, whose client is answered with the whole."""
+        take = self._takers[context.ticket]
+        amendment = self._amendments.pop(context.ticket, None)
+        self.on_part_over(context.ticket)
+        if amendment is not None:
+            amendment(response)
+        if self.errors is not None:
+            self.errors.count_in(context.api_key, response)
+        take(response)
+
+    def on_part_over(self, ticket: int) -> None:
+        """Forget a part of a request."""
+        self._takers.pop(ticket, None)
+        self._parked.pop(ticket, None)
+        self._amendments.pop(ticket, None)
 
     def park(self, context: RequestContext) -> None:
         """Make `reply` possible for the request under way, before its handler returns PARKED."""
@@ -533,6 +589,16 @@ class Broker:
         self.park(context)
         return PARKED
 
+    def _on_sliced(self, ticket: int, answer: Answer) -> None:
+        if isinstance(answer, Message | Encoded):
+            self.reply(ticket, answer)
+
+    def answer_in_turns(self, context: RequestContext, work: Slices) -> Answer:
+        """What the work gives, whose slices take turns with those of other wide requests. It may
+        hand the request on when the client is still there; PARKED where others have their turn.
+        """
+        return self.wide.begin(context, work)
+
     def read_in_slices(self, context: RequestContext, work: Slices) -> Answer:
         """What the work reads; PARKED where others have their turn before its end. Then the answer
         is long, and the worker encodes it.
@@ -547,6 +613,9 @@ class Broker:
 
     def _encode_elsewhere(self, ticket: int, response: Message | Pieces) -> None:
         """Have the worker encode the long answer to a request that is parked."""
+        if ticket in self._takers:  # of a part of a request, which is encoded with the whole
+            self.reply(ticket, cast(Message, response))
+            return
         context = self._parked[ticket]
         if callable(response) and ticket in self._amendments:
             self.reply(ticket, Encoded(response()))  # which amends it
@@ -645,7 +714,11 @@ class Broker:
         raise ProtocolViolation(f"{what} is not spoken here{spoken}")
 
     def _load_route(self, api: Api) -> Route:
+        from barnabas.broker.wide_requests import SHAPES, reading_once
+
         row = ROUTES[api.key](self)
+        if api.name in SHAPES:
+            row = row._replace(read=reading_once(api.name, row.read), is_wide=True)
         if not self.cluster.is_one:
             from barnabas.broker.coordinator_edge import at_coordinator
 
@@ -656,6 +729,8 @@ class Broker:
             row = authorized(self, api, row)
         if self.quotas is not None:
             row = self.quotas.around(api, row)
+        if row.is_wide:
+            row = self.wide.around(api, row)
         self._routes[api.key] = row
         return row
 
@@ -672,6 +747,15 @@ class Broker:
         response.write(out, context.api_version)
         _FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)
         return (out,)
+
+    @property
+    def wide(self) -> WideRequests:
+        """The requests that are handled in parts."""
+        if self._wide is None:
+            from barnabas.broker.wide_requests import WideRequests  # a start needs none
+
+            self._wide = WideRequests(self)
+        return self._wide
 
     @functools.cached_property
     def logins(self) -> LoginCounts:

@@ -12,6 +12,7 @@ Every request goes this way, in this order:
 | ...parks it; a coordinator's Result answers it, now or later | `to_groups`, `to_transactions` |
 | ...ends the connection of a request that was delayed on one given up | `to_transactions`: guard |
 | ...holds it back while the id's last transaction is ending | `to_transactions`: hold_back |
+| what it names again is left out; where it names much it goes in parts | `wide_requests.py` |
 | with client quotas: what it uses is recorded, its client throttled | `quotas/client_quotas.py` |
 | its response is encoded and sent; a parked one's later | `Broker` |
 
@@ -32,7 +33,7 @@ from barnabas.coordinator.result import Result
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import RequestHeader
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.primitives import Buffer, MalformedMessageError
+from barnabas.protocol.primitives import Buffer, MalformedMessageError, TooManyElementsError
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -48,11 +49,15 @@ Decide = Callable[[Request, RequestContext, int], Result]
 
 
 class Route(NamedTuple):
-    """One row: how a request is read, and who answers it. `route` makes it and checks the types."""
+    """One row: how a request is read, and who answers it. `route` makes it and checks the types.
+
+    is_wide: whether requests are handled in parts where they name many things.
+    """
 
     name: str
     read: Read[Any]
     handle: Handler[Any]
+    is_wide: bool = False
 
 
 def route(
@@ -66,7 +71,7 @@ def route(
 # --- around a request ---------------------------------------------------------------------------
 
 
-def read_body(row: Route, frame: memoryview, header: RequestHeader) -> Message:
+def read_body(row: Route, frame: Buffer, header: RequestHeader) -> Message:
     """Decode the body of a request.
 
     Raises: ProtocolViolation where it cannot be read.
@@ -74,6 +79,12 @@ def read_body(row: Route, frame: memoryview, header: RequestHeader) -> Message:
     """
     try:
         request: Message = row.read(frame, header.body_start, header.api_version)[0]
+    except TooManyElementsError as error:
+        raise ProtocolViolation(
+            f"a {row.name} request of {len(frame):,} bytes names more than may be read of one: its "
+            "lists have more elements than requests of its kind may have. Name less in each "
+            "request; the bounds grow with barnabas.request.max.bytes"
+        ) from error
     except (struct.error, IndexError, MalformedMessageError) as error:
         raise ProtocolViolation(
             f"the body of a {row.name} request cannot be read: {error}"

@@ -157,6 +157,8 @@ class Outbox:
     what an audit log is to have. deferred: work of the core for which nobody who is answered by
     `sends` has to wait. `Broker.on_sent` does it once those are sent, and the core does it itself
     before anything else comes in: nothing that anybody sees tells whether it was deferred.
+    held_bytes: of requests that the core keeps until they are answered, as far as they are more or
+    less than when the rim last took them: they count with what all connections hold.
     """
 
     __slots__ = (
@@ -166,6 +168,7 @@ class Outbox:
         "closes",
         "deferred",
         "flushes",
+        "held_bytes",
         "mutes",
         "sends",
         "work",
@@ -181,6 +184,7 @@ class Outbox:
         self.cleanings: list[CleanJob] = []
         self.work: list[Work] = []
         self.deferred: list[Callable[[int], None]] = []
+        self.held_bytes = 0
 
 
 class Parked:

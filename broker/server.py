@@ -1078,7 +1078,7 @@ class Server:
                     except Exception as error:
                         self.fail(error)
                         return
-            if outbox.cleanings or outbox.work:
+            if outbox.cleanings or outbox.work or outbox.held_bytes:
                 self._submit_work()
             if outbox.audit:
                 self._write_audit_log()
@@ -1110,6 +1110,12 @@ class Server:
 
     def _submit_work(self) -> None:
         outbox = self.broker.outbox
+        if outbox.held_bytes:
+            is_less = outbox.held_bytes < 0
+            self.memory.worked_bytes += outbox.held_bytes
+            outbox.held_bytes = 0
+            if is_less:
+                self.loop.call_soon(self.turns.on_freed)
         for cleaning in outbox.cleanings:
             self._cleaner.submit(cleaning)
         outbox.cleanings.clear()

@@ -5,6 +5,12 @@
 `min_version`/`max_version` are what ApiVersions tells and what is accepted: from the oldest that
 Apache Kafka 3.9 offers to the newest of 4.3. `flexible_from` is the first version whose header is
 v2 (KIP-482).
+
+`most_elements` bounds what the arrays of a request have together, at any depth; a number, which
+has 4 bytes, counts as a quarter. The bound is for a request of 2 MiB, and
+grows with `barnabas.request.max.bytes`. It leaves room for what clients send in 2 MiB: rows of
+16 bytes, or numbers of partitions. Of what changes metadata Apache Kafka takes 10,000 records at
+once, and requests that name protocols, features or components have few of them.
 """
 
 from __future__ import annotations
@@ -12,6 +18,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 NEVER = 1 << 15
+ROWS = 2 << 20 >> 4  # of 16 bytes, in 2 MiB
+CHANGES = 25_000  # 10,000 with what they have of their own
+FEW = 1_000
 
 
 class Api(NamedTuple):
@@ -22,74 +31,75 @@ class Api(NamedTuple):
     min_version: int
     max_version: int
     flexible_from: int
+    most_elements: int = ROWS
 
 
 API_VERSIONS = 18
 
 APIS = (
     Api(0, "Produce", 0, 13, 9),
-    Api(1, "Fetch", 0, 18, 12),
+    Api(1, "Fetch", 0, 18, 12, 80_000),
     Api(2, "ListOffsets", 0, 11, 6),
     Api(3, "Metadata", 0, 13, 9),
     Api(8, "OffsetCommit", 0, 10, 8),
     Api(9, "OffsetFetch", 0, 10, 6),
     Api(10, "FindCoordinator", 0, 6, 3),
-    Api(11, "JoinGroup", 0, 9, 6),
-    Api(12, "Heartbeat", 0, 4, 4),
+    Api(11, "JoinGroup", 0, 9, 6, FEW),
+    Api(12, "Heartbeat", 0, 4, 4, FEW),
     Api(13, "LeaveGroup", 0, 5, 4),
     Api(14, "SyncGroup", 0, 5, 4),
     Api(15, "DescribeGroups", 0, 6, 5),
-    Api(16, "ListGroups", 0, 5, 3),
-    Api(17, "SaslHandshake", 0, 1, NEVER),
-    Api(18, "ApiVersions", 0, 4, 3),
-    Api(19, "CreateTopics", 0, 7, 5),
-    Api(20, "DeleteTopics", 0, 6, 4),
+    Api(16, "ListGroups", 0, 5, 3, FEW),
+    Api(17, "SaslHandshake", 0, 1, NEVER, FEW),
+    Api(18, "ApiVersions", 0, 4, 3, FEW),
+    Api(19, "CreateTopics", 0, 7, 5, 2 * CHANGES),
+    Api(20, "DeleteTopics", 0, 6, 4, CHANGES),
     Api(21, "DeleteRecords", 0, 2, 2),
-    Api(22, "InitProducerId", 0, 6, 2),
+    Api(22, "InitProducerId", 0, 6, 2, FEW),
     Api(23, "OffsetForLeaderEpoch", 0, 4, 4),
-    Api(24, "AddPartitionsToTxn", 0, 5, 3),
-    Api(25, "AddOffsetsToTxn", 0, 4, 3),
-    Api(26, "EndTxn", 0, 5, 3),
+    Api(24, "AddPartitionsToTxn", 0, 5, 3, 5_000),
+    Api(25, "AddOffsetsToTxn", 0, 4, 3, FEW),
+    Api(26, "EndTxn", 0, 5, 3, FEW),
     Api(27, "WriteTxnMarkers", 0, 2, 1),
     Api(28, "TxnOffsetCommit", 0, 5, 3),
-    Api(29, "DescribeAcls", 0, 3, 2),
-    Api(30, "CreateAcls", 0, 3, 2),
-    Api(31, "DeleteAcls", 0, 3, 2),
+    Api(29, "DescribeAcls", 0, 3, 2, FEW),
+    Api(30, "CreateAcls", 0, 3, 2, CHANGES),
+    Api(31, "DeleteAcls", 0, 3, 2, FEW),
     Api(32, "DescribeConfigs", 0, 4, 4),
     Api(33, "AlterConfigs", 0, 2, 2),
-    Api(34, "AlterReplicaLogDirs", 0, 2, 2),
-    Api(35, "DescribeLogDirs", 0, 5, 2),
-    Api(36, "SaslAuthenticate", 0, 2, 2),
-    Api(37, "CreatePartitions", 0, 3, 2),
-    Api(38, "CreateDelegationToken", 0, 3, 2),
-    Api(39, "RenewDelegationToken", 0, 2, 2),
-    Api(40, "ExpireDelegationToken", 0, 2, 2),
-    Api(41, "DescribeDelegationToken", 0, 3, 2),
+    Api(34, "AlterReplicaLogDirs", 0, 2, 2, 10_000),
+    Api(35, "DescribeLogDirs", 0, 5, 2, 30_000),
+    Api(36, "SaslAuthenticate", 0, 2, 2, FEW),
+    Api(37, "CreatePartitions", 0, 3, 2, CHANGES),
+    Api(38, "CreateDelegationToken", 0, 3, 2, FEW),
+    Api(39, "RenewDelegationToken", 0, 2, 2, FEW),
+    Api(40, "ExpireDelegationToken", 0, 2, 2, FEW),
+    Api(41, "DescribeDelegationToken", 0, 3, 2, FEW),
     Api(42, "DeleteGroups", 0, 2, 2),
     Api(43, "ElectLeaders", 0, 2, 2),
     Api(44, "IncrementalAlterConfigs", 0, 1, 1),
     Api(45, "AlterPartitionReassignments", 0, 1, 0),
     Api(46, "ListPartitionReassignments", 0, 0, 0),
     Api(47, "OffsetDelete", 0, 0, NEVER),
-    Api(48, "DescribeClientQuotas", 0, 1, 1),
-    Api(49, "AlterClientQuotas", 0, 1, 1),
-    Api(50, "DescribeUserScramCredentials", 0, 0, 0),
-    Api(51, "AlterUserScramCredentials", 0, 0, 0),
-    Api(55, "DescribeQuorum", 0, 2, 0),
-    Api(57, "UpdateFeatures", 0, 2, 0),
-    Api(60, "DescribeCluster", 0, 2, 0),
+    Api(48, "DescribeClientQuotas", 0, 1, 1, FEW),
+    Api(49, "AlterClientQuotas", 0, 1, 1, 12_000),
+    Api(50, "DescribeUserScramCredentials", 0, 0, 0, 10_000),
+    Api(51, "AlterUserScramCredentials", 0, 0, 0, 10_000),
+    Api(55, "DescribeQuorum", 0, 2, 0, FEW),
+    Api(57, "UpdateFeatures", 0, 2, 0, FEW),
+    Api(60, "DescribeCluster", 0, 2, 0, FEW),
     Api(61, "DescribeProducers", 0, 0, 0),
-    Api(64, "UnregisterBroker", 0, 0, 0),
+    Api(64, "UnregisterBroker", 0, 0, 0, FEW),
     Api(65, "DescribeTransactions", 0, 0, 0),
-    Api(66, "ListTransactions", 0, 2, 0),
-    Api(68, "ConsumerGroupHeartbeat", 0, 1, 0),
+    Api(66, "ListTransactions", 0, 2, 0, 10_000),
+    Api(68, "ConsumerGroupHeartbeat", 0, 1, 0, 20_000),
     Api(69, "ConsumerGroupDescribe", 0, 1, 0),
-    Api(71, "GetTelemetrySubscriptions", 0, 0, 0),
-    Api(72, "PushTelemetry", 0, 0, 0),
-    Api(74, "ListConfigResources", 0, 1, 0),
+    Api(71, "GetTelemetrySubscriptions", 0, 0, 0, FEW),
+    Api(72, "PushTelemetry", 0, 0, 0, FEW),
+    Api(74, "ListConfigResources", 0, 1, 0, FEW),
     Api(75, "DescribeTopicPartitions", 0, 0, 0),
-    Api(80, "AddRaftVoter", 0, 1, 0),
-    Api(81, "RemoveRaftVoter", 0, 0, 0),
+    Api(80, "AddRaftVoter", 0, 1, 0, FEW),
+    Api(81, "RemoveRaftVoter", 0, 0, 0, FEW),
 )
 
 BY_KEY = {api.key: api for api in APIS}

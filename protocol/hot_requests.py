@@ -33,6 +33,7 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.protocol.primitives import (
     MOST_TAGGED_FIELDS,
+    BoundedBytes,
     Buffer,
     MalformedMessageError,
     read_nullable_string,
@@ -64,9 +65,10 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
     """Read a Fetch as `FetchRequest.read` does; field by field in the order of the wire, and so in one piece."""
     if version < BATCHES_IN_FETCH:
         return FetchRequest.read(data, at, version)
-    data = bytes(
-        data
-    )  # of which a number is read quicker than of a view; nothing in a Fetch is large
+    if not isinstance(data, bytes):
+        # of which a number is read quicker than of a view; nothing in a Fetch is large
+        data = bytes(data)
+    bounded = data if type(data) is BoundedBytes else None
     start = at
     compact = version >= FETCH_FLEXIBLE
     replica_id = -1
@@ -94,6 +96,8 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
             at += 1
         else:
             row_count, at = _read_count(data, at, compact)
+        if bounded is not None:
+            bounded.take(1 + row_count)
         partitions, at = _read_rows(data, at, version, row_count)
         if partitions is None:
             return FetchRequest.read(data, start, version)

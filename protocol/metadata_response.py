@@ -71,6 +71,13 @@ class MetadataTopic(NamedTuple):
     operations: int | None = None
 
 
+class EncodedTopics(NamedTuple):
+    """Topics of an answer that are encoded already."""
+
+    topic_count: int
+    data: bytes
+
+
 def encode_metadata(
     correlation_id: int,
     version: int,
@@ -78,7 +85,7 @@ def encode_metadata(
     controller_id: int,
     brokers: Sequence[Endpoint],
     cluster_id: str | None,
-    topics: Sequence[MetadataTopic],
+    topics: Sequence[MetadataTopic] | EncodedTopics,
     topic_operations: int = OPERATIONS_NOT_ASKED,
     cluster_operations: int = OPERATIONS_NOT_ASKED,
 ) -> bytes:
@@ -96,7 +103,28 @@ def encode_metadata(
         out.append(_string(cluster_id, version))
     if version >= 1:
         out.append(_INT.pack(controller_id))
-    out.append(_count(len(topics), version))
+    if not isinstance(topics, EncodedTopics):
+        data = encode_topics(version, node_id, topics, topic_operations)
+        topics = EncodedTopics(len(topics), data)
+    out += [_count(topics.topic_count, version), topics.data]
+    if 8 <= version <= 10:
+        out.append(_INT.pack(cluster_operations))
+    if version >= 13:
+        out.append(_SHORT.pack(Code.NONE))  # of the whole request, which never fails
+    out.append(tags)
+    body = b"".join(out)
+    return _FRAME.pack(4 + len(body), correlation_id) + body
+
+
+def encode_topics(
+    version: int,
+    node_id: int,
+    topics: Sequence[MetadataTopic],
+    topic_operations: int = OPERATIONS_NOT_ASKED,
+) -> bytes:
+    """The bytes of topics, without their count. Takes: node_id, of the broker that leads all."""
+    tags = b"\0" if version >= FLEXIBLE else b""
+    out: list[bytes] = []
     end = (_INT.pack(topic_operations) if version >= 8 else b"") + tags
     for topic in topics:
         out.append(_SHORT.pack(topic.error_code))
@@ -115,13 +143,7 @@ def encode_metadata(
             out.append(end)
         else:
             out.append((_INT.pack(topic.operations) if version >= 8 else b"") + tags)
-    if 8 <= version <= 10:
-        out.append(_INT.pack(cluster_operations))
-    if version >= 13:
-        out.append(_SHORT.pack(Code.NONE))  # of the whole request, which never fails
-    out.append(tags)
-    body = b"".join(out)
-    return _FRAME.pack(4 + len(body), correlation_id) + body
+    return b"".join(out)
 
 
 def _put_brokers(out: list[bytes], brokers: Sequence[Endpoint], version: int) -> None:

@@ -35,6 +35,7 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _ZEROS = bytes(16)
 _UVARINT_BITS = 35
+NUMBERS_PER_ELEMENT = 4
 MOST_TAGGED_FIELDS = 100  # of one struct: Kafka's own have three at most
 _LONGEST_STRING_BYTES = (1 << 15) - 1
 _NULL_STRUCT, _STRUCT = b"\xff", b"\x01"
@@ -46,6 +47,27 @@ class MalformedMessageError(ValueError):
 
 class UnwritableMessageError(ValueError):
     """A value that the message's version cannot tell: no such field, null, or too long."""
+
+
+class TooManyElementsError(MalformedMessageError):
+    """The arrays of a request have more elements than may be read of it."""
+
+
+class BoundedBytes(bytes):
+    """The bytes of a request, and how many elements of arrays may be read of it.
+
+    An element may have one byte on the wire and has fifty or more as an object, so a bound on bytes
+    bounds neither the memory nor the time that a request takes. The readers of arrays count what
+    they are about to read, before they make an object.
+    """
+
+    elements_left: int
+
+    def take(self, count: int) -> None:
+        """Count elements that are about to be read. Raises: TooManyElementsError."""
+        self.elements_left -= count
+        if self.elements_left < 0:
+            raise TooManyElementsError("it names more than may be read of a request")
 
 
 class Writable(Protocol):
@@ -164,10 +186,10 @@ def read_uuid(data: Buffer, at: int) -> tuple[uuid.UUID | None, int]:
     return None if piece == _ZEROS else uuid.UUID(bytes=piece), end
 
 
-def _read_count(data: Buffer, at: int, compact: bool) -> tuple[int, int]:
+def _read_count(data: Buffer, at: int, compact: bool, share: int = 1) -> tuple[int, int]:
     """The count of an array; negative for null.
 
-    It has a bound: each element has a byte at least.
+    It has a bound: each element has a byte at least. share: so many count as one element.
     """
     if compact:
         count, at = read_uvarint(data, at)
@@ -177,6 +199,8 @@ def _read_count(data: Buffer, at: int, compact: bool) -> tuple[int, int]:
         at += 4
     if count > len(data) - at:
         _cut_off()
+    if type(data) is BoundedBytes and count > 0:
+        data.take(count // share)
     return count, at
 
 
@@ -236,7 +260,7 @@ def read_nullable_numbers(
     data: Buffer, at: int, compact: bool, letter: str
 ) -> tuple[list[int] | None, int]:
     """An array of the integers that `struct` has the letter for; or None."""
-    count, at = _read_count(data, at, compact)
+    count, at = _read_count(data, at, compact, NUMBERS_PER_ELEMENT)
     if count < 0:
         return None, at
     form = f">{count}{letter}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.fetch_sessions import NO_SESSION, FetchSession, FetchTarget, Planned, TopicKey
 from barnabas.broker.outbox import PARKED, Answer, Encoded
 from barnabas.broker.purgatory import WaitingFetch
+from barnabas.broker.slices import Slices
 from barnabas.broker.topics import check_leader_epoch
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_requests import BATCHES_IN_FETCH
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # ACLs' numbers
 DIVERGING_SINCE = 12
+TARGETS_AT_ONCE, LOGS_READ_AT_ONCE = 2000, 500
 # of an answer in version 11, beside the records: its head, a topic without its name, a partition
 EMPTY_RESPONSE_BYTES, TOPIC_BYTES, PARTITION_BYTES = 18, 6, 42
 
@@ -84,18 +87,24 @@ class _Fetch:
         self._targets: dict[Log, FetchTarget] = {}
         self._sizes: dict[Log, int] = {}
         self._size = 0
-        self._resolve()
+        self._generation = -1
+        if len(plan.targets) <= TARGETS_AT_ONCE:
+            self._resolve()
 
     def _resolve(self) -> None:
         """Find each target's log; those without one are answered last, as Kafka does."""
-        topics = self._broker.topics_of(self._context)
         self._generation = self._broker.cluster.generation
         self.logs, self._refused = [], []
+        self._find(self._plan.targets)
+
+    def _find(self, targets: Sequence[FetchTarget]) -> None:
+        """Find the logs of some targets."""
+        topics = self._broker.topics_of(self._context)
         key: Any = None
         name: str | None = None
         logs: list[Log | None] = []
         may_read, access = True, self._access
-        for target in self._plan.targets:
+        for target in targets:
             if target.topic is not key:  # a topic's targets mostly stand together
                 key = target.topic
                 name = self._topic_name(key)
@@ -127,17 +136,60 @@ class _Fetch:
         topic = self._broker.metadata.topic_by_id(key)
         return None if topic is None else topic.name
 
+    def read_in_slices(self) -> Generator[None, int, tuple[list[Fetched], int, bool]]:
+        """`read`, of thousands of targets. Each log is read at one moment."""
+        self._generation = generation = self._broker.cluster.generation
+        self.logs, self._refused = [], []
+        for first in range(0, len(self._plan.targets), TARGETS_AT_ONCE):
+            self._find(self._plan.targets[first : first + TARGETS_AT_ONCE])
+            yield
+        fetched: list[Fetched] = []
+        total, urgent = 0, bool(self._refused)
+        for first in range(0, len(self.logs), LOGS_READ_AT_ONCE):
+            yield
+            some = self.logs[first : first + LOGS_READ_AT_ONCE]
+            of_some, size, is_urgent = yield from self._read_when_built(
+                some, max(0, self._max_bytes - total), total == 0
+            )
+            fetched += of_some
+            total += size
+            urgent = urgent or is_urgent
+        if generation != self._broker.cluster.generation:
+            return self.read()
+        return fetched, total, urgent
+
+    def _read_when_built(
+        self, some: Sequence[tuple[FetchTarget, Log]], left: int, min_one_batch: bool
+    ) -> Generator[None, int, tuple[list[Fetched], int, bool]]:
+        """`_read`, between whose slices the indexes are built that it needs."""
+        logs = self._broker.logs
+        while True:
+            try:
+                with logs.cache.putting_off():
+                    return self._read(some, left, min_one_batch)
+            except BuildPutOff as put_off:
+                built_ms: list[int] = []
+                logs.log_dir.build_later(put_off, built_ms.append)
+                while not built_ms:
+                    yield
+
     def read(self) -> tuple[list[Fetched], int, bool]:
         """(what was read, its size in bytes, whether it must be answered at once). In a session,
         what is idle and known is left out.
         """
         if self._generation != self._broker.cluster.generation:
             self._resolve()
+        fetched, total, urgent = self._read(self.logs, self._max_bytes, True)
+        return fetched, total, urgent or bool(self._refused)
+
+    def _read(
+        self, logs: Sequence[tuple[FetchTarget, Log]], left: int, min_one_batch: bool
+    ) -> tuple[list[Fetched], int, bool]:
         fetched: list[Fetched] = []
-        left, total, urgent, min_one_batch = self._max_bytes, 0, bool(self._refused), True
+        total, urgent = 0, False
         is_committed = self._isolation is Isolation.READ_COMMITTED
         is_incremental = self._plan.incremental
-        for pair in self.logs:
+        for pair in logs:
             target, log = pair
             if _is_idle(target, log, is_committed):
                 if (
@@ -227,25 +279,51 @@ class _Fetch:
         """The answer's frame: in a session, of those with news only; without data for a client
         above its quota of bytes, whose session stays as it is.
         """
-        plan, throttle_ms = self._plan, 0
-        quotas = self._broker.quotas
-        if quotas is not None and quotas.are_for(self._context):
-            size = self._response_bytes(fetched)
-            throttle_ms, gets_nothing = quotas.on_fetched(self._context, size)
-            if gets_nothing:
-                return self._throttled(throttle_ms)
+        throttle_ms, gets_nothing = self._quota(fetched)
+        if gets_nothing:
+            return self._throttled(throttle_ms)
         topics: list[tuple[Any, list[FetchedPartition]]] = []
-        rows: list[FetchedPartition] = []
-        topic: Any = None
-        for target, answer in fetched + self._refused:
+        self._add_rows(topics, fetched + self._refused)
+        return self._encoded(topics, throttle_ms)
+
+    def encode_in_slices(self, fetched: list[Fetched]) -> Generator[None, int, list[Piece]]:
+        """`encode`, of thousands of targets."""
+        throttle_ms, gets_nothing = self._quota(fetched)
+        if gets_nothing:
+            return self._throttled(throttle_ms)
+        topics: list[tuple[Any, list[FetchedPartition]]] = []
+        told = fetched + self._refused
+        for first in range(0, len(told), TARGETS_AT_ONCE):
+            self._add_rows(topics, told[first : first + TARGETS_AT_ONCE])
+            yield
+        return self._encoded(topics, throttle_ms)
+
+    def _quota(self, fetched: list[Fetched]) -> tuple[int, bool]:
+        """How long the client has to wait, and whether it gets nothing."""
+        quotas = self._broker.quotas
+        if quotas is None or not quotas.are_for(self._context):
+            return 0, False
+        return quotas.on_fetched(self._context, self._response_bytes(fetched))
+
+    def _add_rows(
+        self, topics: list[tuple[Any, list[FetchedPartition]]], fetched: list[Fetched]
+    ) -> None:
+        """Add to the topics of the answer what it tells of some targets."""
+        session = self._plan.session
+        topic, rows = topics[-1] if topics else (None, [])
+        for target, answer in fetched:
             if not isinstance(answer, FetchedPartition):
                 answer = self._idle(target, answer)
-            if plan.session is not None and not self._is_told(plan.session, target, answer):
+            if session is not None and not self._is_told(session, target, answer):
                 continue
             if target.topic is not topic and target.topic != topic:
                 topic, rows = target.topic, []
                 topics.append((topic, rows))
             rows.append(answer)
+
+    def _encoded(
+        self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int
+    ) -> list[Piece]:
         if self._broker.errors is not None:
             for _, rows in topics:
                 self._broker.errors.count_rows(self._context.api_key, rows)
@@ -255,7 +333,7 @@ class _Fetch:
             self._context.correlation_id,
             self._context.api_version,
             topics,
-            session_id=plan.session_id,
+            session_id=self._plan.session_id,
             throttle_time_ms=throttle_ms,
             endpoints=() if self._broker.cluster.is_one else self._endpoints(topics),
         )
@@ -398,6 +476,8 @@ def on_fetch(broker: Broker, request: FetchRequest, context: RequestContext) -> 
             )
         )
     fetch = _Fetch(broker, request, context, plan)
+    if len(plan.targets) > TARGETS_AT_ONCE:
+        return broker.answer_in_turns(context, _in_slices(broker, request, context, fetch))
     cache = broker.logs.cache
     cache.puts_off = True  # no context manager: each call more is felt here
     try:
@@ -434,3 +514,20 @@ def _read_later(
             broker.park_fetch(context, fetch.waiting(fetched), deadline_ms)
 
     broker.logs.log_dir.build_later(put_off, on_built)
+
+
+def _in_slices(
+    broker: Broker, request: FetchRequest, context: RequestContext, fetch: _Fetch
+) -> Slices:
+    """The rest of `on_fetch` for thousands of targets."""
+    yield
+    fetched, total, urgent = yield from fetch.read_in_slices()
+    now_ms = yield
+    deadline_ms = context.now_ms + request.max_wait_ms
+    if now_ms < deadline_ms and not fetch.is_enough(fetched, total, urgent):
+        # there may be more since they were read, of which a waiting fetch would not be notified
+        fetched, total, urgent = fetch.read()
+    if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
+        return Encoded((yield from fetch.encode_in_slices(fetched)))
+    broker.park_fetch(context, fetch.waiting(fetched), deadline_ms)
+    return PARKED

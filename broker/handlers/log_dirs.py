@@ -46,7 +46,10 @@ def _describe(broker: Broker, request: DescribeLogDirsRequest, context: RequestC
     if request.topics is None:
         wanted: dict[str, Iterable[int] | None] = dict.fromkeys(registry.metadata.topics)
     else:
-        wanted = {topic.topic: dict.fromkeys(topic.partitions) for topic in request.topics}
+        named: dict[str, dict[int, None]] = {}
+        for topic in request.topics:
+            named.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
+        wanted = dict(named)
     topics = []
     left = ROWS_READ_AT_ONCE
     for name, indexes in wanted.items():

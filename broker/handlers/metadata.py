@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from barnabas.broker.cluster import led_partitions
 from barnabas.broker.metadata import Topic
 from barnabas.broker.outbox import Answer, Encoded
-from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, ROWS_READ_AT_ONCE, Slices
+from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, ROWS_READ_AT_ONCE, Pieces, Slices
 from barnabas.broker.topic_names import TakenNames, check_topic_name
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.protocol.metadata_response import OPERATIONS_NOT_ASKED, MetadataTopic, encode_metadata
+from barnabas.protocol.metadata_response import (
+    NO_LEADER,
+    OPERATIONS_NOT_ASKED,
+    EncodedTopics,
+    MetadataTopic,
+    encode_metadata,
+    encode_topics,
+)
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -30,6 +38,7 @@ NONE_MEANS_NONE_SINCE, LEAVE_ASKED_SINCE, ASKED_BY_ID_SINCE = 1, 4, 12
 TOPIC_OPERATIONS = sum(
     1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
 )  # AclOperation: read to describe, and configs
+NAMED_AT_ONCE = 500
 CLUSTER_OPERATIONS = sum(
     1 << operation for operation in (5, 7, 8, 9, 10, 11, 12)
 )  # create to idempotent write
@@ -46,6 +55,8 @@ def on_metadata(broker: Broker, request: MetadataRequest, context: RequestContex
     by id.
     """
     access = None if broker.authorizer is None else _TopicAccess(broker, context)
+    if _is_wide(request):
+        return broker.answer_in_turns(context, _answer_wide(broker, request, context, access))
     missing = _missing_names(broker, request, context)
     codes: dict[str, Code] = {}
     if missing and access is not None:
@@ -193,16 +204,29 @@ def _described(
     everything may be seen. Gives: what encodes the answer.
     """
     yield
+    if _is_wide(request):
+        return (yield from _encoded_in_slices(broker, request, context, codes, access))
     topics = yield from _topics(broker, request, context, codes, access)
-    cluster_operations = CLUSTER_OPERATIONS
-    if access is not None and request.include_cluster_authorized_operations:
-        cluster_operations = access.cluster_operations()
     if access is not None and request.include_topic_authorized_operations:
         for number, topic in enumerate(topics):
             topics[number] = topic._replace(operations=access.topic_operations(topic))
             if number % ROWS_READ_AT_ONCE == ROWS_READ_AT_ONCE - 1:
                 yield
-    if broker.errors is not None:
+    return _encoding(broker, request, context, topics, access)
+
+
+def _encoding(
+    broker: Broker,
+    request: MetadataRequest,
+    context: RequestContext,
+    topics: list[MetadataTopic] | EncodedTopics,
+    access: _TopicAccess | None,
+) -> Pieces:
+    """What encodes the answer. Takes: topics, with what of them the client may do."""
+    cluster_operations = CLUSTER_OPERATIONS
+    if access is not None and request.include_cluster_authorized_operations:
+        cluster_operations = access.cluster_operations()
+    if broker.errors is not None and isinstance(topics, list):
         broker.errors.count_rows(context.api_key, topics)
     encode = partial(
         encode_metadata,
@@ -212,14 +236,92 @@ def _described(
         brokers=broker.endpoints(context),
         cluster_id=broker.logs.cluster_id,
         topics=topics,
-        topic_operations=TOPIC_OPERATIONS
-        if request.include_topic_authorized_operations
-        else OPERATIONS_NOT_ASKED,
+        topic_operations=_topic_operations(request),
         cluster_operations=cluster_operations
         if request.include_cluster_authorized_operations
         else OPERATIONS_NOT_ASKED,
     )
     return lambda: (encode(),)
+
+
+def _topic_operations(request: MetadataRequest) -> int:
+    wants_them = request.include_topic_authorized_operations
+    return TOPIC_OPERATIONS if wants_them else OPERATIONS_NOT_ASKED
+
+
+# --- of many topics -----------------------------------------------------------------------------
+
+
+def _is_wide(request: MetadataRequest) -> bool:
+    """Whether so many topics are named that they are looked up in slices."""
+    return request.topics is not None and len(request.topics) > NAMED_AT_ONCE
+
+
+def _answer_wide(
+    broker: Broker, request: MetadataRequest, context: RequestContext, access: _TopicAccess | None
+) -> Slices:
+    """`on_metadata` for a wide request: the answer, or PARKED while missing topics are made."""
+    yield
+    missing: list[str] = []
+    codes: dict[str, Code] = {}
+    if not _names_ids_too_soon(request, context):
+        for some in _parts(request):
+            yield
+            names = _missing_names(broker, some, context)
+            missing += access.creatable(names, codes) if names and access is not None else names
+    if missing:
+        now_ms = yield
+        making = _make_missing(
+            broker, request, context, list(dict.fromkeys(missing)), codes, access
+        )
+        return broker.answer_in_slices(context._replace(now_ms=now_ms), making)
+    return Encoded((yield from _encoded_in_slices(broker, request, context, codes, access))())
+
+
+def _encoded_in_slices(
+    broker: Broker,
+    request: MetadataRequest,
+    context: RequestContext,
+    codes: Mapping[str, Code],
+    access: _TopicAccess | None,
+) -> Slices:
+    """`_described` for a wide request, whose topics are encoded in slices, too."""
+    is_refused = _names_ids_too_soon(request, context)
+    endpoints = broker.endpoints(context)
+    node_id = endpoints[0].node_id if endpoints else NO_LEADER
+    seen: dict[tuple[str, uuid.UUID | None], None] = {}
+    count, data = 0, bytearray()
+    for part in _parts(request):
+        yield
+        if is_refused:
+            topics = _refused_for_ids(part)
+        else:
+            new = [key for key in _once(part.topics or ()) if key not in seen]
+            seen.update(dict.fromkeys(new))
+            part.topics = [
+                MetadataRequestTopic(topic_id, name if topic_id is None else None)
+                for name, topic_id in new
+            ]
+            topics = (yield from _topics(broker, part, context, codes, access)) if new else []
+        if access is not None and request.include_topic_authorized_operations:
+            topics = [topic._replace(operations=access.topic_operations(topic)) for topic in topics]
+        if broker.errors is not None:
+            broker.errors.count_rows(context.api_key, topics)
+        count += len(topics)
+        data += encode_topics(context.api_version, node_id, topics, _topic_operations(request))
+    yield
+    return _encoding(broker, request, context, EncodedTopics(count, bytes(data)), access)
+
+
+def _parts(request: MetadataRequest) -> Iterator[MetadataRequest]:
+    rows: Iterator[MetadataRequestTopic] = iter(request.topics or ())
+    while some := list(islice(rows, NAMED_AT_ONCE)):
+        yield MetadataRequest(
+            topics=some, allow_auto_topic_creation=request.allow_auto_topic_creation
+        )
+
+
+# --- topics ---------------------------------------------------------------------------------------
 
 
 def _names_ids_too_soon(request: MetadataRequest, context: RequestContext) -> bool:
@@ -250,10 +352,7 @@ def _topics(
                 yield
         return rows
     if _names_ids_too_soon(request, context):
-        return [
-            MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID)
-            for wanted in requested
-        ]
+        return _refused_for_ids(request)
     for name, topic_id in _once(requested):
         left -= 1
         if not left:
@@ -277,6 +376,14 @@ def _topics(
                 )
             )
     return rows
+
+
+def _refused_for_ids(request: MetadataRequest) -> list[MetadataTopic]:
+    """The answer about all topics where ids are given in a version that has none."""
+    return [
+        MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID)
+        for wanted in request.topics or ()
+    ]
 
 
 def _found_by_id(broker: Broker, topic_id: uuid.UUID, access: _TopicAccess | None) -> MetadataTopic:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 import uuid
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.config import ConfigError, validate_topic_configs
 from barnabas.broker.config_entries import topic_entries
+from barnabas.broker.encoded_rows import EncodedRows
 from barnabas.broker.metadata import Topic
-from barnabas.broker.outbox import Answer, Encoded
+from barnabas.broker.outbox import Answer
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
 from barnabas.broker.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from barnabas.broker.quotas.client_quotas import Mutations
 
 Key = TypeVar("Key", bound=Hashable)
+Answered = TypeVar("Answered", CreateTopicsResponse, DeleteTopicsResponse, CreatePartitionsResponse)
 
 UNSET = -1
 NO_ID = uuid.UUID(int=0)
@@ -51,7 +52,7 @@ NO_DISK_SPACE = (
 )
 MOST_TOPICS_DELETED_AT_ONCE = 10_000
 CHECKED_AT_ONCE = 50
-CREATION_IS_THROTTLED_SINCE, CREATION_IS_FLEXIBLE_SINCE = 2, 5
+CREATION_TELLS_SETTINGS_SINCE = 5
 BY_ID_SINCE = 6
 DELETION_DISABLED_SINCE = 3
 
@@ -77,8 +78,11 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
     now_ms = yield
     counts = _counts(topic_request.name for topic_request in request.topics)
     total = sum(_requested_count(broker, topic_request) for topic_request in request.topics)
+    if len(request.topics) > CHECKED_AT_ONCE:
+        now_ms = yield
     taken = TakenNames(broker.metadata.topics)
     mutations = _mutations(broker, context)
+    may_see = _settings_shown(broker, context)
     config_rows: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
     rows: list[CreatableTopicResult] = []
     wanted: list[Topic] = []
@@ -111,16 +115,15 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
             if key not in config_rows:
                 config_rows[key] = _config_rows(broker, topic.configs)
             topic_id = NO_ID if request.validate_only else topic.topic_id
-            node_count = len(broker.cluster.node_ids)
-            rows.append(_created(topic, topic_id, config_rows[key], node_count))
+            row = _created(topic, topic_id, config_rows[key], len(broker.cluster.node_ids))
+            rows.append(row if may_see is None else may_see(row))
         except KafkaError as error:
             rows.append(_not_created(topic_request.name, error))
     if wanted:
         lacking = set((yield from broker.topics.create_topics(wanted, now_ms)))
         _refuse_for_space(rows, lacking)
-    if len(rows) <= CHECKED_AT_ONCE:
-        return CreateTopicsResponse(topics=rows)
-    return (yield from _encoded_in_slices(broker, rows, context))
+    answer = CreateTopicsResponse(topics=rows)
+    return (yield from _in_slices(broker, answer, "topics", context))
 
 
 def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[str]) -> None:
@@ -162,42 +165,44 @@ def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
     )
 
 
-def _encoded_in_slices(
-    broker: Broker, rows: list[CreatableTopicResult], context: RequestContext
-) -> Slices:
-    """A long answer: the settings of thousands of topics take seconds to encode.
-
-    from version 2 on: int32 throttle_time_ms | int32 count, from version 5 on uvarint count + 1
-    | rows | from version 5 on: uvarint 0
+def _settings_shown(
+    broker: Broker, context: RequestContext
+) -> Callable[[CreatableTopicResult], CreatableTopicResult] | None:
+    """What leaves a topic's settings out of its row, where they may not be described. None: every
+    client may see all.
     """
+    access = broker.access_of(context)
+    if access is None or context.api_version < CREATION_TELLS_SETTINGS_SINCE:
+        return None
+    from barnabas.broker.security.acls import Operation, ResourceType
+
+    operation, resource_type = Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC
+
+    def without_hidden(row: CreatableTopicResult) -> CreatableTopicResult:
+        if not access.sees(operation, resource_type, row.name):
+            row.num_partitions = row.replication_factor = UNSET
+            row.configs = []
+            row.topic_config_error_code = Code.TOPIC_AUTHORIZATION_FAILED
+        return row
+
+    return without_hidden
+
+
+def _in_slices(
+    broker: Broker, answer: Answered, field: str, context: RequestContext
+) -> Generator[None, int, Answered]:
+    """A long answer, its rows encoded: the settings of thousands of topics take seconds."""
+    rows = getattr(answer, field)
+    if len(rows) <= CHECKED_AT_ONCE:
+        return answer
     if broker.errors is not None:
         broker.errors.count_rows(context.api_key, rows)
-    version = context.api_version
-    is_flexible = version >= CREATION_IS_FLEXIBLE_SINCE
-    start = 4 if version >= CREATION_IS_THROTTLED_SINCE else 0
-    parts: list[bytes] = []
+    encoded = EncodedRows()
     for first in range(0, len(rows), CHECKED_AT_ONCE):
         yield
-        some = rows[first : first + CHECKED_AT_ONCE]
-        part = CreateTopicsResponse(topics=some).encode(version)
-        parts.append(part[start + len(_count(len(some), is_flexible)) : len(part) - is_flexible])
-    body = b"".join([bytes(start), _count(len(rows), is_flexible), *parts, bytes(is_flexible)])
-    head = struct.pack(">ii", 4 + is_flexible + len(body), context.correlation_id) + bytes(
-        is_flexible
-    )
-    return Encoded((head + body,))
-
-
-def _count(count: int, is_flexible: bool) -> bytes:
-    if not is_flexible:
-        return struct.pack(">i", count)
-    out = bytearray()
-    count += 1
-    while count > 0x7F:
-        out.append(count & 0x7F | 0x80)
-        count >>= 7
-    out.append(count)
-    return bytes(out)
+        encoded.add(rows[first : first + CHECKED_AT_ONCE], context.api_version)
+    setattr(answer, field, encoded)
+    return answer
 
 
 def _checked_topic(broker: Broker, topic_request: CreatableTopic, taken: TakenNames) -> Topic:
@@ -363,11 +368,15 @@ def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Reques
         wanted = [(name, NO_ID) for name in request.topic_names]
     keys = [_existing_id(broker, name, topic_id) or (name, topic_id) for name, topic_id in wanted]
     counts = _counts(keys)
+    if len(wanted) > CHECKED_AT_ONCE:
+        now_ms = yield
     mutations = _mutations(broker, context)
     rows = []
     answered: set[Hashable] = set()
     deletable: list[str] = []
-    for key, (name, topic_id) in zip(keys, wanted, strict=True):
+    for number, (key, (name, topic_id)) in enumerate(zip(keys, wanted, strict=True), 1):
+        if number % CHECKED_AT_ONCE == 0:
+            now_ms = yield
         code, message = Code.NONE, None
         try:
             if counts[key] > 1 and key != (None, NO_ID):
@@ -393,7 +402,8 @@ def _delete_topics(broker: Broker, request: DeleteTopicsRequest, context: Reques
         rows.append(DeletableTopicResult(name, topic_id, code, message))
     if deletable:
         yield from broker.deletion.delete_topics(deletable, now_ms)
-    return DeleteTopicsResponse(responses=rows)
+    answer = DeleteTopicsResponse(responses=rows)
+    return (yield from _in_slices(broker, answer, "responses", context))
 
 
 def _existing_id(broker: Broker, name: str | None, topic_id: uuid.UUID) -> uuid.UUID | None:
@@ -471,11 +481,15 @@ def _create_partitions(
     mutations = _mutations(broker, context)
     counts = _counts(topic_request.name for topic_request in request.topics)
     total = sum(_added_count(broker, topic_request) for topic_request in request.topics)
+    if len(request.topics) > CHECKED_AT_ONCE:
+        now_ms = yield
     wanted: dict[str, int] = {}
-    rows = []
+    rows: list[CreatePartitionsTopicResult] = []
     for topic_request in {
         topic_request.name: topic_request for topic_request in request.topics
     }.values():
+        if rows and len(rows) % CHECKED_AT_ONCE == 0:
+            now_ms = yield
         code, message = Code.NONE, None
         try:
             if counts[topic_request.name] > 1:
@@ -499,7 +513,8 @@ def _create_partitions(
         for row in rows:
             if row.name in lacking:
                 row.error_code, row.error_message = int(Code.KAFKA_STORAGE_ERROR), NO_DISK_SPACE
-    return CreatePartitionsResponse(results=rows)
+    answer = CreatePartitionsResponse(results=rows)
+    return (yield from _in_slices(broker, answer, "results", context))
 
 
 def _added_count(broker: Broker, topic_request: CreatePartitionsTopic) -> int:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from barnabas.broker.encoded_rows import EncodedRows, join_rows
 from barnabas.broker.outbox import NO_RESPONSE, Answer
 from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, ResourceType
 from barnabas.broker.security.unauthorized import unauthorized
@@ -32,6 +33,7 @@ from barnabas.protocol.records import HEADER_SIZE, TRANSACTIONAL, attributes_of
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.broker.security.authorizer import Access
+    from barnabas.broker.slices import Slices
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
     from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -54,11 +56,11 @@ DESCRIBE_CONFIGS, IDEMPOTENT_WRITE = Operation.DESCRIBE_CONFIGS, Operation.IDEMP
 READ, TWO_PHASE_COMMIT, WRITE = Operation.READ, Operation.TWO_PHASE_COMMIT, Operation.WRITE
 NOT_ASKED = -(2**31)  # of authorized operations
 NO_ID = uuid.UUID(int=0)
-DESCRIBE_CONFIGS_IN_ANSWER_SINCE = 5
 DELETE_BY_ID_SINCE = 6
 NAMED_IN_LOG = 10
 KAFKA_3_9 = "3.9"  # it answers an OffsetFetch 0 or 1 with nothing; 4.x with errors
 GROUPS_SINCE = 8  # OffsetFetch of several
+ROWS_AT_ONCE = 500
 
 
 class Case(Generic[RequestT]):
@@ -95,20 +97,71 @@ class Case(Generic[RequestT]):
         """Let the handler's answer be changed before it leaves."""
         self.broker.amend(self.context.ticket, amendment)
 
-    def split(self, field: str, rows: str, is_allowed: Callable[[Any], bool], code: Code) -> Answer:
-        """Hand on the allowed ones of a list of the request, and add the others' refusals.
+    def split(
+        self,
+        field: str,
+        rows: str,
+        is_allowed: Callable[[Any], bool],
+        code: Code,
+        refused: Callable[[list[Any]], Any] | None = None,
+    ) -> Answer:
+        """Hand on the allowed ones of a list of the request, and add the others' refusals; of a
+        long list in slices.
 
-        Takes: rows, the list in the answer.
+        Takes: rows, the list in the answer. refused, the answer with the refusals of some rows;
+               None: one with the code.
         """
-        allowed, denied = _parted(getattr(self.request, field), is_allowed)
+
+        def refuse(denied: list[Any]) -> Any:
+            return self._refused(field, denied, code) if refused is None else refused(denied)
+
+        asked = getattr(self.request, field)
+        if len(asked) > ROWS_AT_ONCE:
+            work = self._split_in_slices(field, rows, is_allowed, refuse)
+            return self.broker.answer_in_turns(self.context, work)
+        allowed, denied = _parted(asked, is_allowed)
         if not denied:
             return self.proceed()
-        refused: Any = self._refused(field, denied, code)
-        if not allowed:
-            answer: Message = refused
-            return answer
+        answer = refuse(denied)
+        return answer if not allowed else self._with_others(field, allowed, rows, answer)
+
+    def _split_in_slices(
+        self,
+        field: str,
+        rows: str,
+        is_allowed: Callable[[Any], bool],
+        refuse: Callable[[list[Any]], Any],
+    ) -> Slices:
+        yield
+        asked = getattr(self.request, field)
+        allowed: list[Any] = []
+        refusals: Any = None
+        for first in range(0, len(asked), ROWS_AT_ONCE):
+            if first:
+                yield
+            some, denied = _parted(asked[first : first + ROWS_AT_ONCE], is_allowed)
+            allowed += some
+            if denied:
+                answer = refuse(denied)
+                refused, encoded = getattr(answer, rows), EncodedRows()
+                encoded.add(refused, self.version)
+                setattr(answer, rows, encoded)
+                if refusals is None:
+                    refusals = answer
+                else:
+                    join_rows(refusals, rows, encoded, self.version)
+        now_ms = yield
+        if refusals is not None and not allowed:
+            return refusals
+        self.context = self.context._replace(now_ms=now_ms)
+        if refusals is None:
+            return self.proceed()
+        return self._with_others(field, allowed, rows, refusals)
+
+    def _with_others(self, field: str, allowed: list[Any], rows: str, refused: Any) -> Answer:
+        """The handler's answer about the allowed rows, with the refusals of the others."""
         setattr(self.request, field, allowed)
-        self.amend(lambda answer: getattr(answer, rows).extend(getattr(refused, rows)))
+        self.amend(lambda answer: join_rows(answer, rows, getattr(refused, rows), self.version))
         return self.proceed()
 
     def _refused(self, field: str, denied: list[Any], code: Code) -> Message:
@@ -590,18 +643,10 @@ def describe_transactions(case: Case[Any]) -> Answer:
 
 
 def create_topics_guard(case: Case[create_topics.CreateTopicsRequest]) -> Answer:
-    """CREATE on the cluster or on the topic; its settings are told with DESCRIBE_CONFIGS."""
-    access = case.access
-
-    def hide(answer: create_topics.CreateTopicsResponse) -> None:
-        for row in answer.topics:
-            if row.error_code == Code.NONE and not access.sees(DESCRIBE_CONFIGS, TOPIC, row.name):
-                row.num_partitions = row.replication_factor = -1
-                row.configs, row.topic_config_error_code = [], FAILED[TOPIC]
-
-    if case.version >= DESCRIBE_CONFIGS_IN_ANSWER_SINCE:
-        case.amend(hide)
-    if access.may_on_cluster(CREATE):
+    """CREATE on the cluster or on the topic. The handler leaves out settings that may not be
+    described.
+    """
+    if case.access.may_on_cluster(CREATE):
         return case.proceed()
     return of_rows(Rows(TOPIC, CREATE, "topics", "topics"))(case)
 
@@ -614,15 +659,13 @@ def delete_topics_guard(case: Case[delete_topics.DeleteTopicsRequest]) -> Answer
         return case.proceed()
     if case.version < DELETE_BY_ID_SINCE:
         return case.split("topic_names", "responses", _may_delete_named(case), FAILED[TOPIC])
-    request = case.request
-    allowed, denied = _parted(request.topics, _may_delete(case))
-    refused = [_deletion_refused(case, row) for row in denied]
-    if not allowed:
-        return delete_topics.DeleteTopicsResponse(responses=refused)
-    request.topics = allowed
-    if refused:
-        case.amend(lambda answer: answer.responses.extend(refused))
-    return case.proceed()
+
+    def refused(rows: list[Any]) -> Message:
+        return delete_topics.DeleteTopicsResponse(
+            responses=[_deletion_refused(case, row) for row in rows]
+        )
+
+    return case.split("topics", "responses", _may_delete(case), FAILED[TOPIC], refused)
 
 
 def _may_delete_named(case: Case[delete_topics.DeleteTopicsRequest]) -> Callable[[str], bool]:

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.fetch_sessions import FetchTarget
+from barnabas.broker.handlers import fetch as fetching
 from barnabas.broker.handlers.fetch import _divergence, _Fetch, _is_idle
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -589,3 +590,69 @@ def test_min_bytes_are_enough_when_they_are_just_reached(host: CoreHost) -> None
     assert (len(host.answers[2]), len(host.answers[3])) == (3, 0)
     host.call(1, produce("t"), 9)
     assert len(host.answers[3]) == 1
+
+
+# --- of thousands of partitions -------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a few partitions were thousands."""
+    monkeypatch.setattr(fetching, "TARGETS_AT_ONCE", 6)
+    monkeypatch.setattr(fetching, "LOGS_READ_AT_ONCE", 4)
+
+
+def answered(host: CoreHost, connection: int) -> Any:
+    while not host.answers[connection]:
+        host.tick(0)
+    return host.answers[connection].pop()
+
+
+@pytest.mark.parametrize("isolation", [0, COMMITTED])
+@pytest.mark.parametrize("session", [(0, -1), (0, 0)])
+def test_a_fetch_in_slices_is_answered_as_one_that_is_read_at_once(
+    host: CoreHost,
+    in_slices: None,
+    monkeypatch: pytest.MonkeyPatch,
+    isolation: int,
+    session: tuple[int, int],
+) -> None:
+    host.create("t", PARTITIONS)
+    for partition in (0, 3, 4, 11):
+        for _ in range(3):
+            host.call(1, produce("t", b"v" * 100, partition=partition), 9)
+    wanted = {"t": dict.fromkeys(range(PARTITIONS + 2), 0), "missing": {0: 0}}
+    request = fetch(wanted, session=session, isolation=isolation)
+    request.max_bytes = 700
+    host.ask(2, request, 11)
+    assert not host.answers[2], "it was read at once"
+    sliced = answered(host, 2)
+    monkeypatch.setattr(fetching, "TARGETS_AT_ONCE", 1000)
+    whole = host.call(3, request, 11)
+    sliced.session_id = whole.session_id = 0
+    assert sliced == whole and sum(sizes(whole).values()) > 0
+
+
+def test_what_is_written_while_a_fetch_is_read_in_slices_answers_it(
+    host: CoreHost, in_slices: None
+) -> None:
+    host.create("t", PARTITIONS)
+    host.ask(2, fetch({"t": dict.fromkeys(range(PARTITIONS), 0)}, max_wait_ms=1000), 11)
+    for _ in range(6):
+        host.tick(0)
+    assert not host.answers[2]
+    host.call(1, produce("t", partition=0), 9)
+    assert sizes(answered(host, 2))[0] > 0
+
+
+def test_one_that_is_read_in_slices_waits_as_long_as_its_client_says(
+    host: CoreHost, in_slices: None
+) -> None:
+    host.create("t", PARTITIONS)
+    host.ask(2, fetch({"t": dict.fromkeys(range(PARTITIONS), 0)}, max_wait_ms=1000), 11)
+    for _ in range(20):
+        host.tick(0)
+    host.tick(999)
+    assert not host.answers[2]
+    host.tick(1)
+    assert sizes(host.answers[2].pop()) == dict.fromkeys(range(PARTITIONS), 0)

@@ -97,6 +97,7 @@ TESTED_AS_A_PART = {
     "broker/control/observed.py": "e2e/test_local_broker.py",
     "broker/handlers/telemetry.py": "unit/test_broker_telemetry.py",
     "broker/older_fetch.py": "unit/test_protocol_message_sets.py",
+    "broker/encoded_rows.py": "unit/test_broker_wide_requests.py",
     "broker/refusals.py": "unit/test_broker_control_faults.py",
     "broker/control/server.py": "e2e/test_local_broker.py",
     "broker/coordinator_edge.py": "unit/test_broker_failover.py",

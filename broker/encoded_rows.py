@@ -1,0 +1,61 @@
+"""Rows of long answers, encoded a part at a time: neither the time nor the memory that they take is
+that of all at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+
+class EncodedRows:
+    """A list of an answer whose rows are encoded already. It is written once."""
+
+    __slots__ = ("_chunks", "_count", "size_bytes")
+
+    def __init__(self) -> None:
+        self._count = self.size_bytes = 0
+        self._chunks: deque[bytearray] = deque()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[EncodedRows]:
+        return iter((self,) if self._count else ())
+
+    def write(self, out: bytearray, version: int) -> None:
+        """Append the bytes of all rows, and forget them: twice in memory they would be too many."""
+        while self._chunks:
+            out += self._chunks.popleft()
+
+    def add(self, rows: Sequence[Any], version: int) -> None:
+        chunk = bytearray()
+        for row in rows:
+            row.write(chunk, version)
+        self._count += len(rows)
+        self.size_bytes += len(chunk)
+        self._chunks.append(chunk)
+
+    def extend(self, rows: Sequence[Any] | EncodedRows, version: int) -> None:
+        """Take the rows of another list of the kind, encoded or not."""
+        if isinstance(rows, EncodedRows):
+            self._count += rows._count
+            self.size_bytes += rows.size_bytes
+            self._chunks += rows._chunks
+        else:
+            self.add(rows, version)
+
+
+def join_rows(answer: Any, field: str, rows: Sequence[Any] | EncodedRows, version: int) -> None:
+    """Append rows to a list of an answer; encoded, where one of the two is."""
+    present = getattr(answer, field)
+    if isinstance(present, EncodedRows):
+        present.extend(rows, version)
+    elif isinstance(rows, EncodedRows):
+        encoded = EncodedRows()
+        encoded.add(present, version)
+        encoded.extend(rows, version)
+        setattr(answer, field, encoded)
+    else:
+        present.extend(rows)

@@ -1,0 +1,653 @@
+"""Requests that name many things: answered for each of them once, in parts, within bounds.
+
+Most requests are lists of topics, partitions, groups or ids, each of which is answered by itself.
+What such a request costs grows with what it names, and a client chooses that. Three rules hold for
+all of them, of the one table SHAPES:
+
+- What is named again is left out when the request is read, where an answer would say the same
+  twice: a name of 6 bytes may have an answer of a megabyte. Requests that change something keep
+  what they name twice, since the order of changes counts and their answers are small; and where it
+  is an error to name something twice, two of its rows stay, beside each other.
+- A request for more than some hundred things is handled in parts. Each part is a request of its own
+  on its way through authorization, coordinators and handler, and other clients have their turns
+  between two parts. Clients with such requests take turns, a part each.
+- The rows of each part are encoded when they are there, and the answer has a bound: once it is
+  MOST_ANSWER_BYTES long, what is left of the request is refused with POLICY_VIOLATION.
+
+Between two parts anything may happen, as between two requests. A connection that closes ends its
+request after the part that is under way. Requests whose lists are looked at as one have their rows
+looked at in slices (`WideRequests.begin`), which take the same turns.
+
+A request of many bytes is decoded by the worker's thread. GIANTS of these are there as objects at a
+time; others wait as the bytes they are, which count with what all connections hold.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barnabas.broker.encoded_rows import EncodedRows
+from barnabas.broker.outbox import PARKED, Answer, Encoded, NoResponse, Parked
+from barnabas.protocol.errors import Code, ProtocolViolation
+from barnabas.protocol.messages.message import Message
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+    from barnabas.broker.dispatch import Handler, Read, Route
+    from barnabas.broker.slices import Slices
+    from barnabas.protocol.api_table import Api
+    from barnabas.protocol.primitives import Buffer
+    from barnabas.protocol.request_context import RequestContext
+
+logger = logging.getLogger("barnabas.broker")
+
+AT_ONCE = 200
+MOST_ANSWER_BYTES = 64 << 20
+GIANTS = 4
+NULL_WEIGHT = 50  # of a list that is null, and so stands for all that there is
+LAST = 1 << 15
+
+
+class Repeats(Enum):
+    """What becomes of what a request names again. ONCE: it is left out. LATEST: what was said of it
+    before is. KEPT: it stays. PAIRED: two rows of it stay, beside each other, for the handler that
+    refuses them.
+    """
+
+    ONCE = 0
+    LATEST = 1
+    KEPT = 2
+    PAIRED = 3
+
+
+class Level(NamedTuple):
+    """A list of the request, or of the rows of the level above; and that of the answer. key: the
+    fields that name a row; none: the row is the name.
+    """
+
+    rows: str
+    answers: str
+    key: tuple[str, ...] = ()
+
+
+class Shape(NamedTuple):
+    """How requests of an API are lists, from the outermost inwards. at_once: how many rows make a
+    part; few where each may be long or slow.
+    """
+
+    levels: tuple[Level, ...]
+    repeats: Repeats = Repeats.ONCE
+    at_once: int = AT_ONCE
+    first_version: int = 0
+    last_version: int = LAST
+
+
+def _of_rows(rows: str, answers: str, *key: str) -> tuple[Level, ...]:
+    return (Level(rows, answers, key),)
+
+
+def _of_partitions(
+    topics: Level, rows: str = "partitions", answers: str = "partitions", *key: str
+) -> tuple[Level, ...]:
+    return topics, Level(rows, answers, key)
+
+
+_TOPICS = Level("topics", "topics", ("name",))
+_TOPICS_OR_IDS = Level("topics", "topics", ("name", "topic_id"))
+_INDEX = "partition_index"
+_CHANGED_CONFIGS = Shape(
+    _of_rows("resources", "responses", "resource_type", "resource_name"), Repeats.PAIRED, 50
+)
+FEW, SOME = 10, 50
+
+SHAPES: dict[str, tuple[Shape, ...]] = {
+    "ListOffsets": (
+        Shape(_of_partitions(_TOPICS, "partitions", "partitions", _INDEX), Repeats.PAIRED),
+    ),
+    "OffsetCommit": (Shape(_of_partitions(_TOPICS), Repeats.KEPT),),
+    "OffsetFetch": (
+        Shape(_of_partitions(_TOPICS, "partition_indexes"), last_version=7),
+        Shape(
+            (
+                Level("groups", "groups", ("group_id",)),
+                _TOPICS_OR_IDS,
+                Level("partition_indexes", "partitions"),
+            ),
+            first_version=8,
+        ),
+    ),
+    "FindCoordinator": (Shape(_of_rows("coordinator_keys", "coordinators"), first_version=4),),
+    "LeaveGroup": (Shape(_of_rows("members", "members"), Repeats.KEPT, first_version=3),),
+    "DescribeGroups": (Shape(_of_rows("groups", "groups"), at_once=FEW),),
+    "DeleteRecords": (
+        Shape(
+            _of_partitions(_TOPICS, "partitions", "partitions", _INDEX), Repeats.LATEST, FEW
+        ),
+    ),
+    "OffsetForLeaderEpoch": (
+        Shape(
+            _of_partitions(
+                Level("topics", "topics", ("topic",)), "partitions", "partitions", "partition"
+            )
+        ),
+    ),
+    "AddPartitionsToTxn": (
+        Shape(
+            (
+                Level("transactions", "results_by_transaction"),
+                Level("topics", "topic_results"),
+                Level("partitions", "results_by_partition"),
+            ),
+            Repeats.KEPT,
+            first_version=4,
+        ),
+    ),
+    "WriteTxnMarkers": (
+        Shape(
+            (
+                Level("markers", "markers", ("producer_id", "producer_epoch")),
+                _TOPICS,
+                Level("partition_indexes", "partitions"),
+            ),
+            at_once=SOME,
+        ),
+    ),
+    "TxnOffsetCommit": (Shape(_of_partitions(_TOPICS), Repeats.KEPT),),
+    "CreateAcls": (Shape(_of_rows("creations", "results"), Repeats.KEPT),),
+    "DeleteAcls": (Shape(_of_rows("filters", "filter_results"), Repeats.KEPT, FEW),),
+    "DescribeConfigs": (
+        Shape(
+            _of_rows("resources", "results", "resource_type", "resource_name",
+                     "configuration_keys"),
+            at_once=FEW,
+        ),
+    ),
+    "AlterConfigs": (_CHANGED_CONFIGS,),
+    "DeleteGroups": (Shape(_of_rows("groups_names", "results")),),
+    "ElectLeaders": (
+        Shape(
+            (
+                Level("topic_partitions", "replica_election_results", ("topic",)),
+                Level("partitions", "partition_result"),
+            )
+        ),
+    ),
+    "IncrementalAlterConfigs": (_CHANGED_CONFIGS,),
+    "AlterPartitionReassignments": (
+        Shape(
+            (Level("topics", "responses"), Level("partitions", "partitions")), Repeats.KEPT
+        ),
+    ),
+    "OffsetDelete": (Shape(_of_partitions(_TOPICS), Repeats.KEPT),),
+    "DescribeProducers": (Shape(_of_partitions(_TOPICS, "partition_indexes"), at_once=SOME),),
+    "DescribeTransactions": (
+        Shape(_of_rows("transactional_ids", "transaction_states"), at_once=FEW),
+    ),
+    "ConsumerGroupDescribe": (Shape(_of_rows("group_ids", "groups"), at_once=FEW),),
+}  # fmt: skip
+"""By the request's name. The lists of other requests are one thing together, or few: their handlers
+look at all of them, and their rows in the table of APIs say how many there may be.
+"""
+
+
+def shape_of(api_name: str, version: int) -> Shape | None:
+    """The shape of an API's requests in a version; None: it is none of lists."""
+    for shape in SHAPES.get(api_name, ()):
+        if shape.first_version <= version <= shape.last_version:
+            return shape
+    return None
+
+
+# --- each thing once ----------------------------------------------------------------------------
+
+
+def reading_once(api_name: str, read: Read[Any]) -> Read[Any]:
+    """The reader of an API's requests, of which each names a thing once."""
+
+    def read_once(data: Buffer, at: int, version: int) -> tuple[Message, int]:
+        request, at = read(data, at, version)
+        shape = shape_of(api_name, version)
+        if shape is not None and shape.repeats is not Repeats.KEPT:
+            leave_out_repeats(request, shape)
+        return request, at
+
+    return read_once
+
+
+def leave_out_repeats(request: Message, shape: Shape) -> None:
+    """Let the request name each thing once, or twice where that is to be refused."""
+    levels, repeats = shape.levels, shape.repeats
+    rows = getattr(request, levels[0].rows)
+    if not rows or (len(rows) == 1 and len(levels) == 1):
+        return
+    if repeats is Repeats.PAIRED:
+        if _weight(rows, levels) > shape.at_once:  # else its handler sees all of them
+            setattr(request, levels[0].rows, _in_pairs(rows, levels))
+    else:
+        is_latest = repeats is Repeats.LATEST
+        setattr(request, levels[0].rows, _distinct(rows, levels, {}, is_latest=is_latest))
+
+
+def _distinct(
+    rows: list[Any], levels: tuple[Level, ...], seen: dict[Any, Any], *, is_latest: bool
+) -> list[Any]:
+    """The rows without those that were seen before; is_latest: or that come again. seen: the names,
+    and below each what was seen there.
+    """
+    key = levels[0].key
+    if len(levels) == 1:
+        return _distinct_leaves(rows, key, seen, is_latest=is_latest)
+    field = levels[1].rows
+    kept = []
+    for row in reversed(rows) if is_latest else rows:
+        inner = getattr(row, field)
+        of_row = seen.setdefault(_name(row, key), {})
+        if not inner:  # none, or null: all that there is
+            which = None if inner is None else ()
+            if which not in of_row:
+                of_row[which] = None
+                kept.append(row)
+            continue
+        left = _distinct(inner, levels[1:], of_row, is_latest=is_latest)
+        if left:
+            setattr(row, field, left)
+            kept.append(row)
+    return kept[::-1] if is_latest else kept
+
+
+def _distinct_leaves(
+    rows: list[Any], key: tuple[str, ...], seen: dict[Any, Any], *, is_latest: bool
+) -> list[Any]:
+    names = [_name(row, key) for row in rows] if key else rows
+    if not seen:
+        seen.update(dict.fromkeys(names))
+        if len(seen) == len(rows):
+            return rows
+        new = seen
+    else:
+        new = {name: None for name in names if name not in seen}
+        seen.update(new)
+    if not key:
+        return list(new)
+    if is_latest:
+        of_name = dict(zip(names, rows, strict=True))
+    else:
+        of_name = dict(zip(reversed(names), reversed(rows), strict=True))
+    return [of_name[name] for name in new]
+
+
+def _in_pairs(rows: list[Any], levels: tuple[Level, ...]) -> list[Any]:
+    """The rows with those of one name beside each other, two of each at most; those of a level that
+    has one below it, as one.
+    """
+    of_name: dict[Any, list[Any]] = {}
+    for row in rows:
+        of_name.setdefault(_name(row, levels[0].key), []).append(row)
+    if len(levels) == 1:
+        return [row for named in of_name.values() for row in named[:2]]
+    field = levels[1].rows
+    merged = []
+    for named in of_name.values():
+        first = named[0]
+        inner = [row for one in named for row in getattr(one, field)]
+        setattr(first, field, _in_pairs(inner, levels[1:]))
+        merged.append(first)
+    return merged
+
+
+def _name(row: Any, key: tuple[str, ...]) -> Any:
+    if len(key) == 1:
+        return getattr(row, key[0])
+    values = [getattr(row, field) for field in key]
+    return tuple(tuple(one) if isinstance(one, list) else one for one in values)
+
+
+# --- in parts -----------------------------------------------------------------------------------
+
+
+def _weight(rows: Sequence[Any] | None, levels: tuple[Level, ...]) -> int:
+    """How many rows there are, of all levels."""
+    if rows is None:
+        return NULL_WEIGHT
+    if len(levels) == 1:
+        return len(rows)
+    field = levels[1].rows
+    if len(levels) == 2:
+        weight = len(rows)
+        for row in rows:
+            inner = getattr(row, field)
+            weight += NULL_WEIGHT if inner is None else len(inner)
+        return weight
+    return len(rows) + sum(_weight(getattr(row, field), levels[1:]) for row in rows)
+
+
+def parts_of(
+    rows: list[Any], levels: tuple[Level, ...], at_once: int, *, is_paired: bool = False
+) -> Iterator[tuple[list[Any], int]]:
+    """The rows in parts of about so many, all levels counted. With each, at how many levels its
+    first row goes on with the last row of the part before.
+    """
+    if len(levels) == 1:
+        yield from _leaf_parts(rows, levels[0].key, at_once, is_paired=is_paired)
+        return
+    field = levels[1].rows
+    part: list[Any] = []
+    weight = 0
+    for row in rows:
+        inner = getattr(row, field)
+        of_row = 1 + _weight(inner, levels[1:])
+        if part and weight + of_row > at_once:
+            yield part, 0
+            part, weight = [], 0
+        if of_row <= at_once or inner is None:
+            part.append(row)
+            weight += of_row
+            continue
+        is_first = True
+        for piece, depth in parts_of(inner, levels[1:], at_once, is_paired=is_paired):
+            copied = copy.copy(row)
+            setattr(copied, field, piece)
+            yield [copied], 0 if is_first else 1 + depth
+            is_first = False
+    if part:
+        yield part, 0
+
+
+def _leaf_parts(
+    rows: list[Any], key: tuple[str, ...], at_once: int, *, is_paired: bool
+) -> Iterator[tuple[list[Any], int]]:
+    first = 0
+    while first < len(rows):
+        end = first + at_once
+        if is_paired and end < len(rows) and _name(rows[end], key) == _name(rows[end - 1], key):
+            end += 1
+        yield rows[first:end], 0
+        first = end
+
+
+class _Open:
+    """A row of an answer whose inner list may go on with the next part; that list."""
+
+    __slots__ = ("inner", "row")
+
+    def __init__(self, row: Any) -> None:
+        self.row, self.inner = row, EncodedRows()
+
+
+def _code(answer: Any) -> int:
+    code: int = getattr(answer, "error_code", Code.NONE)
+    return code
+
+
+class CollectedAnswer:
+    """The answers to parts, as the one to the whole. size_bytes: of its rows so far.
+
+    What an answer says beside its lists is that of the first part, or of the first with an error.
+    """
+
+    def __init__(self, levels: tuple[Level, ...], version: int) -> None:
+        self._levels, self._version = levels, version
+        self._answer: Any = None
+        self._rows = EncodedRows()
+        self._open: list[_Open] = []  # of each level but the last one
+
+    @property
+    def size_bytes(self) -> int:
+        return self._rows.size_bytes + sum(one.inner.size_bytes for one in self._open)
+
+    def add(self, answer: Any, continued: int) -> None:
+        """Take the rows of the answer to a part, whose first row continues at so many levels."""
+        field = self._levels[0].answers
+        rows = getattr(answer, field) or ()
+        self._add(self._rows, rows, 0, continued)
+        setattr(answer, field, [])
+        if self._answer is None or (_code(answer) and not _code(self._answer)):
+            self._answer = answer
+
+    def _add(self, target: EncodedRows, rows: Sequence[Any], level: int, continued: int) -> None:
+        if level == len(self._levels) - 1:
+            target.add(rows, self._version)
+            return
+        field = self._levels[level + 1].answers
+        for row in rows:
+            if not (continued and level < len(self._open)):
+                self._close(target, level)
+                self._open.append(_Open(row))
+                continued = 0
+            inner = self._open[level].inner
+            self._add(inner, getattr(row, field) or (), level + 1, max(0, continued - 1))
+            continued = 0
+
+    def _close(self, target: EncodedRows, level: int) -> None:
+        """Encode the open row of a level, and first those below it."""
+        if level < len(self._open):
+            one = self._open[level]
+            self._close(one.inner, level + 1)
+            del self._open[level:]
+            setattr(one.row, self._levels[level + 1].answers, one.inner)
+            target.add((one.row,), self._version)
+
+    def whole(self) -> Message:
+        self._close(self._rows, 0)
+        setattr(self._answer, self._levels[0].answers, self._rows)
+        answer: Message = self._answer
+        return answer
+
+
+class _Wide:
+    """One request that is handled in parts. part_ticket: of the part that is parked; below 0: none
+    is.
+    """
+
+    __slots__ = (
+        "answer", "api", "context", "handle", "is_cut_short", "part_ticket", "parts", "request",
+        "shape",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        api: Api,
+        handle: Handler[Any],
+        shape: Shape,
+        request: Message,
+        context: RequestContext,
+    ) -> None:
+        self.api, self.handle, self.shape = api, handle, shape
+        self.request, self.context = request, context
+        rows = getattr(request, shape.levels[0].rows)
+        is_paired = shape.repeats is Repeats.PAIRED
+        self.parts = parts_of(rows, shape.levels, shape.at_once, is_paired=is_paired)
+        self.answer = CollectedAnswer(shape.levels, context.api_version)
+        self.part_ticket = -1
+        self.is_cut_short = False
+
+
+class _InSlices:
+    """Work in slices that is no change of many logs, and so takes its turn among wide requests."""
+
+    __slots__ = ("_broker", "context", "work")
+
+    def __init__(self, broker: Broker, context: RequestContext, work: Slices) -> None:
+        self._broker, self.context, self.work = broker, context, work
+
+    def step(self, now_ms: int) -> tuple[bool, Any]:
+        """Do a slice. Gives whether it was the last one, and the answer then."""
+        try:
+            self.work.send(now_ms)
+        except StopIteration as end:
+            return True, end.value
+        return False, None
+
+
+class WideRequests:
+    """The requests that are handled in parts or in slices, and those that wait to be decoded.
+
+    queue: those whose next part or slice can be handled, in turns.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.queue: deque[_Wide | _InSlices] = deque()
+        self._under_way: dict[int, _Wide | _InSlices] = {}  # by connection
+        self._giants: dict[int, int] = {}  # by connection: their bytes
+        self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
+
+    # --- what is large on the wire ---------------------------------------------------------------
+
+    def decode(self, connection_id: int, size_bytes: int, start: Callable[[], None]) -> None:
+        """Have a large request decoded by `start`, now or once there are fewer such requests.
+
+        After: its bytes count with what all connections hold until `on_answered`.
+        """
+        self._broker.outbox.held_bytes += size_bytes
+        if len(self._giants) < GIANTS:
+            self._giants[connection_id] = size_bytes
+            start()
+        else:
+            self._waiting[connection_id] = size_bytes, start
+
+    def on_answered(self, connection_id: int) -> None:
+        """A large request of the connection is answered, or will not be."""
+        if connection_id in self._waiting:
+            self._broker.outbox.held_bytes -= self._waiting.pop(connection_id)[0]
+        size_bytes = self._giants.pop(connection_id, None)
+        if size_bytes is None:
+            return
+        self._broker.outbox.held_bytes -= size_bytes
+        if self._waiting:
+            other = next(iter(self._waiting))
+            size_bytes, start = self._waiting.pop(other)
+            self._giants[other] = size_bytes
+            start()
+
+    def has(self, connection_id: int) -> bool:
+        """Whether a request of the connection is being handled in parts."""
+        return connection_id in self._under_way
+
+    # --- part by part ----------------------------------------------------------------------------
+
+    def around(self, api: Api, row: Route) -> Route:
+        """The row of an API whose requests may be wide."""
+
+        def handle(request: Message, context: RequestContext) -> Answer:
+            shape = shape_of(api.name, context.api_version)
+            if shape is None:
+                return row.handle(request, context)
+            rows = getattr(request, shape.levels[0].rows)
+            if not rows or _weight(rows, shape.levels) <= shape.at_once:
+                return row.handle(request, context)
+            self._broker.park(context)
+            wide = _Wide(api, row.handle, shape, request, context)
+            self._under_way[context.connection_id] = wide
+            self.queue.append(wide)
+            return PARKED
+
+        return row._replace(handle=handle)
+
+    def begin(self, context: RequestContext, work: Slices) -> Answer:
+        """Do the first slice of work at once, the others in turns. Gives the answer, or PARKED."""
+        sliced = _InSlices(self._broker, context, work)
+        next(work)
+        is_done, answer = sliced.step(context.now_ms)
+        if is_done:
+            done: Answer = answer
+            return done
+        self._broker.park(context)
+        self._under_way[context.connection_id] = sliced
+        self.queue.append(sliced)
+        return PARKED
+
+    def on_tick(self, now_ms: int) -> None:
+        """Handle one part, or do one slice, of the request whose turn it is."""
+        if not self.queue:
+            return
+        one = self.queue.popleft()
+        connection_id = one.context.connection_id
+        try:
+            if isinstance(one, _Wide):
+                self._handle_part(one, now_ms)
+            else:
+                self._do_slice(one, now_ms)
+        except ProtocolViolation as error:
+            self._broker.close(connection_id, error)
+            self.on_closed(connection_id)
+        except (OSError, AssertionError):
+            raise
+        except Exception as error:
+            self._broker.give_up(connection_id, error)
+            self.on_closed(connection_id)
+
+    def on_closed(self, connection_id: int) -> None:
+        """What is left of the connection's request is not handled."""
+        one = self._under_way.pop(connection_id, None)
+        if one is not None:
+            self._broker.on_part_over(one.context.ticket)
+            if isinstance(one, _Wide):
+                self._broker.on_part_over(one.part_ticket)
+            if one in self.queue:
+                self.queue.remove(one)
+        self.on_answered(connection_id)
+
+    def _do_slice(self, one: _InSlices, now_ms: int) -> None:
+        connection_id = one.context.connection_id
+        del self._under_way[connection_id]  # its last slice may begin other work in slices
+        is_done, answer = one.step(now_ms)
+        if not is_done:
+            self._under_way[connection_id] = one
+            self.queue.append(one)
+            return
+        if not isinstance(answer, Parked):
+            self._broker.reply(one.context.ticket, answer)
+        if not self.has(connection_id):
+            self.on_answered(connection_id)
+
+    def _handle_part(self, wide: _Wide, now_ms: int) -> None:
+        broker, shape = self._broker, wide.shape
+        part = next(wide.parts, None)
+        if part is None:
+            self._answer(wide)
+            return
+        rows, continued = part
+        request = copy.copy(wide.request)
+        setattr(request, shape.levels[0].rows, rows)
+
+        def take(answer: Message) -> None:
+            wide.part_ticket = -1
+            wide.answer.add(answer, continued)
+            self.queue.append(wide)
+
+        if wide.answer.size_bytes > MOST_ANSWER_BYTES:
+            self._refuse_rest(wide, request, take)
+            return
+        ticket = wide.part_ticket = broker.new_part(take)
+        context = wide.context._replace(ticket=ticket, now_ms=now_ms)
+        answer = wide.handle(request, context)
+        assert not isinstance(answer, Encoded | NoResponse), "answers to parts are messages"
+        if not isinstance(answer, Parked):
+            broker.reply_to_part(context, answer)
+
+    def _refuse_rest(self, wide: _Wide, request: Message, take: Callable[[Message], None]) -> None:
+        from barnabas.broker.security.unauthorized import unauthorized
+
+        if not wide.is_cut_short:
+            wide.is_cut_short = True
+            logger.warning(
+                "%s of %s asks by one %s for more than an answer may have: what it names after "
+                "the first %d MiB of the answer is refused",
+                wide.context.client_id or "a client",
+                wide.context.client_host.removeprefix("/"),
+                wide.api.name,
+                MOST_ANSWER_BYTES >> 20,
+            )
+        version = wide.context.api_version
+        take(unauthorized(wide.api, version, request, Code.POLICY_VIOLATION))
+
+    def _answer(self, wide: _Wide) -> None:
+        del self._under_way[wide.context.connection_id]
+        self._broker.reply(wide.context.ticket, wide.answer.whole())
+        self.on_answered(wide.context.connection_id)

@@ -1,0 +1,332 @@
+"""The ordeal: a broker with an authorizer is given giants (giants.py), by a client that has not
+logged in, by one without any right, and by one that may do everything.
+
+What must hold of each: the request is answered, or its connection is closed for a reason that is
+the client's; no call of the core uses more than MOST_CALL_S of CPU, since other clients wait for
+the loop meanwhile; the process stays below MOST_MB. What the worker's thread does is no call of the
+core. The bound on CPU is for a machine that counts as fast as COUNTING_S says, and grows where one
+is slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from helpers.core_host import CoreHost
+from helpers.scratch import IN_MEMORY
+
+from barnabas.broker.main import GC_THRESHOLDS
+from barnabas.broker.metadata import ScramCredential, Topic
+from barnabas.broker.slices import run_through
+from barnabas.protocol.api_table import APIS, Api
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from fuzz.giants import COMMITTED, GROUP, TOPIC, TOPIC_ID, USER, Giant, giants
+
+MOST_CALL_S, COUNTING_S = 0.1, 0.03
+MOST_MB = 350
+MOST_ROUNDS = 100_000
+METADATA_BYTES = 400_000
+STRANGER, NO_RIGHTS, ALL_RIGHTS = "stranger", "without rights", "with all"
+CLIENTS = (STRANGER, NO_RIGHTS, ALL_RIGHTS)
+PRODUCE, LOGIN = 0, (17, 36)
+WAIT_FOR_OTHERS = ("JoinGroup", "SyncGroup")
+
+
+class Outcome(NamedTuple):
+    """What came of a giant. answer_bytes: -1 where the connection was closed, for `reason`."""
+
+    name: str
+    call_s: float
+    all_s: float
+    peak_mb: int
+    answer_bytes: int
+    reason: str
+    slowness: float = 1.0
+
+
+class Ordeal:
+    """One broker, and one connection for each giant. answer: the bytes of the last one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.host = CoreHost(
+            directory,
+            users={USER: "secret"},
+            listeners="SASL://127.0.0.1:9092",
+            listener_security_protocol_map="SASL:SASL_PLAINTEXT",
+            sasl_enabled_mechanisms="PLAIN",
+            authorizer_class_name="StandardAuthorizer",
+            super_users="User:admin",
+        )
+        self.broker = self.host.broker
+        self.answer = b""
+        self._next = 100
+        self._worst_s = self._all_s = 0.0
+        self._slowness = max(1.0, min(_counting_s() for _ in range(3)) / COUNTING_S)
+        self._make_world()
+
+    def _connect(self, client: str) -> int:
+        self._next += 1
+        self.host.connect(self._next)
+        connection = self.broker.connections[self._next]
+        if client != STRANGER:
+            connection.authentication = None
+            connection.principal = "User:admin" if client == ALL_RIGHTS else "User:eve"
+        return self._next
+
+    def _make_world(self) -> None:
+        """A topic, a group whose description is large, an offset with metadata, an id, a user."""
+        broker, now_ms = self.broker, self.host.now_ms
+        run_through(broker.topics.create_topics([Topic(TOPIC, TOPIC_ID, 3, {})], now_ms), now_ms)
+        metadata = b"m" * METADATA_BYTES
+        one = self._connect(ALL_RIGHTS)
+        self.host.ask(
+            one,
+            JoinGroupRequest(
+                group_id=GROUP, session_timeout_ms=600_000, rebalance_timeout_ms=600_000,
+                protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range", metadata)],
+            ),
+            3,
+        )  # fmt: skip
+        self._go_on(one)
+        joined = self.host.answers[one].pop()
+        assignment = SyncGroupRequestAssignment(joined.member_id, metadata)
+        self.host.ask(
+            one,
+            SyncGroupRequest(
+                group_id=GROUP, generation_id=joined.generation_id, member_id=joined.member_id,
+                assignments=[assignment],
+            ),
+            3,
+        )  # fmt: skip
+        self._go_on(one)
+        assert self.host.answers[one].pop().error_code == 0
+        offset = OffsetCommitRequestPartition(0, 1, committed_metadata="o" * 4000)
+        self.host.ask(
+            one,
+            OffsetCommitRequest(
+                group_id=COMMITTED,
+                generation_id_or_member_epoch=-1,
+                topics=[OffsetCommitRequestTopic(TOPIC, partitions=[offset])],
+            ),
+            7,
+        )
+        self._go_on(one)
+        assert self.host.answers[one].pop().topics[0].partitions[0].error_code == 0
+        broker.metadata.set_scram_credentials({(USER, 1): ScramCredential(b"s", b"k", b"v", 4096)})
+
+    def _go_on(self, connection: int) -> None:
+        while not self.host.answers[connection]:
+            if self.host.work:
+                self.host.finish_work()
+            elif self.host.flushes:
+                self.host.flush()
+            else:
+                self.host.tick(1000)
+
+    def offer_from_all(self, giant: Giant) -> list[Outcome]:
+        """What comes of it from each client; of those who have not logged in less is received."""
+        most_bytes = self.broker.config.sasl_server_max_receive_size
+        return [
+            self.offer(giant, client)
+            for client in CLIENTS
+            if client != STRANGER or len(giant.frame) <= most_bytes
+        ]
+
+    # --- one giant -------------------------------------------------------------------------------
+
+    def offer(self, giant: Giant, client: str) -> Outcome:
+        """What comes of it."""
+        connection = self._connect(client)
+        broker, outbox = self.broker, self.broker.outbox
+        self._worst_s = self._all_s = 0.0
+        _reset_peak()
+        frame = memoryview(bytearray(giant.frame))
+        self._timed(broker.on_frame, connection, frame, self.host.event_ms())
+        answer_bytes, reason, patience = -1, "", 0
+        for _ in range(MOST_ROUNDS):
+            for target, pieces in outbox.sends:
+                if target == connection:
+                    self.answer = b"".join(bytes(piece) for piece in pieces)
+                    answer_bytes = len(self.answer)
+            outbox.sends.clear()
+            for target, why in outbox.closes:
+                if target == connection and not reason:
+                    reason = str(why)
+                if target in broker.connections:
+                    self._timed(broker.on_closed, target)
+            outbox.closes.clear()
+            outbox.audit.clear()
+            outbox.mutes.clear()
+            if outbox.work:
+                work = outbox.work.pop(0)
+                result = work.run()
+                self._timed(broker.on_worked, work, result, None, self.host.event_ms())
+            elif outbox.flushes:
+                job = outbox.flushes.pop(0)
+                self._timed(broker.on_flushed, job, self.host.event_ms())
+            elif answer_bytes >= 0 or reason:
+                break
+            elif broker.next_deadline_ms() == 0 or patience < 5:
+                if broker.next_deadline_ms() != 0:
+                    patience += 1
+                    self.host.now_ms += 2000
+                self._timed(broker.on_tick, self.host.event_ms())
+            else:
+                break
+        if connection in broker.connections:
+            broker.on_closed(connection)
+        outbox.closes.clear()
+        name = f"{giant.name} ({client})"
+        peak_mb = _peak_mb()
+        return Outcome(
+            name, self._worst_s, self._all_s, peak_mb, answer_bytes, reason, self._slowness
+        )
+
+    def _timed(self, call: Callable[..., Any], *arguments: Any) -> None:
+        began = time.thread_time()
+        call(*arguments)
+        spent_s = time.thread_time() - began
+        self._worst_s = max(self._worst_s, spent_s)
+        self._all_s += spent_s
+
+
+def _counting_s() -> float:
+    """The CPU that counting to a million takes."""
+    began = time.thread_time()
+    number = 0
+    while number < 1_000_000:
+        number += 1
+    return time.thread_time() - began
+
+
+def _reset_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_mb() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) >> 10
+    raise AssertionError("the kernel tells no peak")
+
+
+def findings_of(outcome: Outcome) -> list[str]:
+    """What does not hold of an outcome."""
+    found = []
+    if outcome.call_s > MOST_CALL_S * outcome.slowness:
+        found.append(f"one call used {outcome.call_s * 1000:.0f} ms of CPU")
+    if outcome.peak_mb > MOST_MB:
+        found.append(f"the process had {outcome.peak_mb} MB")
+    is_open = outcome.answer_bytes < 0 and not outcome.reason
+    if is_open and not outcome.name.startswith(WAIT_FOR_OTHERS):
+        found.append("it was not answered")
+    if "error in the broker" in outcome.reason:
+        found.append(outcome.reason)
+    return found
+
+
+def selected(apis: Iterable[Api], options: argparse.Namespace) -> Iterable[Giant]:
+    """The giants of these APIs: all of them, or a share of them by chance."""
+    random = Random(options.seed)
+    for api in apis:
+        versions = range(api.min_version, api.max_version + 1)
+        for version in versions[-1:] if options.newest else versions:
+            yield from giants(
+                api,
+                version,
+                options.bytes,
+                is_wanted=lambda: random.random() < options.share,
+            )
+
+
+def in_child(giant: Giant) -> list[Outcome]:
+    """What came of a giant from each client: in a process of its own, whose memory is its own."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.close(reading)
+            with (
+                tempfile.TemporaryDirectory(prefix="barnabas-ordeal-", dir=IN_MEMORY) as scratch,
+                os.fdopen(writing, "w") as out,
+            ):
+                ordeal = Ordeal(Path(scratch))
+                json.dump(ordeal.offer_from_all(giant), out)
+            code = 0
+        finally:
+            traceback.print_exc() if code else None
+            os._exit(code)
+    os.close(writing)
+    with os.fdopen(reading) as out:
+        text = out.read()
+    os.waitpid(child, 0)
+    if not text:
+        return [Outcome(giant.name, 0, 0, 0, -1, "an error in the broker, or in its test")]
+    return [Outcome(*row) for row in json.loads(text)]
+
+
+def main(given: list[str] | None = None) -> int:
+    """The exit code: 0 if all holds."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz.ordeal", description=__doc__)
+    parser.add_argument("--api", action="append", help="of these alone; by default of all")
+    parser.add_argument("--newest", action="store_true", help="the newest version of each alone")
+    parser.add_argument("--share", type=float, default=1.0, help="of all giants, by chance")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bytes", type=int, default=(2 << 20) - 64)
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON alone")
+    options = parser.parse_args(given)
+    logging.disable(logging.CRITICAL)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    apis = [
+        api for api in APIS if api.key != PRODUCE and (not options.api or api.name in options.api)
+    ]
+    findings: dict[str, list[str]] = {}
+    outcomes: list[Outcome] = []
+    for giant in selected(apis, options):
+        for outcome in in_child(giant):
+            outcomes.append(outcome)
+            found = findings_of(outcome)
+            if found:
+                findings[outcome.name] = found
+            if not options.json:
+                print(_line(outcome), *found, flush=True)
+    summary = {
+        "count": len(outcomes),
+        "slowest": max((one.call_s, one.name) for one in outcomes),
+        "largest": max((one.peak_mb, one.name) for one in outcomes),
+        "findings": findings,
+    }
+    print(json.dumps(summary))
+    return bool(findings)
+
+
+def _line(outcome: Outcome) -> str:
+    return (
+        f"{outcome.name}: call {outcome.call_s * 1000:.0f} ms, all {outcome.all_s:.2f} s, "
+        f"{outcome.peak_mb} MB, answer {outcome.answer_bytes} {outcome.reason[:60]}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

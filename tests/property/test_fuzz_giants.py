@@ -1,0 +1,121 @@
+"""Of every API the largest and the most repetitive requests, against a broker with an authorizer: a
+sample here, all of them by `make fuzz`. What has to hold is in fuzz/ordeal.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fuzz.giants import KINDS, TOO_MANY, array_paths, giants
+from fuzz.giants import SHAPES as ELEMENTS
+from fuzz.ordeal import ALL_RIGHTS, MOST_CALL_S, MOST_MB, PRODUCE, Ordeal, Outcome, findings_of
+from helpers.our_messages import read_request
+
+from barnabas.broker import wide_requests
+from barnabas.protocol.api_table import APIS, Api
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = "0.04"
+MOST_ANSWER_A_BYTE = 20  # a refusal of 100 bytes for each name of some bytes
+
+
+def test_a_sample_of_giants_holds_up_nobody() -> None:
+    """One that was slow before it went in parts, of each kind of rule, is always in the sample."""
+    always = ["Fetch", "Metadata", "DescribeGroups"]
+    for arguments in (
+        ["--share", SAMPLE],
+        ["--share", "0.2", *[word for name in always for word in ("--api", name)]],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "fuzz.ordeal", "--newest", "--json", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout, done.stderr
+        summary = json.loads(done.stdout)
+        assert summary["findings"] == {} and summary["count"] > 10
+
+
+@pytest.mark.parametrize(
+    "api", [api for api in APIS if api.key != PRODUCE], ids=lambda api: api.name
+)
+def test_what_is_named_again_makes_no_longer_answer(tmp_path: Path, api: Api) -> None:
+    """From the schemas: of each array of the oldest and the newest version, with the names of what
+    there is: a group whose description has 800 KB, a topic, an id, a user. Some answers have a row
+    for each, as Apache Kafka's have; none tells twice what is long.
+    """
+    for number, version in enumerate(sorted({api.min_version, api.max_version})):
+        ordeal = Ordeal(tmp_path / str(number))
+        few, many = (list(giants(api, version, size, ("same",))) for size in (300, 6000))
+        for short, long in zip(few, many, strict=True):
+            expected = max(0, ordeal.offer(short, ALL_RIGHTS).answer_bytes)
+            outcome = ordeal.offer(long, ALL_RIGHTS)
+            assert outcome.answer_bytes <= expected + len(long.frame) * MOST_ANSWER_A_BYTE, outcome
+            assert "error in the broker" not in outcome.reason
+
+
+@pytest.mark.parametrize(
+    "api", [api for api in APIS if api.name in wide_requests.SHAPES], ids=lambda api: api.name
+)
+def test_answers_in_parts_are_those_to_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Api
+) -> None:
+    """From the schemas: requests for some hundred things, handled at once and seven at a time."""
+    shapes = wide_requests.SHAPES[api.name]
+    for shape in shapes:
+        version = min(api.max_version, shape.last_version)
+        for giant in giants(api, version, 3000, ("distinct",)):
+            if giant.name.split(" ")[2] not in [
+                ".".join(level.rows for level in shape.levels[:depth])
+                for depth in range(1, len(shape.levels) + 1)
+            ]:
+                continue
+            answers = []
+            for at_once in (7, 1_000_000):
+                wide = tuple(one._replace(at_once=at_once) for one in shapes)
+                monkeypatch.setitem(wide_requests.SHAPES, api.name, wide)
+                ordeal = Ordeal(tmp_path / f"{giant.name.replace(' ', '-')}-{at_once}")
+                outcome = ordeal.offer(giant, ALL_RIGHTS)
+                assert outcome.answer_bytes > 0, outcome
+                answers.append(ordeal.answer)
+            assert answers[0] == answers[1], giant.name
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_found"),
+    [
+        (Outcome("a", MOST_CALL_S, 9.0, MOST_MB, 10, ""), False),
+        (Outcome("a", MOST_CALL_S + 0.01, 9.0, 1, 10, ""), True),
+        (Outcome("a", 2 * MOST_CALL_S, 9.0, 1, 10, "", 2.0), False),
+        (Outcome("a", 0, 9.0, MOST_MB + 1, 10, ""), True),
+        (Outcome("a", 0, 9.0, 1, -1, ""), True),
+        (Outcome("JoinGroup 9 (with all)", 0, 9.0, 1, -1, ""), False),
+        (Outcome("a", 0, 9.0, 1, -1, "a Fetch request names more than may be read"), False),
+        (Outcome("a", 0, 9.0, 1, -1, "an error in the broker: KeyError"), True),
+    ],
+)
+def test_what_does_not_hold_is_found(outcome: Outcome, is_found: bool) -> None:
+    assert bool(findings_of(outcome)) is is_found
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_a_giant_is_a_whole_request_of_its_size(api: Api) -> None:
+    """So that what is refused is refused for what it is, and not since it is cut off."""
+    for version in {api.min_version, api.max_version}:
+        made = list(giants(api, version, most_bytes=4000, kinds=ELEMENTS))
+        assert len(made) == len(ELEMENTS) * len(array_paths(api, version))
+        for giant in made:
+            start = 11 + (version >= api.flexible_from)
+            request, end = read_request(api.name, giant.frame, start, version)
+            assert end == len(giant.frame) and request.encode(version) == giant.frame[start:]
+        whole = list(giants(api, version, most_bytes=200_000, kinds=(TOO_MANY,)))
+        assert all(150_000 < len(giant.frame) <= 200_000 for giant in whole)
+    assert set(ELEMENTS) < set(KINDS)
