@@ -1,6 +1,6 @@
 """The daemon with a watch on its event loop: `python -P watched_daemon.py start …`.
 
-It is the same program as `python -m barnabas.broker.main`, with four functions of the standard
+It is the same program as `python -m barnabas`, with four functions of the standard
 library and one of the core's wrapped before it starts. Between the end of the start and the
 beginning of the stop, each of these writes a fault, a text file in the directory FAULTS_DIRECTORY:
 
