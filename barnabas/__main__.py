@@ -2,7 +2,7 @@
 
 import sys
 
-from barnabas.broker.main import main
+from barnabas.broker.rim.daemon.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
-from barnabas.coordinator.transaction_coordinator import PRODUCE_ADDS
-from barnabas.coordinator.transaction_state import Channel, ProducerIdAndEpoch
+from barnabas.coordinator.transactions.transaction_coordinator import PRODUCE_ADDS
+from barnabas.coordinator.transactions.transaction_state import Channel, ProducerIdAndEpoch
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.hot_requests import BATCHES_IN_PRODUCE, PRODUCE_TOPIC_IDS
@@ -31,9 +31,7 @@ from barnabas.protocol.records import (
 )
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.disk import is_out_of_resources
-from barnabas.storage.log_config import NEVER_MS
-from barnabas.storage.validate import (
+from barnabas.storage.batch.validate import (
     FOR_ONE_BATCH,
     AppendRefused,
     CheckBudget,
@@ -42,14 +40,16 @@ from barnabas.storage.validate import (
     TakesLongError,
     check_client_batch,
 )
+from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.log_config import NEVER_MS
 
 logger = logging.getLogger("barnabas.transactions")
 
 if TYPE_CHECKING:
-    from barnabas.broker.cluster import NodeTopics
+    from barnabas.broker.brokers.cluster import NodeTopics
     from barnabas.broker.core import Broker
-    from barnabas.broker.topics import TopicRegistry
-    from barnabas.storage.log import AppendInfo, Log
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.storage.log.log import AppendInfo, Log
 
 ZSTD_SINCE = 7
 # 10 ms each: so many batches of a record, so many bytes

@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Callable, Container, Generator, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from barnabas.broker.config import ConfigError, validate_topic_configs
-from barnabas.broker.config_entries import topic_entries
 from barnabas.broker.encoded_rows import EncodedRows
-from barnabas.broker.metadata import Topic
+from barnabas.broker.logs.metadata import Topic
+from barnabas.broker.logs.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
 from barnabas.broker.outbox import Answer
+from barnabas.broker.settings.config import ConfigError, validate_topic_configs
+from barnabas.broker.settings.config_entries import topic_entries
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
-from barnabas.broker.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.create_partitions import (
@@ -38,8 +38,8 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.features import Release
     from barnabas.broker.quotas.client_quotas import Mutations
+    from barnabas.broker.settings.features import Release
 
 Key = TypeVar("Key", bound=Hashable)
 Answered = TypeVar("Answered", CreateTopicsResponse, DeleteTopicsResponse, CreatePartitionsResponse)

@@ -23,15 +23,15 @@ from collections import OrderedDict
 from enum import IntEnum
 from typing import NamedTuple
 
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.last_run import BOOT_ID_NAME
+from barnabas.storage.disk import Disk, File
+from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LEASE_SESSION_NAME,
     LOCK_NAME,
     STANDBY_NOTE_NAME,
 )
-from barnabas.storage.disk import Disk, File
-from barnabas.storage.last_run import BOOT_ID_NAME
-from barnabas.storage.segment import CLEANED_SUFFIX
+from barnabas.storage.log.segment import CLEANED_SUFFIX
 
 LOCAL = frozenset(
     {LOCK_NAME, BOOT_ID_NAME, CLEAN_SHUTDOWN_NAME, STANDBY_NOTE_NAME, LEASE_SESSION_NAME}

@@ -20,7 +20,7 @@ from barnabas.protocol.records import (
     encode_batch,
     encode_record,
 )
-from barnabas.storage.record_walk import _open_record, highest_time_delta
+from barnabas.storage.batch.record_walk import _open_record, highest_time_delta
 
 BASE_MS = 1_700_000_000_000
 

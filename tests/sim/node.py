@@ -14,21 +14,21 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
-from barnabas.broker.opening import open_broker
 from barnabas.broker.outbox import CloseReason, FlushJob, Work
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, batch_size_of
-from barnabas.storage.checkpoints import MANIFEST_NAME
-from barnabas.storage.cleaner import CleanJob, CleanResult, clean
-from barnabas.storage.last_run import BOOT_ID_NAME
-from barnabas.storage.log_directory import DamagedFlushJournalError
-from barnabas.storage.log_reader import Slice
-from barnabas.storage.segment import CorruptLog
+from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult, clean
+from barnabas.storage.directory.last_run import BOOT_ID_NAME
+from barnabas.storage.directory.log_directory import DamagedFlushJournalError
+from barnabas.storage.files.checkpoints import MANIFEST_NAME
+from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.log.segment import CorruptLog
 from sim.disk import Crash, Inode, SimDisk
 from sim.network import Forgiving
 from sim.quotas import Throttles
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 DATA_DIR = "/data"
 UPTIME_MS = 1_000_000
-_FRAME = struct.Struct(">4sIQQI")  # storage/flush_journal.py
+_FRAME = struct.Struct(">4sIQQI")  # storage/directory/flush_journal.py
 _IN_A_FRAME = _FRAME.size
 # Those that may wait: for records, or for the other members of a group.
 MAY_WAIT = frozenset({FetchRequest.API_KEY, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})

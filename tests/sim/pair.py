@@ -25,7 +25,7 @@ from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import DivergedError
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.wire import NONCE_BYTES, WireError
-from barnabas.storage.leader_epochs import HighestEpoch
+from barnabas.storage.files.leader_epochs import HighestEpoch
 from sim.disk import Crash
 from sim.node import DATA_DIR, Node, _joined, _Session
 from sim.stream import Stream

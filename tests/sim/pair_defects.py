@@ -16,9 +16,9 @@ from barnabas.broker.replication.leading import Leading, StandbyLink
 from barnabas.broker.replication.lease_record import LeaseRecord
 from barnabas.broker.replication.operations import Kind, Operation, Replica
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.storage.last_run import RunNote
-from barnabas.storage.leader_epochs import HighestEpoch
-from barnabas.storage.log_manager import LogManager
+from barnabas.storage.directory.last_run import RunNote
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.files.leader_epochs import HighestEpoch
 from sim.defects import changed
 from sim.disk import SimDisk
 from sim.pair_world import RESTORES, Pair

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.main import _announce
+from barnabas.broker.rim.daemon.main import _announce
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.certificates import make_certificates
 
 

@@ -15,26 +15,26 @@ import pytest
 from helpers.storage_cleaning import COMPACTED, entries, put
 from helpers.storage_logs import NOW_MS, TOPIC_ID, open_manager
 
-from barnabas.broker.compaction import (
+from barnabas.broker.logs.compaction import (
     FIRST_RETRY_MS,
     LEAST_SHARE,
     ROLLED_AT_ONCE,
     SWAPPED_AT_ONCE,
     Compaction,
 )
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.flush_queue import FlushQueue
+from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.outbox import Outbox
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
 )
-from barnabas.storage.checkpoints import decode_offsets
-from barnabas.storage.cleaner import CleanResult, clean
+from barnabas.storage.cleaning.cleaner import CleanResult, clean
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import Log
-from barnabas.storage.segment import Segment
+from barnabas.storage.files.checkpoints import decode_offsets
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import Segment
 
 BACKOFF_MS = 100
 

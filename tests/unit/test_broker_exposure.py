@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.exposure import warnings_of
-from barnabas.broker.main import _read_config, parser
+from barnabas.broker.rim.daemon.main import _read_config, parser
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.exposure import warnings_of
 
 
 def warnings(arguments: tuple[str, ...] = (), **settings: str) -> str:

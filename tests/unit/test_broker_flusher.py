@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.broker.flusher import PARALLEL_FILES, Flusher, sync_together
 from barnabas.broker.outbox import FlushJob
+from barnabas.broker.rim.flusher import PARALLEL_FILES, Flusher, sync_together
 
 
 class File:

@@ -14,9 +14,9 @@ from helpers.core_host import CoreHost, fetch, produce
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.fetch_sessions import FetchTarget
 from barnabas.broker.handlers import fetch as fetching
 from barnabas.broker.handlers.fetch import _divergence, _Fetch, _is_idle
+from barnabas.broker.requests.fetch_sessions import FetchTarget
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

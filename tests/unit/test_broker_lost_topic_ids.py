@@ -11,7 +11,7 @@ from helpers.disk_broker import DATA_DIR, DiskBroker
 from sim.disk import Crash
 
 from barnabas.broker.graduation.survey import take_survey
-from barnabas.storage.checkpoints import PARTITION_METADATA_NAME
+from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME
 
 
 @pytest.mark.parametrize("steps", range(8))

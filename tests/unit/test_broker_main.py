@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig, read_properties
-from barnabas.broker.main import (
+from barnabas.broker.rim.daemon.main import (
     SIGNALS,
     _read_config,
     _Signals,
@@ -17,6 +16,7 @@ from barnabas.broker.main import (
     main,
     parser,
 )
+from barnabas.broker.settings.config import BrokerConfig, read_properties
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_an_interrupt_while_it_starts_says_nothing(
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("barnabas.broker.main._start", interrupted)
+    monkeypatch.setattr("barnabas.broker.rim.daemon.main._start", interrupted)
     assert main(["start"]) == 130
     assert capsys.readouterr().err == ""
 

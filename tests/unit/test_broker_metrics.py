@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from barnabas.broker import main as command
-from barnabas.broker.metrics import measured
-from barnabas.broker.metrics.exposition import Exposition, label_text
 from barnabas.broker.metrics.histogram import BOUNDS_NS, Histogram
-from barnabas.broker.metrics.measured import Instruments, TimedSelector
+from barnabas.broker.metrics.rim import measured
+from barnabas.broker.metrics.rim.exposition import Exposition, label_text
+from barnabas.broker.metrics.rim.measured import Instruments, TimedSelector
 from barnabas.broker.metrics.table import METRICS, Detail, Kind, Metric
+from barnabas.broker.rim.daemon import main as command
 
 DOCS = Path(__file__).parents[2] / "docs"
 DURATIONS = st.lists(st.integers(0, 2 * BOUNDS_NS[-1]) | st.sampled_from(BOUNDS_NS))

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import pytest
 from helpers.core_host import CoreHost, produce
 
-from barnabas.broker.http_server import in_slices
-from barnabas.broker.observe import (
+from barnabas.broker.observation.observe import (
     ROWS_AT_ONCE,
     CommittedOffsetState,
     look_at_groups,
     look_at_partitions,
     look_at_transactional_ids,
 )
+from barnabas.broker.rim.http_server import in_slices
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

@@ -21,25 +21,25 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker import log_lines
-from barnabas.broker import server as server_module
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.observation import log_lines
 from barnabas.broker.outbox import FlushJob, Outbox, Work
 from barnabas.broker.replication import wire
-from barnabas.broker.replication.leader_endpoint import ReplicatedServer
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.server import (
+from barnabas.broker.replication.rim.leader_endpoint import ReplicatedServer
+from barnabas.broker.rim import server as server_module
+from barnabas.broker.rim.server import (
     Connection,
     Server,
     _descriptors_for_connections,
     listener_at,
 )
-from barnabas.broker.tls import TlsListener
+from barnabas.broker.rim.tls import TlsListener
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.certificates import make_certificates
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log_reader import Slice
+from barnabas.storage.log.log_reader import Slice
 
 Answer = Callable[[int, bytes], None]
 IDLE_MS = 600_000
@@ -791,7 +791,7 @@ def test_idle_connections_may_be_kept_for_ever(rim: Rim, idle_ms: int) -> None:
 def test_many_become_idle_at_once_and_others_are_answered_in_between(
     rim: Rim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas.broker.server.HANG_UPS_PER_EVENT", 1)
+    monkeypatch.setattr("barnabas.broker.rim.server.HANG_UPS_PER_EVENT", 1)
     rim.restart(connections_max_idle_ms=IDLE_MS)
     for number in range(1, 41):
         rim.client(number)
@@ -1076,7 +1076,7 @@ def test_without_descriptors_it_is_said_once_and_connections_wait(
         # The numbers in use may have gaps, so the next ones need not follow each other.
         lowest_free = os.dup(0)
         os.close(lowest_free)
-        bound = "barnabas.broker.server._descriptors_for_connections"
+        bound = "barnabas.broker.rim.server._descriptors_for_connections"
         monkeypatch.setattr(bound, lambda _: lowest_free + 4)
         rim.pass_time(10_000, step_ms=250)
         assert len(rim.server._connections) < 12
@@ -1133,7 +1133,7 @@ def test_an_accept_that_fails_is_tried_again_later(
 def test_descriptors_are_kept_for_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, most in ((1024, 896), (256, 192), (100, 50), (-1, None)):
         monkeypatch.setattr(
-            "barnabas.broker.server.resource.getrlimit", lambda _, limit=limit: (limit, limit)
+            "barnabas.broker.rim.server.resource.getrlimit", lambda _, limit=limit: (limit, limit)
         )
         found = _descriptors_for_connections(0)
         assert found == most or (most is None and found > 10**9)
@@ -1143,7 +1143,7 @@ def test_descriptors_are_kept_for_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_logs_have_most_descriptors_connections_get_half_of_the_rest(
     monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
-    monkeypatch.setattr("barnabas.broker.server.resource.getrlimit", lambda _: (1024, 1024))
+    monkeypatch.setattr("barnabas.broker.rim.server.resource.getrlimit", lambda _: (1024, 1024))
     assert _descriptors_for_connections(others) - others >= (1024 - others) // 2 > 0
 
 

@@ -15,10 +15,17 @@ from helpers.disk_broker import DiskBroker, Producer
 from helpers.our_messages import request_frame
 
 import barnabas
-from barnabas.broker.transaction_end import LAW, Action, CommitDurability, Ending, Event, Step
-from barnabas.broker.transaction_end import TransactionEnds as Ends
-from barnabas.coordinator.transaction_state import TransactionState
-from barnabas.storage.log import Log
+from barnabas.broker.transactions.transaction_end import (
+    LAW,
+    Action,
+    CommitDurability,
+    Ending,
+    Event,
+    Step,
+)
+from barnabas.broker.transactions.transaction_end import TransactionEnds as Ends
+from barnabas.coordinator.transactions.transaction_state import TransactionState
+from barnabas.storage.log.log import Log
 
 PACKAGES = ("broker", "coordinator", "protocol", "storage")
 WAITS = {

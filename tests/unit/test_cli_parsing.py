@@ -247,7 +247,7 @@ def test_completion(
     monkeypatch.setenv("_BARNABAS_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-    from barnabas.broker.main import main
+    from barnabas.broker.rim.daemon.main import main
 
     with pytest.raises(SystemExit):
         main([])

@@ -6,8 +6,8 @@ import pytest
 from helpers.group_host import PARKED, GroupHost, GroupMember, alone, pair, subscription
 from helpers.our_messages import NO_OPERATIONS
 
-from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.group_records import (
+from barnabas.coordinator.groups.classic.classic_group import GroupSettings
+from barnabas.coordinator.groups.group_records import (
     GroupMetadataValue,
     MemberMetadata,
     decode_group,

@@ -18,11 +18,7 @@ from helpers.standby_pair import SECRET, Pair
 from sim.disk import SimDisk
 from sim.node import SeededIds
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.main import main
-from barnabas.broker.opening import open_broker
 from barnabas.broker.replication import catch_up as catch_up_module
-from barnabas.broker.replication import leader_endpoint
 from barnabas.broker.replication import leading as leading_module
 from barnabas.broker.replication.catch_up import CatchUp, Held, take_inventory
 from barnabas.broker.replication.following import Following, StandbyNote
@@ -30,9 +26,10 @@ from barnabas.broker.replication.leadership import Role
 from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
 from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
-from barnabas.broker.replication.pair_member import PairMember
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.replication.standby import Standby
+from barnabas.broker.replication.rim import leader_endpoint
+from barnabas.broker.replication.rim.pair_member import PairMember
+from barnabas.broker.replication.rim.standby import Standby
 from barnabas.broker.replication.wire import (
     NONCE_BYTES,
     VERSION,
@@ -42,8 +39,11 @@ from barnabas.broker.replication.wire import (
     frame,
     unpack,
 )
+from barnabas.broker.rim.daemon.main import main
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.errors import Code
-from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.directory.log_directory import LogDirectoryError
 
 NONCE = b"n" * NONCE_BYTES
 

@@ -25,7 +25,7 @@ NOT_AT_START = (
 )  # fmt: skip
 START = """
 import sys
-from barnabas.broker import main
+from barnabas.broker.rim.daemon import main
 status = main.main(sys.argv[1:])
 print("LOADED", *sys.modules)
 sys.exit(status)

@@ -22,21 +22,21 @@ from helpers.storage_logs import (
 )
 from sim.disk import SimDisk
 
-from barnabas.storage import log_upkeep
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory import log_upkeep
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.directory.log_upkeep import MUCH_READ_BYTES
+from barnabas.storage.directory.trash import Trash
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     RECOVERY_POINT_NAME,
     REPLICATION_NAME,
     Manifest,
     decode_offsets,
 )
-from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import UNREAD_BATCH_BYTES, Log
+from barnabas.storage.log.log import UNREAD_BATCH_BYTES, Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
-from barnabas.storage.log_directory import LogDirectoryError
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.log_upkeep import MUCH_READ_BYTES
-from barnabas.storage.trash import Trash
 
 
 def test_a_new_directory_has_kafkas_files(tmp_path: Path) -> None:
