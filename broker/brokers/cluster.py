@@ -1,8 +1,8 @@
 """The brokers of this process, which share one log directory: who is there, and who leads what.
 
-This is a value: inputs of `broker/brokers/failover.py` change it, and requests ask it. `Cluster.leads` is
-the one place where it is asked whether a broker leads a partition. A coordinator is the leader of
-the partition of the internal topic that keeps its group or transactional id.
+This is a value: inputs of `broker/brokers/failover.py` change it, and requests ask it.
+`Cluster.leads` is the one place where it is asked whether a broker leads a partition. A coordinator
+is the leader of the partition of the internal topic that keeps its group or transactional id.
 
 All brokers have the same log, so each replica is in sync the moment it is there. The rules of lists
 and leaders are those of Apache Kafka's controller:

@@ -1,4 +1,4 @@
-"""Answers to those who may not, of requests that `broker/requests/refusals.py` has none for. Pure."""
+"""Refusals for want of rights, where `broker/requests/refusals.py` has none for a request. Pure."""
 
 from __future__ import annotations
 

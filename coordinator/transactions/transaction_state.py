@@ -71,8 +71,8 @@ class TransactionState(KeyEnum):
     ONGOING = "Ongoing"
     """Init: fence, abort, and answer then; where it is to keep the transaction: Ongoing, for the
     next epoch. AddPartitions, AddOffsets: one more partition; INVALID_TXN_STATE where the
-    transaction was kept. EndTxn: Prepare*, answered as the table of broker/transactions/transaction_end.py has
-    it.
+    transaction was kept. EndTxn: Prepare*, answered as the table of
+    broker/transactions/transaction_end.py has it.
     """
 
     PREPARE_COMMIT = "PrepareCommit"

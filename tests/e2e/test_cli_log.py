@@ -104,7 +104,8 @@ def test_command_as_it_is_installed() -> None:
     ]
     helped = _run([*command, "--help"])
     assert (helped.returncode, "why-stuck" in helped.stdout) == (0, True)
-    loaded = "import sys; from barnabas.broker.rim.daemon.main import main; main(['settings', 'num.partitions']); "
+    loaded = "import sys; from barnabas.broker.rim.daemon.main import main; "
+    loaded += "main(['settings', 'num.partitions']); "
     loaded += "sys.exit(sum(name in sys.modules for name in ('click', 'rich', 'kafka')))"
     settings = _run([sys.executable, "-P", "-c", loaded])
     assert settings.returncode == 0, "`settings` imports nothing of the extra"

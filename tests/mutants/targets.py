@@ -47,7 +47,9 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
         "TransactionCoordinator.on_end_txn", "TransactionCoordinator._decision",
         "TransactionCoordinator.complete", "TransactionCoordinator.on_tick", "_current",
     ),
-    "coordinator/transactions/transaction_state.py": ("TransactionMetadata.*", "is_epoch_exhausted"),
+    "coordinator/transactions/transaction_state.py": (
+        "TransactionMetadata.*", "is_epoch_exhausted",
+    ),
     "coordinator/groups/group_coordinator.py": (
         "GroupCoordinator.replay*", "GroupCoordinator._replay*", "GroupCoordinator._check_commit",
         "GroupCoordinator._offset_records", "GroupCoordinator._fetch_offsets",
