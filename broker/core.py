@@ -65,10 +65,8 @@ from barnabas.coordinator.groups.consumer.consumer_group_settings import Consume
 from barnabas.coordinator.groups.group_coordinator import NO_OVERRIDES, GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
-from barnabas.coordinator.transactions.transaction_coordinator import (
-    TransactionCoordinator,
-    TxnSettings,
-)
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.framing import (

@@ -13,14 +13,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from barnabas.coordinator.transactions.transaction_coordinator import TxnSettings
 from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
 from barnabas.coordinator.transactions.transaction_state import (
+    NO_PRODUCER,
     NO_TIMEOUT_MS,
-    NOBODY,
     ProducerIdAndEpoch,
     TransactionMetadata,
 )
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -95,7 +95,7 @@ class Prepared(RuleBasedStateMachine):
         assert answer.error_code == Code.NONE
         self.is_kept, self.is_two_phase = self.writer is not None, enable
         ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
-        assert ongoing == (self.writer or NOBODY), "the prepared transaction keeps its name"
+        assert ongoing == (self.writer or NO_PRODUCER), "the prepared transaction keeps its name"
         self.give((answer.producer_id, answer.producer_epoch))
 
     @rule(nth=which)

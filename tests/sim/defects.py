@@ -32,11 +32,13 @@ from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.offsets import CommitCheck, GroupOffsets
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.result import Decision, Result
-from barnabas.coordinator.transactions import transaction_coordinator, transaction_state
+from barnabas.coordinator.result import Result
+from barnabas.coordinator.transactions import fencing, transaction_state
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_state import (
+    Decision,
     TransactionMetadata,
     TransactionState,
 )
@@ -805,7 +807,7 @@ def coordinator_epochs_stand_still() -> Iterator[None]:
 
     def of_epoch_0(self: TransactionCoordinator, *args: Any, **named: Any) -> None:
         make(self, *args, **named)
-        self._coordinator_epoch = lambda partition: 0
+        self._coordinator_epoch = self._table._coordinator_epoch = lambda partition: 0
 
     epochs = ProducerStateManager.epochs_of_decision
 
@@ -917,24 +919,20 @@ def deleted_records_come_back() -> Iterator[None]:
     "offsets",
 )
 def no_fencing_on_init() -> Iterator[None]:
-    begin = TransactionCoordinator._next_session
+    begin = ProducerSessions._next_session
 
     def next_session(
-        self: TransactionCoordinator, found: TransactionMetadata, init: Any, now_ms: int
-    ) -> Any:
-        from barnabas.coordinator.transactions.transaction_coordinator import _init_response
-
+        self: ProducerSessions, found: TransactionMetadata, init: Any, now_ms: int
+    ) -> TransactionMetadata:
         if init.requester.producer_id >= 0:
             return begin(self, found, init, now_ms)
-        return found.in_new_session(
-            found.producer, init.requester, init.timeout_ms, now_ms
-        ), _init_response(found.producer)
+        return found.in_new_session(found.producer, init.requester, init.timeout_ms, now_ms)
 
     def fenced(self: TransactionMetadata, requester: Any, now_ms: int) -> TransactionMetadata:
         return self.prepared(False, now_ms)
 
     with (
-        changed(TransactionCoordinator, "_next_session", next_session),
+        changed(ProducerSessions, "_next_session", next_session),
         changed(TransactionMetadata, "fenced", fenced),
     ):
         yield
@@ -1305,7 +1303,7 @@ def adding_is_not_written() -> Iterator[None]:
         self: TransactionCoordinator, name: str, producer: Any, pairs: Any, now_ms: int
     ) -> Result:
         try:
-            added = self._with_partitions(
+            added = self._additions.with_partitions(
                 self._transactions.get(name), name, producer, pairs, now_ms, 2
             )
         except KafkaError:
@@ -1328,14 +1326,14 @@ def adding_is_not_written() -> Iterator[None]:
     tweak=focuses.with_version_2,
 )
 def late_ends_end_the_next_transaction() -> Iterator[None]:
-    ended_by = transaction_coordinator._ended_by
+    ended_by = fencing.require_current_or_last
 
     def any_epoch(transaction: Any, name: str, producer: Any) -> Any:
         if transaction is not None and transaction.state is TransactionState.ONGOING:
             return transaction, False
         return ended_by(transaction, name, producer)
 
-    with changed(transaction_coordinator, "_ended_by", any_epoch):
+    with changed(fencing, "require_current_or_last", any_epoch):
         yield
 
 
@@ -1939,7 +1937,7 @@ def epochs_of_the_future_pass() -> Iterator[None]:
             raise KafkaError(Code.PRODUCER_FENCED)
         return found
 
-    with changed(transaction_coordinator, "_current", current):
+    with changed(fencing, "require_current", current):
         yield
 
 

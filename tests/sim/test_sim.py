@@ -22,7 +22,7 @@ from barnabas.broker.logs import topic_deletion, topics
 from barnabas.broker.requests import purgatory
 from barnabas.coordinator.groups import group_coordinator
 from barnabas.coordinator.groups.group_conversion import GroupConversion
-from barnabas.coordinator.transactions import transaction_coordinator
+from barnabas.coordinator.transactions import transaction_coordinator, transaction_listing
 from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.log import segment
 from barnabas.storage.log.segment import BuildPutOff
@@ -375,7 +375,7 @@ ONE_AT_A_TIME = (
     (group_coordinator, "DUE_AT_ONCE"),
     (group_coordinator, "ROWS_AT_ONCE"),
     (transaction_coordinator, "DUE_AT_ONCE"),
-    (transaction_coordinator, "ROWS_AT_ONCE"),
+    (transaction_listing, "ROWS_AT_ONCE"),
     (topics, "LOGS_MADE_AT_ONCE"),
     (topics, "LOGS_CONFIGURED_AT_ONCE"),
     (topic_deletion, "LOGS_DELETED_AT_ONCE"),

@@ -121,6 +121,19 @@ TESTED_AS_A_PART = {
     "coordinator/groups/group_conversion.py": "unit/test_coordinator_classic_members.py",
     "coordinator/groups/group_timers.py": "unit/test_coordinator_consumer_groups.py",
     "coordinator/internal_topics.py": "unit/test_broker_internal_topics.py",
+    "coordinator/transactions/end_txn_answers.py": (
+        "unit/test_coordinator_transaction_coordinator.py"
+    ),
+    "coordinator/transactions/fencing.py": "unit/test_coordinator_transaction_coordinator.py",
+    "coordinator/transactions/partition_additions.py": (
+        "unit/test_coordinator_transaction_coordinator.py"
+    ),
+    "coordinator/transactions/producer_sessions.py": (
+        "unit/test_coordinator_transaction_coordinator.py"
+    ),
+    "coordinator/transactions/transaction_table.py": (
+        "unit/test_coordinator_transaction_coordinator.py"
+    ),
     "spark_connector/encoded_record_batch.py": "unit/test_spark_produce_request.py",
     "spark_connector/murmur2.py": "unit/test_spark_partitioner.py",
     "spark_connector/two_phase_producer.py": "e2e/test_two_phase.py",
