@@ -13,7 +13,7 @@ How long an offset is retained, and from when on (KIP-211):
     any other group with members                   without limit
 
 An offset whose commit named a retention time of its own is retained for that time since its commit
-(offsets.py), but for the last kind of group.
+(offsets/group_offsets.py), but for the last kind of group.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from barnabas.coordinator.groups.classic.classic_group import (
-    ClassicGroup,
-    GroupSettings,
-    State,
-)
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.group_records import group_tombstone, offset_tombstone
-from barnabas.coordinator.groups.offsets import CommittedOffset, Expiry, GroupOffsets
+from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset, Expiry, GroupOffsets
 from barnabas.coordinator.result import CoordinatorRecord, Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
@@ -77,7 +75,11 @@ class Group:
     @property
     def protocol_type(self) -> str:
         """The type of its members' protocol; empty where it never had members."""
-        return CONSUMER_PROTOCOL_TYPE if self.is_consumer else self.classic.protocol_type or ""
+        return (
+            CONSUMER_PROTOCOL_TYPE
+            if self.is_consumer
+            else self.classic.rebalance.protocol_type or ""
+        )
 
     @property
     def has_members(self) -> bool:
@@ -107,18 +109,18 @@ class Group:
         """Whether it has no members, and nobody was given an id to join it."""
         if self.is_consumer:
             return not self.has_members
-        return self.classic.state is State.EMPTY and not self.classic.pending_join_members
+        return self.classic.state is State.EMPTY and not self.classic.pending_ids
 
     def expiry(
         self, settings: GroupSettings, now_ms: int, *, max_count: int | None = None
     ) -> Expiry | None:
         """The offsets whose retention is over; None where the group's state retains all of them."""
-        classic = self.classic
+        rebalance = self.classic.rebalance
         since_ms: int | None = None
-        if not self.is_consumer and classic.protocol_type is not None:
-            if classic.state is State.EMPTY:
-                since_ms = classic.state_since_ms
-            elif classic.state is not State.STABLE or not classic.has_known_subscriptions:
+        if not self.is_consumer and rebalance.protocol_type is not None:
+            if rebalance.state is State.EMPTY:
+                since_ms = rebalance.state_since_ms
+            elif rebalance.state is not State.STABLE or rebalance.subscribed_topics is None:
                 return None
 
         def retained_since_ms(committed: CommittedOffset) -> int:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.coordinator.groups import group_timers as timers_of
-from barnabas.coordinator.groups.classic.classic_group import ClassicGroup, GroupSettings
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.classic.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     PartitionsByTopic,
@@ -48,6 +48,7 @@ from barnabas.coordinator.groups.group_records import (
     group_record,
     group_tombstone,
 )
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import TimerKey
 from barnabas.coordinator.result import CoordinatorRecord, Result
 from barnabas.coordinator.timers import Timers
@@ -57,7 +58,7 @@ from barnabas.protocol.wall_clock import WallClock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.coordinator.groups.classic.classic_group import Member
+    from barnabas.coordinator.groups.classic.group_members import Member
     from barnabas.coordinator.groups.group import Group
 
 NO_LEADER = None
@@ -111,7 +112,7 @@ class GroupConversion:
             raise _not_a_consumer_group("the members of the classic group are no consumers")
         if len(classic.members) > self._settings.max_size:
             raise _not_a_consumer_group("it has more members than group.consumer.max.size allows")
-        epoch = max(classic.generation, 1)
+        epoch = max(classic.rebalance.generation, 1)
         values: dict[str, MemberValue] = {}
         targets: dict[str, Assignment] = {}
         for member in classic.members.values():
@@ -185,7 +186,7 @@ class GroupConversion:
             classic = consumer.members[member_id].classic
             assert classic is not None
             group.classic.set_protocols(member_id, dict(classic.protocols))
-        group.classic.rebalance(result, now_ms)
+        group.classic.rebalance.prepare(result, now_ms)
 
     def replace_empty(self, group: Group, result: Result) -> None:
         """Let a consumer group without members be no more; its offsets stay."""

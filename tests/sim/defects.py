@@ -23,14 +23,18 @@ from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.transactions.transaction_end import TransactionEnds
 from barnabas.broker.transactions.transaction_recovery import JournaledDecision, TransactionRecovery
-from barnabas.coordinator.groups.classic.classic_group import ClassicGroup, State
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
+from barnabas.coordinator.groups.classic.group_members import GroupMembers
+from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer.consumer_group_change import GroupChange
 from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroups
 from barnabas.coordinator.groups.group import Group as CoordinatorGroup
 from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-from barnabas.coordinator.groups.offsets import CommitCheck, GroupOffsets
+from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck, GroupOffsets
+from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
+from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.transactions import fencing, transaction_state
@@ -995,10 +999,10 @@ def zombies_may_write() -> Iterator[None]:
     tweak=focuses.with_group,
 )
 def group_does_not_fence() -> Iterator[None]:
-    def check(self: GroupCoordinator, *args: Any, **kwargs: Any) -> CommitCheck:
+    def check(self: OffsetCommits, *args: Any, **kwargs: Any) -> CommitCheck:
         return CommitCheck(Code.NONE)
 
-    with changed(GroupCoordinator, "_check_commit", check):
+    with changed(OffsetCommits, "_check", check):
         yield
 
 
@@ -1011,16 +1015,14 @@ def static_members_are_not_replaced() -> Iterator[None]:
     def join_new_static(
         self: ClassicGroup, join: Any, group_instance_id: str, result: Result, now_ms: int
     ) -> None:
-        self._add_member_and_rebalance(
-            f"{group_instance_id}-{self._new_member_suffix()}", join, result, now_ms
-        )
+        self._add_member(f"{group_instance_id}-{self._new_member_suffix()}", join, result, now_ms)
 
-    def check_member(self: ClassicGroup, member_id: str, group_instance_id: str | None) -> Code:
-        return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
+    def check(self: GroupMembers, member_id: str, group_instance_id: str | None) -> Code:
+        return Code.NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
 
     with (
         changed(ClassicGroup, "_join_new_static", join_new_static),
-        changed(ClassicGroup, "check_member", check_member),
+        changed(GroupMembers, "check", check),
     ):
         yield
 
@@ -1032,9 +1034,9 @@ def static_members_are_not_replaced() -> Iterator[None]:
 )
 def former_generations_are_let_on() -> Iterator[None]:
     def on_heartbeat(self: ClassicGroup, request: Any, now_ms: int) -> Code:
-        code = self.check_member(request.member_id, request.group_instance_id)
+        code = self._members.check(request.member_id, request.group_instance_id)
         if code is Code.NONE:
-            self._restart_session(self.members[request.member_id], now_ms)
+            self._members.restart_session(self.members[request.member_id], now_ms)
         return code
 
     with changed(ClassicGroup, "on_heartbeat", on_heartbeat):
@@ -1633,14 +1635,12 @@ def offsets_without_markers() -> Iterator[None]:
     "offsets are given out while a transaction may change them", "offsets", tweak=focuses.with_group
 )
 def unstable_offsets_are_given_out() -> Iterator[None]:
-    fetch_offsets = GroupCoordinator._fetch_offsets
+    offsets_of = OffsetFetches._offsets_of
 
-    def unstable(
-        self: GroupCoordinator, group_id: str, topics: Any, require_stable: bool, *classes: Any
-    ) -> Any:
-        return fetch_offsets(self, group_id, topics, False, *classes)
+    def unstable(self: OffsetFetches, group_id: str, topics: Any, require_stable: bool) -> Any:
+        return offsets_of(self, group_id, topics, False)
 
-    with changed(GroupCoordinator, "_fetch_offsets", unstable):
+    with changed(OffsetFetches, "_offsets_of", unstable):
         yield
 
 
@@ -1799,10 +1799,10 @@ def judged_before_heard() -> Iterator[None]:
     "a member's session is as long as the shortest there may be", "early", tweak=focuses.with_groups
 )
 def sessions_are_cut_short() -> Iterator[None]:
-    def restart_session(self: ClassicGroup, member: Any, now_ms: int) -> None:
-        self._timers.schedule(self._session_key(member.member_id), now_ms + 100)
+    def restart_session(self: GroupMembers, member: Any, now_ms: int) -> None:
+        self.set_session_end(member.member_id, now_ms + 100)
 
-    with changed(ClassicGroup, "_restart_session", restart_session):
+    with changed(GroupMembers, "restart_session", restart_session):
         yield
 
 
@@ -1998,13 +1998,14 @@ def offsets_expire_by_their_commits() -> Iterator[None]:
     expiry = CoordinatorGroup.expiry
 
     def by_commits(self: CoordinatorGroup, *args: Any, **named: Any) -> Any:
-        protocol_type = self.classic.protocol_type
-        if self.classic.state is State.EMPTY:
-            self.classic.protocol_type = None
+        rebalance = self.classic.rebalance
+        protocol_type = rebalance.protocol_type
+        if rebalance.state is State.EMPTY:
+            rebalance.protocol_type = None
         try:
             return expiry(self, *args, **named)
         finally:
-            self.classic.protocol_type = protocol_type
+            rebalance.protocol_type = protocol_type
 
     with changed(CoordinatorGroup, "expiry", by_commits):
         yield

@@ -6,7 +6,6 @@ import pytest
 from helpers.group_host import PARKED, GroupHost, GroupMember, alone, pair, subscription
 from helpers.our_messages import NO_OPERATIONS
 
-from barnabas.coordinator.groups.classic.classic_group import GroupSettings
 from barnabas.coordinator.groups.group_records import (
     GroupMetadataValue,
     MemberMetadata,
@@ -14,6 +13,7 @@ from barnabas.coordinator.groups.group_records import (
     encode_group_key,
     group_record,
 )
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.result import Result
 from barnabas.protocol.errors import Code
 

@@ -16,7 +16,7 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
     PatternValue,
 )
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING
-from barnabas.coordinator.groups.offsets import CommitCheck
+from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 

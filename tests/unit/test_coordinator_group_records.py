@@ -26,7 +26,7 @@ from barnabas.coordinator.groups.group_records import (
     offset_tombstone,
     split_offset_key,
 )
-from barnabas.coordinator.groups.offsets import CommittedOffset
+from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset
 from barnabas.protocol.records import batches_in, decode_marker, records_of
 from barnabas.protocol.wall_clock import WallClock
 

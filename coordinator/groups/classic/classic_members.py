@@ -23,12 +23,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups import group_timers as timers_of
-from barnabas.coordinator.groups.classic.classic_group import (
-    FIRST_VERSION_WITH_MEMBER_ID_REQUIRED,
+from barnabas.coordinator.groups.classic.classic_answers import (
     JoinRequest,
     join_error_response,
     sync_response,
 )
+from barnabas.coordinator.groups.classic.classic_group import FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
 from barnabas.coordinator.groups.classic.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     Subscription,

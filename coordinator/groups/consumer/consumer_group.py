@@ -27,7 +27,7 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
     PatternValue,
 )
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING, is_reconciled
-from barnabas.coordinator.groups.offsets import CommitCheck
+from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
@@ -87,8 +87,8 @@ class ConsumerGroup:
         self.topics_version = NO_TOPICS_VERSION
         self._subscribed: frozenset[str] | None = None
 
-    def decide_anew(self) -> None:
-        """Forget what was last looked at and computed: nothing came of it."""
+    def decide_again(self) -> None:
+        """Let the next heartbeat read the topics and assign again: the last one was dropped."""
         self.assigned_ms, self.topics_version = None, NO_TOPICS_VERSION
 
     # --- hard state ------------------------------------------------------------------------------
