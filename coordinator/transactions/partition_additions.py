@@ -135,22 +135,25 @@ class PartitionAdditions:
         now_ms: int,
     ) -> tuple[TransactionMetadata | None, list[AddPartitionsToTxnTopicResult]]:
         """The changed transaction (None: unchanged), and the result of each partition."""
+        pairs = [
+            TopicPartition(topic.name, partition)
+            for topic in topics
+            for partition in topic.partitions
+        ]
         refused = self._refused_partitions(
-            topics, is_from_client=context.api_version < _ADD_KNOWS_BATCHES
+            pairs, is_from_client=context.api_version < _ADD_KNOWS_BATCHES
         )
         if refused:
             return None, _results_by_topic(topics, refused, Code.OPERATION_NOT_ATTEMPTED)
         try:
-            added = self.with_partitions(
-                transaction, transactional_id, producer, _pairs(topics), now_ms
-            )
+            added = self.with_partitions(transaction, transactional_id, producer, pairs, now_ms)
         except KafkaError as error:
             code = fencing.code_for_version(error.code, context, _ADD_KNOWS_FENCED)
             return None, _results_by_topic(topics, {}, code)
         return added, _results_by_topic(topics, {}, Code.NONE)
 
     def _refused_partitions(
-        self, topics: Iterable[AddPartitionsToTxnTopic], *, is_from_client: bool
+        self, pairs: Iterable[TopicPartition], *, is_from_client: bool
     ) -> dict[TopicPartition, Code]:
         """The partitions that no transaction may have, with their codes.
 
@@ -160,7 +163,7 @@ class PartitionAdditions:
         """
         internal = INTERNAL_TOPICS if is_from_client else (TRANSACTIONS_TOPIC,)
         refused = {}
-        for pair in _pairs(topics):
+        for pair in pairs:
             if pair.topic in internal:
                 refused[pair] = Code.TOPIC_AUTHORIZATION_FAILED
             elif not self._partition_exists(*pair):
@@ -334,12 +337,6 @@ class PartitionAdditions:
         knows_abortable = context.api_version >= _ADD_KNOWS_ABORTABLE
         missing = Code.TRANSACTION_ABORTABLE if knows_abortable else Code.INVALID_TXN_STATE
         return _results_by_topic(topics, dict.fromkeys(transaction.partitions, Code.NONE), missing)
-
-
-def _pairs(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    return [
-        TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions
-    ]
 
 
 def _results_by_topic(

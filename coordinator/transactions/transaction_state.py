@@ -465,17 +465,17 @@ class TransactionMetadata(NamedTuple):
         """The effect of a Prepare record: the host writes the markers and ends the transaction."""
         assert self.state in PREPARED
         return Decision(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            commit=self.state is TransactionState.PREPARE_COMMIT,
-            partitions=tuple(self.partitions),
+            self.transactional_id,
+            self.producer_id,
+            self.producer_epoch,
+            coordinator_epoch,
+            self.state is TransactionState.PREPARE_COMMIT,
+            tuple(self.partitions),
             # `order_ms`, without a call
-            decided_ms=self.last_update_ms if self.latest_ms < 0 else self.latest_ms,
-            prepare=self,
-            log_partition=log_partition,
-            waiting=waiting,
+            self.last_update_ms if self.latest_ms < 0 else self.latest_ms,
+            self,
+            log_partition,
+            waiting,
         )
 
 
