@@ -138,8 +138,7 @@ class Broker:
         self.node_id = config.node_id
         self.connections: dict[int, ConnectionState] = {}
         self._parked: dict[int, RequestContext] = {}
-        self._waiting_fetches: dict[int, WaitingFetch] = {}
-        self._next_ticket = 1
+        self._next_ticket, self._waiting_fetches = 1, dict[int, WaitingFetch]()
         self._routes: dict[int, Route] = {}
         self.errors: ErrorCounts | None = None  # where somebody wants them counted
         self.busy_ns: Callable[[], int] = _no_time  # the time that the core works, fed by the rim

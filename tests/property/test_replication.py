@@ -245,7 +245,9 @@ def test_a_standby_has_a_prefix_and_all_that_it_confirmed(
 
 # --- strangers ------------------------------------------------------------------------------------
 
-PROOFS = st.one_of(st.binary(max_size=40), st.none(), st.text(max_size=5), st.integers())
+PROOFS = st.one_of(
+    st.binary(max_size=40), st.none(), st.text(max_size=5), st.integers(-(2**63), 2**64 - 1)
+)
 SAID = st.one_of(
     st.tuples(st.just("hello"), st.sampled_from([wire.VERSION, 0, "x"]), st.binary(max_size=40)),
     st.just(("hello", wire.VERSION, b"s" * wire.NONCE_BYTES)),
