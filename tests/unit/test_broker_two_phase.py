@@ -610,6 +610,20 @@ def test_what_has_a_timeout_is_kept_too_and_has_it_still(b: DiskBroker) -> None:
     assert q.finish(True) == Code.INVALID_TXN_STATE
 
 
+@pytest.mark.parametrize(("timeout_ms", "lasts_ms"), [(10_000, 60_000), (90_000, 90_000)])
+def test_to_keep_a_transaction_never_shortens_its_timeout(
+    b: DiskBroker, timeout_ms: int, lasts_ms: int
+) -> None:
+    """It was prepared under the longer one, and the other system may decide until then."""
+    assert TwoPhase(b, enable=False).write("t", 0, b"a") == 0
+    asked = init_6(keep=True, timeout_ms=timeout_ms)
+    assert b.call(asked, 6).error_code == Code.NONE
+    b.tick(lasts_ms - 1_000)
+    assert b.state("txn")[0] == "Ongoing"
+    b.tick(2_000)
+    assert b.state("txn")[0] == "CompleteAbort"
+
+
 def test_what_is_kept_for_two_phase_commit_has_no_timeout_from_then_on(b: DiskBroker) -> None:
     p = TwoPhase(b, enable=False)
     assert p.write("t", 0, b"a") == 0

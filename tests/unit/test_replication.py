@@ -440,6 +440,21 @@ def test_a_data_directory_may_be_given_with_a_slash_at_its_end() -> None:
     assert operations == [Operation(Kind.REPLACE, "f", data=b"1")]
 
 
+def test_of_what_the_cleaner_wrote_the_bytes_are_sent_before_the_name() -> None:
+    """A standby that has the name alone would serve an empty segment for the cleaned one."""
+    operations: list[Operation] = []
+    inner = new_disk()
+    inner.open("/x/f.cleaned", create=True).append(b"kept")
+    disk = ReplicatedDisk(inner, "/x")
+    disk.publish = operations.append
+    disk.rename("/x/f.cleaned", "/x/f")
+    assert [(one.kind, one.path, one.content) for one in operations] == [
+        (Kind.CREATE, "f.cleaned", b""),
+        (Kind.APPEND, "f.cleaned", b"kept"),
+        (Kind.RENAME, "f.cleaned", b""),
+    ]
+
+
 def test_a_copy_that_the_power_may_have_cut_is_refused() -> None:
     pair = Pair()
     pair.connect()
@@ -518,6 +533,20 @@ def test_a_leader_that_may_not_be_alone_leaves_the_other_node_in_the_set() -> No
     leading.on_closed()
     assert in_sync.wanted == {1, 2}
     assert not leading.is_applied(0)
+
+
+def test_a_standby_that_is_gone_is_asked_out_of_the_set_so_that_answers_go_out() -> None:
+    """Else the leader answers no client until that node comes back."""
+    leading, in_sync = new_leased()
+    in_sync.now = frozenset({1})
+    follow_as(leading, 2)
+    in_sync.now = in_sync.wanted
+    assert in_sync.now == {1, 2}
+    leading.on_closed()
+    assert in_sync.wanted == {1}
+    assert not leading.is_applied(leading.position), "until the set says so"
+    in_sync.now = in_sync.wanted
+    assert leading.is_applied(leading.position)
 
 
 def test_a_copy_is_changed_only_when_its_node_cannot_take_over() -> None:
