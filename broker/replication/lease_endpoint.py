@@ -174,5 +174,6 @@ class LeasedServer(ReplicatedServer):
     async def release(self) -> None:
         """After `close`: the standby gets what there was, and may claim at once."""
         await self.send_rest()
-        self.keeper.release(RELEASE_S)
+        self.keeper.begin_release()
+        self.keeper.wait_until_released(RELEASE_S)
         self.keeper.stop()

@@ -21,12 +21,8 @@ from barnabas.broker.config import BrokerConfig
 from barnabas.broker.listeners import ANYWHERE, ListenerConfig
 from barnabas.broker.replication.following import Following, cluster_id_of, holding_of
 from barnabas.broker.replication.leadership import Leadership, LeaseSettings, Node, Role
-from barnabas.broker.replication.lease_engine import (
-    ACCOUNT,
-    EngineSettings,
-    EtcdEngine,
-    KubernetesEngine,
-)
+from barnabas.broker.replication.lease_engine import EtcdEngine, KubernetesEngine
+from barnabas.broker.replication.lease_exchange import ACCOUNT, EngineSettings
 from barnabas.broker.replication.lease_keeper import LeaseKeeper, lease_ms
 from barnabas.broker.replication.lease_record import (
     LeaseRecordError,

@@ -28,13 +28,8 @@ from barnabas.broker.replication.leadership import (
     Write,
     Written,
 )
-from barnabas.broker.replication.lease_engine import (
-    ANNOTATION,
-    EngineSettings,
-    EtcdEngine,
-    KubernetesEngine,
-    LeaseEngine,
-)
+from barnabas.broker.replication.lease_engine import EtcdEngine, KubernetesEngine, LeaseEngine
+from barnabas.broker.replication.lease_exchange import ANNOTATION, EngineSettings
 from barnabas.broker.replication.lease_keeper import LeaseKeeper, lease_ms
 from barnabas.broker.replication.lease_record import LeaseRecord, NodeAddresses
 
@@ -221,7 +216,8 @@ def test_a_keeper_leads_takes_a_standby_in_and_gives_up(engine: LeaseEngine) -> 
     assert keeper.may_be_in_sync() == keeper.in_sync == {1, 2}
     assert keeper.nodes.keys() == {1, 2}
     assert keeper.leader_epoch == 1
-    keeper.release(20)
+    keeper.begin_release()
+    keeper.wait_until_released(20)
     assert keeper.role is Role.RELEASED
     assert not keeper.may_answer()
     assert keeper.record is not None
