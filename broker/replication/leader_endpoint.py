@@ -7,12 +7,15 @@ import contextlib
 import logging
 import secrets
 import socket
-from collections import deque
+from collections.abc import Iterator
 from typing import Any, cast
 
 from barnabas.broker.core import Broker
+from barnabas.broker.replication.held_answers import HeldAnswers
 from barnabas.broker.replication.leading import Leading, ReplicationSettings, State
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+from barnabas.broker.replication.standby_feed import StandbyFeed
+from barnabas.broker.replication.steps_of_end import Until, steps_of_end
 from barnabas.broker.replication.wire import NONCE_BYTES, WireError
 from barnabas.broker.server import Connection, Server
 
@@ -48,12 +51,13 @@ class ReplicatedConnection(Connection):
 
 
 class ReplicatedServer(Server):
-    """A server whose broker's disk is followed by a standby.
+    """A server whose broker's disk is followed by a standby. is_deposed: another node leads.
 
-    Holds: answers that wait, in their order, each with the position that has to be applied.
+    Holds: answers that wait.
     """
 
     connection_class = ReplicatedConnection
+    is_deposed = False
 
     def __init__(
         self,
@@ -73,7 +77,7 @@ class ReplicatedServer(Server):
         self.data_dir: str = config.data_dir
         self.catch_up_rate: int = config.barnabas_replication_catch_up_bytes_per_second
         self.leading = self._new_leading(disk, settings)
-        self._waiting: deque[tuple[int, ReplicatedConnection, Any]] = deque()
+        self._held: HeldAnswers[tuple[ReplicatedConnection, Any]] = HeldAnswers(self._may_go_out)
         self.endpoint = _Endpoint(self, disk, endpoint_socket, loop)
         super().__init__(broker, sock, loop)
 
@@ -85,7 +89,7 @@ class ReplicatedServer(Server):
     @property
     def waiting_count(self) -> int:
         """How many answers wait."""
-        return len(self._waiting)
+        return len(self._held)
 
     def _new_leading(self, disk: ReplicatedDisk, settings: ReplicationSettings) -> Leading:
         return Leading(disk, self.data_dir, settings, self._release)
@@ -96,18 +100,14 @@ class ReplicatedServer(Server):
 
     def send_when_applied(self, connection: ReplicatedConnection, pieces: Any) -> None:
         """Send an answer, now or later; the connection's next request waits for it."""
-        position = self.leading.position
-        if not self._waiting and self._may_go_out(position):
+        if self._held.holds(self.leading.position, (connection, pieces)):
+            connection.in_flight = connection.waits = True
+        else:
             connection.send_now(pieces)
-            return
-        connection.in_flight = connection.waits = True
-        self._waiting.append((position, connection, pieces))
 
     def _release(self) -> None:
         """Send the answers that need not wait any more."""
-        waiting = self._waiting
-        while waiting and self._may_go_out(waiting[0][0]):
-            _, connection, pieces = waiting.popleft()
+        for connection, pieces in self._held.released():
             if not connection.closed:
                 connection.waits = False
                 connection.in_flight = self.is_muted(connection.connection_id)
@@ -119,8 +119,24 @@ class ReplicatedServer(Server):
         super().close()
         self.endpoint.close()
 
-    async def send_rest(self) -> None:
-        """After `close`: wait until the standby has taken what there was, but not for long."""
+    def abandon(self) -> None:
+        """Another leads: hang up without a word. The directory stays as after a kill."""
+        self._is_closed = True
+        for connection in self.connections():
+            connection.close()
+        self._cleaner.stop()
+
+    async def end(self) -> None:
+        """Stop, as `steps_of_end` has it."""
+        for until in self._steps_of_end():
+            await self._wait_for(until)
+
+    def _steps_of_end(self) -> Iterator[Until]:
+        return steps_of_end(self, None)
+
+    async def _wait_for(self, until: Until) -> None:
+        """Wait, but not for long. The rest is sent once the standby has hung up."""
+        assert until is Until.REST_IS_SENT, "without a lease nothing else is waited for"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SENDS_REST_S):
                 await self.endpoint.ended
@@ -221,7 +237,8 @@ class _StandbyProtocol(asyncio.Protocol):
     def __init__(self, endpoint: _Endpoint, leading: Leading, peer: str) -> None:
         self._endpoint, self._leading, self._peer = endpoint, leading, peer
         self._transport: asyncio.Transport | None = None
-        self._may_write, self._is_scheduled, self._followed = True, False, False
+        self._may_write, self._is_scheduled = True, False
+        self._feed = StandbyFeed(leading, peer, endpoint.timeout_s, endpoint.catch_up_rate)
         self._is_finished = False
         self._reason = "it hung up"
 
@@ -256,37 +273,18 @@ class _StandbyProtocol(asyncio.Protocol):
 
     def _send(self) -> None:
         self._is_scheduled = False
-        transport, leading = self._transport, self._leading
-        if transport is None or leading.link is None or self._is_finished:
+        transport = self._transport
+        if transport is None or self._is_finished:
             return
-        if leading.lost is not None:
-            self._end(leading.lost)
+        turn = self._feed.next_turn(may_write=self._may_write)
+        if turn.end:
+            self._end(turn.end)
             return
-        if not self._may_write:
-            return
-        try:
-            output = leading.take_output()
-        except OSError as error:
-            self._end(str(error))
-            return
-        if output:
-            transport.write(output)
-        if leading.follows and not self._followed:
-            self._followed = True
-            logger.warning("the standby %s has caught up, and follows", self._peer)
-        if leading.link.is_behind:
-            self._go_on(len(output))
-
-    def _go_on(self, sent_bytes: int) -> None:
-        """Send the next part when others have had their turn, and as the bound has it."""
-        rate = self._endpoint.catch_up_rate
-        if self._followed or not rate or not sent_bytes:
-            self.send_soon()
-        else:
+        if turn.data:
+            transport.write(turn.data)
+        if turn.again_s is not None and not self._is_scheduled:
             self._is_scheduled = True
-            # later, and the standby would take the leader for gone
-            longest_s = self._endpoint.timeout_s / 2
-            self._endpoint.loop.call_later(min(sent_bytes / rate, longest_s), self._send)
+            self._endpoint.loop.call_later(turn.again_s, self._send)
 
     def _end(self, reason: str) -> None:
         self._reason = reason
@@ -308,8 +306,8 @@ class _StandbyProtocol(asyncio.Protocol):
             if not leading.follows:
                 transport.close()
                 return
-            while output := leading.take_output():
-                transport.write(output)
+            for data in self._feed.rest():
+                transport.write(data)
             # closed before the standby's last words are read, the rest could be lost on its way
             transport.write_eof()
 
