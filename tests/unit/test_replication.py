@@ -7,7 +7,6 @@ import errno
 import os
 import random
 import socket
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,11 +25,9 @@ from barnabas.broker.replication import leader_endpoint
 from barnabas.broker.replication import leading as leading_module
 from barnabas.broker.replication.catch_up import CatchUp, Held, take_inventory
 from barnabas.broker.replication.following import Following, StandbyNote
-from barnabas.broker.replication.leadership import Role
 from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
 from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
-from barnabas.broker.replication.pair_member import PairMember
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.standby import Standby
 from barnabas.broker.replication.wire import (
@@ -227,33 +224,6 @@ def test_a_standby_that_comes_when_there_are_no_descriptors_waits(
     assert "a standby has to wait: [Errno 24] Too many open files" in caplog.text
 
 
-def test_a_leader_that_cannot_be_followed_is_tried_less_and_less(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    member = object.__new__(PairMember)
-    member.keeper = SimpleNamespace(  # type: ignore[assignment]
-        unchanged_ms=0, role=Role.WATCHING, failure=None, wait=time.sleep
-    )
-    member._leader = leader = ("127.0.0.1", 9)
-    member._followed, member._pause_s, member._sync_ms = None, 0.0, 1000
-    follows = False
-    monkeypatch.setattr(Standby, "_follow", lambda _: follows)
-    monkeypatch.setattr(member, "_leader_address", lambda: leader)
-    pauses = []
-    for _ in range(3):
-        assert not member._follow()
-        pauses.append(member._pause_s)
-    assert pauses == [0.1, 0.2, 0.4]
-    follows = True
-    assert member._follow()
-    assert member._pause_s == 0.0
-    member._pause_s = 60.0
-    leader = ("127.0.0.1", 10)
-    assert not member._follow(), "it goes on with a leader that leads no more"
-    member._leader = leader
-    assert member._follow()
-
-
 @pytest.mark.parametrize("wrong", ["the standby's", "the leader's"])
 def test_who_does_not_know_the_secret_gets_nothing(wrong: str) -> None:
     leading, _ = new_leading()
@@ -409,7 +379,7 @@ def test_a_full_disk_is_not_told_as_the_leaders_fault(
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path / "copy")})
     standby = Standby(config, ("127.0.0.1", 9))
     monkeypatch.setattr(socket, "create_connection", full)
-    assert not standby._follow()
+    assert not standby.carry_out(standby.steps.follow())
     standby._lock.release()
     assert "copy cannot be written to: No space left on device" in caplog.text
 
