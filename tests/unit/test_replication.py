@@ -297,6 +297,34 @@ def test_what_is_appended_to_a_file_that_is_compared_later_is_sent_once() -> Non
     assert catch_up.is_done
 
 
+@pytest.mark.parametrize("held", [b"", b"of before, and longer"])
+def test_a_file_that_takes_the_name_of_one_that_is_not_compared_yet_is_not_sent_again(
+    held: bytes,
+) -> None:
+    """As a segment's file does that is discarded when the last one of that name is there still."""
+    leader, copy = new_disk(), new_disk()
+    for disk in (leader, copy):
+        disk.mkdir("/x/d")
+        disk.open("/x/d/f", create=True).append(b"new")
+    leader.open("/x/d/f.deleted", create=True).append(b"of before")
+    if held:
+        copy.open("/x/d/f.deleted", create=True).append(held)
+    catch_up = CatchUp(leader, "/x", dict(take_inventory(copy, "/x")))
+    replica = Replica(copy, "/x")
+    while "d/f" in catch_up._pending or not catch_up._pending:
+        for operation in catch_up.next_operations():
+            replica.apply(operation)
+    assert "d/f.deleted" in catch_up._pending
+    leader.rename("/x/d/f", "/x/d/f.deleted")
+    for operation in catch_up.on_operation(Operation(Kind.RENAME, "d/f", new_path="d/f.deleted")):
+        replica.apply(operation)
+    while not catch_up.is_done:
+        for operation in catch_up.next_operations():
+            replica.apply(operation)
+    assert copy.read("/x/d/f.deleted") == b"new"
+    assert not copy.exists("/x/d/f")
+
+
 def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
     disk = new_disk()
     replica = Replica(disk, "/x")
