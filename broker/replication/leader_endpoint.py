@@ -7,6 +7,7 @@ import contextlib
 import logging
 import secrets
 import socket
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -16,13 +17,14 @@ from barnabas.broker.replication.leading import Leading, ReplicationSettings, St
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.standby_feed import StandbyFeed
 from barnabas.broker.replication.steps_of_end import Until, steps_of_end
-from barnabas.broker.replication.wire import NONCE_BYTES, WireError
+from barnabas.broker.replication.wire import NONCE_BYTES, WireError, frame
 from barnabas.broker.server import Connection, Server
 
 logger = logging.getLogger("barnabas.replication")
 
 TICK_PARTS = 10  # of the time-out
 SENDS_REST_S = 3.0
+REFUSED_S, MOST_REFUSED = 1.0, 8
 
 
 class ReplicatedConnection(Connection):
@@ -158,6 +160,7 @@ class _Endpoint:
         self.timeout_s = server.leading.settings.timeout_ms / 1000
         self._interval_s = self.timeout_s / TICK_PARTS
         self._is_closed = self._is_paused = False
+        self._refused: deque[socket.socket] = deque()
         self.ended = loop.create_future()  # after `close`: the standby has got what there was
         self.catch_up_rate: int = server.catch_up_rate
         loop.add_reader(sock.fileno(), self._on_connect)
@@ -177,7 +180,7 @@ class _Endpoint:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._standby is not None:
             logger.warning("a second standby, %s:%d, is refused: there is one", *peer[:2])
-            sock.close()
+            self._refuse(sock)
             self._standby.make_way()
             return
         self._standby = _StandbyProtocol(self, self.server.leading, f"{peer[0]}:{peer[1]}")
@@ -185,6 +188,23 @@ class _Endpoint:
         self.loop.create_task(
             self.loop.connect_accepted_socket(lambda: cast(Any, self._standby), sock)
         )
+
+    def _refuse(self, sock: socket.socket) -> None:
+        """Say why, and hang up a little later: closed at once, what came meanwhile could reset the
+        connection before the words are read.
+        """
+        with contextlib.suppress(OSError):
+            sock.send(frame(["refused", "another standby is connected, and there can be one"]))
+            sock.shutdown(socket.SHUT_WR)
+        if len(self._refused) < MOST_REFUSED:
+            self._refused.append(sock)
+            self.loop.call_later(REFUSED_S, self._close_refused)
+        else:
+            sock.close()
+
+    def _close_refused(self) -> None:
+        if self._refused:  # else the endpoint was closed meanwhile
+            self._refused.popleft().close()
 
     def _publish(self, operation: Any) -> None:
         self.server.leading.publish(operation)
@@ -225,6 +245,8 @@ class _Endpoint:
         self._timer.cancel()
         self.loop.remove_reader(self._socket.fileno())
         self._socket.close()
+        while self._refused:
+            self._close_refused()
         if self._standby is not None:
             self._standby.finish()
         else:

@@ -527,12 +527,9 @@ class PairNode(Node):
         if stream is not self.stream:
             return
         if self.leading is None:
-            if data is None:
-                self.stream = None
-            else:
-                self._inbox.append(data)
+            self._inbox.append(data or b"")  # an end is taken once, and answered by hanging up
             if self._steps is not None and self._waits_to_receive:
-                self._advance(self._inbox.popleft() if self._inbox else b"")
+                self._advance(self._inbox.popleft())
         elif data is None:
             self._forget_stream()
         else:

@@ -123,7 +123,9 @@ class Pair:
 
 
 class PairWorld(World):
-    """A world with two machines. node: the one that leads, or led last."""
+    """A world with two machines. node: the one that leads, or led last. clean_ends: how often a
+    standby led what a leader had left that was asked to end, and followed until then.
+    """
 
     def __init__(
         self,
@@ -145,7 +147,7 @@ class PairWorld(World):
         self.nodes: list[PairNode] = []
         self._cut_from_clients: set[int] = set()
         self._leader_epochs: dict[Any, int] = {}
-        self.take_overs = 0
+        self.take_overs = self.clean_ends = 0
         self._last_leader = -1
 
         focus = drawn_focus(seed) if tweak is None else tweak
@@ -228,6 +230,7 @@ class PairWorld(World):
             ended_ms, now_ms, arrived_ms=ended_ms
         )
         if process == node.process and not is_disturbed and now_ms - ended_ms < REST_MS:
+            self.clean_ends += 1
             # the standby has made the copy its own by then
             self._compare_directories("at a clean end", but=f"{DATA_DIR}/{META_PROPERTIES_NAME}")
 

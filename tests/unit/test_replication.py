@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from helpers.disk_broker import Producer
@@ -222,6 +223,46 @@ def test_a_standby_that_comes_when_there_are_no_descriptors_waits(
 
     assert 1 <= asyncio.run(run()) <= 4
     assert "a standby has to wait: [Errno 24] Too many open files" in caplog.text
+
+
+def test_a_second_standby_is_refused_in_words() -> None:
+    """There is one: a third node hears why it does not come to follow."""
+
+    async def run() -> str:
+        leading, _ = new_leading()
+        sock, loop = socket.create_server(("127.0.0.1", 0)), asyncio.get_running_loop()
+        sock.setblocking(False)
+        server: Any = SimpleNamespace(leading=leading, catch_up_rate=0, now_ms=lambda: 0)
+        disk: Any = SimpleNamespace(publish=None)
+        endpoint = leader_endpoint._Endpoint(server, disk, sock, loop)
+        first = await asyncio.open_connection(*sock.getsockname())
+        following = Following(new_disk(), "/x", SECRET, NONCE, lambda: None)
+        first[1].write(following.greeting())
+        while leading.link is None or leading.link.state is State.GREETING:
+            for answer in following.on_bytes(await first[0].read(1 << 16)):
+                first[1].write(answer)
+            await asyncio.sleep(0)
+        second = await asyncio.open_connection(*sock.getsockname())
+        second[1].write(Following(new_disk(), "/x", SECRET, NONCE, lambda: None).greeting())
+        said = await second[0].read()
+        for _, writer in (first, second):
+            writer.close()
+        endpoint.close()
+        await endpoint.ended
+        with pytest.raises(WireError) as refused:
+            list(Following(new_disk(), "/x", SECRET, NONCE, lambda: None).on_bytes(said))
+        return str(refused.value)
+
+    assert asyncio.run(run()) == (
+        "it refuses this standby: another standby is connected, and there can be one"
+    )
+
+
+def test_a_refusal_is_told_within_bounds() -> None:
+    following = Following(new_disk(), "/x", SECRET, NONCE, lambda: None)
+    with pytest.raises(WireError) as refused:
+        list(following.on_bytes(frame(["refused", "a\nb\x1b" + "c" * 3000])))
+    assert str(refused.value) == "it refuses this standby: ab" + "c" * 196
 
 
 @pytest.mark.parametrize("wrong", ["the standby's", "the leader's"])
