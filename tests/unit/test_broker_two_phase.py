@@ -284,6 +284,26 @@ def test_offsets_that_add_their_group_are_answered_when_both_are_on_the_disk(
     assert b.group_offset("group", "t") == (0, 7)
 
 
+@pytest.mark.parametrize("enable", [True, False])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_session_is_answered_when_it_is_on_the_disk(
+    b: DiskBroker, keeps: bool, enable: bool
+) -> None:
+    """An epoch that a loss of power made forgotten would be given to another producer."""
+    p = TwoPhase(b, enable=enable)
+    assert p.write("t", 0, b"a") == 0
+    if not keeps:
+        assert p.finish(True) == 0
+    connection = b.connect()
+    b.hold_flushes()
+    b.send(connection, init_6(enable=enable, keep=keeps), 6)
+    assert b.answer(connection) is None
+    b.release_flushes()
+    answer = b.answer(connection)
+    assert answer.error_code == Code.NONE
+    assert (answer.ongoing_txn_producer_id >= 0) == keeps
+
+
 @each_flush
 def test_a_partition_of_which_the_record_alone_was_lost_is_part_of_it(b: DiskBroker) -> None:
     """A batch may come to the disk before the record that its partition was added by. So may that
