@@ -14,7 +14,7 @@ from barnabas.coordinator.group_records import (
     encode_group_key,
     group_record,
 )
-from barnabas.coordinator.group_timers import TimerKey
+from barnabas.coordinator.group_timers import JOIN, SYNC, TimerKey
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
@@ -1303,5 +1303,7 @@ def test_of_a_dissolved_group_no_deadline_is_left() -> None:
         "g", value, GroupSettings(), timers, lambda: "suffix", WallClock(), 1_000
     )
     assert len(timers) == 2
+    for kind in (JOIN, SYNC):
+        timers.schedule((kind, "g", ""), 2_000)
     group.dissolve(Result())
     assert len(timers) == 0

@@ -114,6 +114,21 @@ def test_a_standby_that_says_nothing_is_lost() -> None:
     assert leading.lost == "it said nothing for 1000 ms"
 
 
+def test_a_standby_that_was_lost_comes_again_and_follows() -> None:
+    """The reason for which it was hung up on is of its last connection."""
+    leading, _ = new_leading()
+    follow(leading)
+    leading.on_tick(1001)
+    assert leading.lost is not None
+    leading.on_closed()
+    following = follow(leading)
+    assert leading.lost is None
+    leading.publish(Operation(Kind.CREATE, "f"))
+    for answer in following.on_bytes(leading.take_output()):
+        leading.on_bytes(answer, 1002)
+    assert leading.is_applied(leading.position)
+
+
 @pytest.mark.parametrize("is_alike", [True, False])
 def test_both_sides_speak_while_they_compare_what_is_large(
     is_alike: bool, monkeypatch: pytest.MonkeyPatch
