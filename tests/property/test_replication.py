@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from helpers.disk_broker import Producer
 from helpers.standby_pair import Pair, replicated_files
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sim.disk import SimDisk
 
@@ -195,6 +195,7 @@ def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
 
 
 @settings(max_examples=400)
+@example([("append", "d/f.old", b"0")], None, [("look", 1, None), ("rename", "d/f.old", "f.old")])
 @given(
     st.lists(CHANGES) | st.lists(DISCARDS, max_size=8),
     st.none() | st.lists(CHANGES),

@@ -381,6 +381,23 @@ def test_a_file_that_takes_the_name_of_one_that_is_not_compared_yet_is_not_sent_
     assert not copy.exists("/x/d/f")
 
 
+def test_a_new_entry_takes_the_place_of_an_older_one_that_the_leader_has_no_more() -> None:
+    """As the directory of a topic that was made again while its standby was away."""
+    leader, copy = new_disk(), new_disk()
+    copy.mkdir("/x/t-0")
+    copy.open("/x/t-0/old", create=True).append(b"of the topic before")
+    catch_up = CatchUp(leader, "/x", dict(take_inventory(copy, "/x")))
+    replica = Replica(copy, "/x")
+    leader.mkdir("/x/t-0")
+    for operation in catch_up.on_operation(Operation(Kind.MAKE_DIRECTORY, "t-0")):
+        replica.apply(operation)
+    assert copy.list("/x/t-0") == []
+    while not catch_up.is_done:
+        for operation in catch_up.next_operations():
+            replica.apply(operation)
+    assert copy.list("/x") == ["t-0"]
+
+
 def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
     disk = new_disk()
     replica = Replica(disk, "/x")
@@ -420,6 +437,36 @@ def test_a_copy_that_is_not_whole_is_refused() -> None:
     pair.deliver_all()
     successor = pair.take_over()
     assert not successor.disk.exists("/data/barnabas-standby")
+
+
+def test_a_copy_is_noted_as_whole_when_it_is_on_the_disk() -> None:
+    """Else a loss of power in between leaves a note that says more than the disk has."""
+    leading, _ = new_leading()
+    leading._disk.open("/x/f", create=True).append(b"of the leader")
+    disk, seen = new_disk(), []
+    note = StandbyNote(disk, "/x")
+
+    def make_durable() -> None:
+        seen.append((disk.read("/x/f"), note.read(), following.has_caught_up))
+        disk.sync_all()
+
+    following = Following(disk, "/x", SECRET, NONCE, make_durable)
+    leading.on_connected(NONCE, 0)
+    talk(leading, following)
+    assert seen == [(b"of the leader", "catching up", False)]
+    assert note.read() == "following"
+
+
+def test_that_a_copy_is_a_brokers_again_is_on_the_disk_at_once() -> None:
+    """A note that came back with a loss of power would take what was written since for a copy's."""
+    disk = new_disk()
+    note = StandbyNote(disk, "/x")
+    note.write_following(AnswersWait.ALWAYS)
+    disk.fsync_dir("/x")
+    for _ in range(3):
+        note.remove()
+        disk.lose_power()
+        assert note.read() is None
 
 
 def test_comparing_alone_spoils_no_copy() -> None:
