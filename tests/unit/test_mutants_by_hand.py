@@ -28,4 +28,4 @@ def test_a_mutant_can_be_planted_and_its_tests_exist(mutant: HandMade) -> None:
 
 
 def test_no_two_are_the_same() -> None:
-    assert len({(mutant.file, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({(mutant.file, mutant.mutated()) for mutant in MUTANTS}) == len(MUTANTS)
