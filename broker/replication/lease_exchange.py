@@ -12,7 +12,7 @@ Kubernetes (coordination.k8s.io/v1, one Lease):
                                  POST .../leases             make it; 409: it is there
                                  PUT .../leases/NAME         with its resourceVersion; 409: another
 
-The Lease has the record in an annotation; its spec tells people who leads.
+The Lease has the record in an annotation; its spec shows people who leads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a leader makes of its lease: whom clients are told of, and when it has to end; sans-IO."""
+"""What a leader makes of its lease: which nodes clients see, and when it has to end; sans-IO."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Keeper(Protocol):
 
 
 def standby_of(keeper: Keeper, leading: Leading) -> Standby | None:
-    """The other node, as clients are told of it; None where its address was never told."""
+    """The other node, as clients see it; None where its address is not known."""
     nodes = keeper.nodes
     other = next((one for one in nodes if one != keeper.node_id), None)
     if other is None:
@@ -60,7 +60,7 @@ def standby_of(keeper: Keeper, leading: Leading) -> Standby | None:
 
 class LeasedLead:
     """A leader, from when its directory is open until another node leads. standby: the other node,
-    as clients are told of it.
+    as clients see it.
     """
 
     def __init__(

@@ -157,7 +157,7 @@ class MemberSteps(StandbySteps):
         return host.strip("[]"), int(port)
 
     def _prepare_to_lead(self) -> None:
-        """Bring the copy to the disk while a lease that nobody renews comes to its end."""
+        """Bring the copy to the disk while a lease that is not renewed comes to its end."""
         if self._keeper.unchanged_ms >= self._sync_ms:
             self.copy.sync.begin()
 

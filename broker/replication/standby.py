@@ -1,7 +1,7 @@
 """The rim of a standby: `barnabas start --standby-of HOST:PORT`.
 
-It carries out the steps of `standby_steps`: connects to the leader, follows it, and begins anew
-when the connection ends. It serves nobody: clients that come by the addresses of this machine are
+It carries out the steps of `standby_steps`: connects to the leader, follows it, and connects again
+when the connection ends. It serves no client: those that come by the addresses of this machine are
 refused until a broker is started here without that option.
 """
 

@@ -87,8 +87,8 @@ class PairNode(Node):
     stream: the connection to the other machine.
 
     process: counts its processes. rate: how its clock goes. claimed_with: what the directory was
-    worth when it claimed. was_standby: whether it was a standby's then. is_off: nobody starts the
-    daemon. saved_epoch: the leader epoch of the directory that was saved. ended_ms: when its last
+    worth when it claimed. was_standby: whether it was a standby's then. is_off: the daemon is not
+    started. saved_epoch: the leader epoch of the directory that was saved. ended_ms: when its last
     process was asked to end, and which process of the other machine followed it then.
     """
 
