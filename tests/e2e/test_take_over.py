@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from helpers.e2e_clients import PATIENCE_S, eventually
-from helpers.pair import FOLLOWS, PairNode, etcd, pair
+from helpers.pair import FOLLOWS, MAY_TAKE_OVER, PairNode, etcd, pair
 from helpers.scrapes import port_in, scrape_at
 
 from barnabas.broker.metrics.table import OF_REPLICATION
@@ -122,6 +122,7 @@ def take_over_twice(leader: PairNode, standby: PairNode) -> None:
 
     leader.start()
     eventually(lambda: standby.says(FOLLOWS), what="the old leader follows")
+    eventually(lambda: standby.says(MAY_TAKE_OVER), what="the old leader may take over")
     load.goes_on("commits beside the old leader")
     os.kill(standby.process.pid, signal.SIGSTOP)
     eventually(leader.answers, what="the other's first answer")
