@@ -51,6 +51,17 @@ class Register:
         return Written(self.version)
 
 
+def test_a_directory_that_is_open_is_whole_whatever_it_was_found_as() -> None:
+    leader = Leadership(
+        Node(1, NodeAddresses("a:1", {}), "s"),
+        LeaseSettings(TTL_MS, MARGIN_MS),
+        Holding.POWER_LOST,
+        0,
+    )
+    leader.set_opened(4)
+    assert leader.holding is Holding.WHOLE
+
+
 def test_a_write_that_was_refused_is_not_one_that_may_come_to_be() -> None:
     """Else answers would wait for a node that it named, until another version is seen."""
     engine = Register()

@@ -26,6 +26,7 @@ from barnabas.broker.replication import leader_endpoint
 from barnabas.broker.replication import leading as leading_module
 from barnabas.broker.replication.catch_up import CatchUp, Held, take_inventory
 from barnabas.broker.replication.following import Following, StandbyNote
+from barnabas.broker.replication.leadership import Holding
 from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
 from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
@@ -412,6 +413,19 @@ def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
     assert (disk.read("/x/e/f"), disk.read("/x/d/f")) == (b"old", b"new")
 
 
+def test_a_copy_writes_to_the_file_that_was_renamed_to_the_name() -> None:
+    disk = new_disk()
+    replica = Replica(disk, "/x")
+    for operation in (
+        Operation(Kind.APPEND, "g", 0, b"old and longer"),
+        Operation(Kind.APPEND, "f", 0, b"new"),
+        Operation(Kind.RENAME, "f", new_path="g"),
+        Operation(Kind.APPEND, "g", 3, b"er"),
+    ):
+        replica.apply(operation)
+    assert disk.read("/x/g") == b"newer"
+
+
 def test_a_copy_appends_to_the_file_that_took_the_name() -> None:
     """As the journal of metadata is written anew and goes on."""
     disk = new_disk()
@@ -467,6 +481,31 @@ def test_that_a_copy_is_a_brokers_again_is_on_the_disk_at_once() -> None:
         note.remove()
         disk.lose_power()
         assert note.read() is None
+
+
+def test_a_standby_with_many_files_says_what_it_has() -> None:
+    """In longer messages than one may send that has not proven itself."""
+    leading, _ = new_leading()
+    copy = new_disk()
+    for number in range(60):
+        copy.open(f"/x/{number:0100d}", create=True).append(b"x")
+    leading.on_connected(NONCE, 0)
+    talk(leading, Following(copy, "/x", SECRET, NONCE, lambda: None))
+    assert leading.follows
+    assert copy.list("/x") == ["barnabas-boot-id", "barnabas-standby"]
+
+
+def test_a_node_knows_that_its_copy_is_worth_nothing_before_it_changes() -> None:
+    leading, _ = new_leading()
+    leading._disk.open("/x/f", create=True).append(b"of the leader")
+    disk, seen = new_disk(), []
+
+    def on_holding(holding: Holding) -> None:
+        seen.append((holding, StandbyNote(disk, "/x").read(), disk.exists("/x/f")))
+
+    leading.on_connected(NONCE, 0)
+    talk(leading, Following(disk, "/x", SECRET, NONCE, lambda: None, on_holding=on_holding))
+    assert seen == [(Holding.NOTHING, None, False), (Holding.WHOLE, "following", True)]
 
 
 def test_comparing_alone_spoils_no_copy() -> None:
