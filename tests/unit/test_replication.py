@@ -488,7 +488,7 @@ def test_a_standby_with_many_files_says_what_it_has() -> None:
     leading, _ = new_leading()
     copy = new_disk()
     for number in range(60):
-        copy.open(f"/x/{number:0100d}", create=True).append(b"x")
+        copy.open(f"/x/{number:0250d}", create=True).append(b"x")
     leading.on_connected(NONCE, 0)
     talk(leading, Following(copy, "/x", SECRET, NONCE, lambda: None))
     assert leading.follows
