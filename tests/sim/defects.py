@@ -66,6 +66,7 @@ from barnabas.storage.log_loader import LogLoader
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.log_reader import Isolation, LogReader
 from barnabas.storage.offset_checkpoints import OffsetCheckpoints
+from barnabas.storage.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager
 from barnabas.storage.segment import Segment
 from barnabas.storage.segment_list import SegmentList
@@ -2099,6 +2100,19 @@ def unanswered_batches_cost_the_connection() -> Iterator[None]:
         hang_up(broker, produce)
 
     with changed(produce_handler, "_hang_up_if_failed", hang_up_always):
+        yield
+
+
+@defect(
+    "snapshots of producers stay when retention deletes their segments",
+    "left",
+    tweak=focuses.with_retention,
+)
+def snapshots_of_deleted_segments_stay() -> Iterator[None]:
+    def take_none(self: ProducerSnapshots, log_start_offset: int) -> list[str]:
+        return []
+
+    with changed(ProducerSnapshots, "take_deleted", take_none):
         yield
 
 

@@ -11,7 +11,7 @@ import pytest
 from helpers.ports import refusing_port
 
 from barnabas.broker.config import BrokerConfig
-from barnabas.broker.replication import standby
+from barnabas.broker.replication import standby, standby_steps
 from barnabas.broker.replication.standby import SIGNALS, Standby
 
 
@@ -32,12 +32,12 @@ def test_a_signal_ends_a_standby_while_it_writes_a_line_of_its_log(
     monkeypatch.setattr(
         standby.time, "sleep", lambda seconds: pytest.fail("the standby goes on after the signal")
     )
-    standby.logger.addHandler(handler)
+    standby_steps.logger.addHandler(handler)
     try:
         with refusing_port() as port:
             config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
             Standby(config, ("127.0.0.1", port)).run()
     finally:
-        standby.logger.removeHandler(handler)
+        standby_steps.logger.removeHandler(handler)
         for number, before in handlers.items():
             signal.signal(number, before)
