@@ -133,9 +133,8 @@ class Broker:
         now_ms: int,
         sync: Callable[[list[Syncable]], None] = sync_one_by_one,
     ) -> None:
-        self.config, self.metadata, self.logs, self.ids = config, metadata, logs, ids
-        self.wall = logs.wall
-        self.node_id = config.node_id
+        self.config, self.metadata, self.logs = config, metadata, logs
+        self.ids, self.wall, self.node_id = ids, logs.wall, config.node_id
         self.connections: dict[int, ConnectionState] = {}
         self._parked: dict[int, RequestContext] = {}
         self._next_ticket, self._waiting_fetches = 1, dict[int, WaitingFetch]()

@@ -66,6 +66,7 @@ from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.opening import log_loader
 from barnabas.storage.opening.log_loader import LogLoader
 from barnabas.storage.producers import producer_window
+from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers.producer_state import ProducerEntry, ProducerStateManager
 from sim import focuses
 from sim.disk import SimDisk, SimFile
@@ -2097,6 +2098,19 @@ def unanswered_batches_cost_the_connection() -> Iterator[None]:
         hang_up(broker, produce)
 
     with changed(produce_handler, "_hang_up_if_failed", hang_up_always):
+        yield
+
+
+@defect(
+    "snapshots of producers stay when retention deletes their segments",
+    "left",
+    tweak=focuses.with_retention,
+)
+def snapshots_of_deleted_segments_stay() -> Iterator[None]:
+    def take_none(self: ProducerSnapshots, log_start_offset: int) -> list[str]:
+        return []
+
+    with changed(ProducerSnapshots, "take_deleted", take_none):
         yield
 
 

@@ -886,17 +886,11 @@ class _Daemon:
 
     async def _close(self, server: Any) -> None:
         """Close the logs, and give the lease up; or leave both to the node that leads now."""
-        if self._keeper is None:
+        if REPLICATION_PORT not in self._side_sockets:
             server.close()
-            if REPLICATION_PORT in self._side_sockets:
-                await server.send_rest()
-        elif server.is_deposed:
-            self.is_deposed = True
-            server.abandon()
         else:
-            server.close()
-            if not server.failed:
-                await server.release()
+            await server.end()
+            self.is_deposed = server.is_deposed
 
     def loop_options(self) -> dict[str, Any]:
         """What the loop is made with, for anyio."""
