@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.broker")
 
 NEW_LOG_BYTES = 16 * 1024  # a directory and the files in it, in blocks
-KEPT_DESCRIPTORS = 4  # a quarter is not for logs of new partitions
 
 
 class TopicRegistry:
@@ -182,30 +181,6 @@ class TopicRegistry:
         return log
 
     # --- creation and growth ---------------------------------------------------------------------
-
-    def check_descriptors(self, partition_count: int) -> None:
-        """Raise KafkaError POLICY_VIOLATION where so many partitions more would take descriptors
-        that something else needs.
-
-        Each log keeps its active segment open. What is left serves clients, further segments, and
-        the internal topics to come.
-        """
-        used, most = self.logs.disk.open_files()
-        used += self.logs.count_without_files()
-        internal = sum(
-            self.internal_partition_count(name)
-            for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
-            if name not in self._partitions
-        )
-        left = max(0, most - most // KEPT_DESCRIPTORS - internal - used)
-        if partition_count > left:
-            raise KafkaError(
-                Code.POLICY_VIOLATION,
-                f"There are descriptors for {left} partitions more, and {partition_count} are "
-                f"asked for: this broker may open {most} "
-                f"files, {used} are open, and a quarter is kept for clients and further segments. "
-                "Raise its RLIMIT_NOFILE (ulimit -n).",
-            )
 
     def create_topic(
         self,

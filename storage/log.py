@@ -28,7 +28,7 @@ import logging
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from zlib import crc32
 
@@ -50,7 +50,7 @@ from barnabas.storage.checkpoints import (
     PARTITION_METADATA_NAME,
     encode_partition_metadata,
 )
-from barnabas.storage.disk import Syncable, is_out_of_resources
+from barnabas.storage.disk import Syncable, is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.durability import Durability, FlushToken
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_checkpoint import LogCheckpoint
@@ -60,7 +60,6 @@ from barnabas.storage.log_reader import FetchData, Isolation, LogReader, Slice
 from barnabas.storage.producer_snapshots import ProducerSnapshots, aborted_entry
 from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager, used_again
 from barnabas.storage.producer_window import restore_window
-from barnabas.storage.repetition import is_repetition
 from barnabas.storage.retention import expired_count
 from barnabas.storage.segment import CorruptLog, RollLimits, Segment
 from barnabas.storage.segment_list import SegmentList
@@ -308,6 +307,8 @@ class Log:
                 producer_id, epoch, sequence, last_sequence, transactional, self._restore_window
             )
             if duplicate is not None:
+                from barnabas.storage.repetition import is_repetition  # no start needs it
+
                 if not is_repetition(duplicate, view, crc, self.segments):
                     raise used_again(producer_id, sequence)
                 return AppendInfo(
@@ -630,9 +631,28 @@ class Log:
             except CorruptLog as error:
                 logger.error("%r cannot be read at offset %d: %s", self, offset, error)
                 raise KafkaError(Code.KAFKA_STORAGE_ERROR, str(error)) from error
+            except OSError as error:
+                raise self._unreadable(error) from error
         return FetchData(
             data, aborted, self.high_watermark, self.last_stable_offset, self.log_start_offset
         )
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Around what reads the files for a request.
+
+        Raises: KafkaError KAFKA_STORAGE_ERROR where no descriptor is left: the disk is as it was.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> Exception:
+        if not is_out_of_descriptors(error):
+            return error
+        logger.warning("%r cannot be read now: %s", self, error)
+        return KafkaError(Code.KAFKA_STORAGE_ERROR, str(error))
 
     def read_batches(self, from_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
         """Each whole batch in order, from the one that holds `from_offset` (the log's start) on.
@@ -652,9 +672,11 @@ class Log:
 
         Takes:  searched, results of searches that took long: only where given one is put off.
         Gives:  None where it is not below the bound, or not there.
-        Raises: SearchTakesLong, only where `searched` is given.
+        Raises: SearchTakesLong, only where `searched` is given; KafkaError KAFKA_STORAGE_ERROR
+                where no descriptor is left to read with.
         """
-        record = self._time_lookup(searched).first_at(timestamp)
+        with self.reading():
+            record = self._time_lookup(searched).first_at(timestamp)
         return _below(record, upper_bound_offset)
 
     def offset_of_max_timestamp(
@@ -664,7 +686,9 @@ class Log:
 
         Takes, gives and raises what `offset_for_timestamp` does.
         """
-        return _below(self._time_lookup(searched).highest(), upper_bound_offset)
+        with self.reading():
+            record = self._time_lookup(searched).highest()
+        return _below(record, upper_bound_offset)
 
     def _time_lookup(self, searched: Searched | None) -> TimeLookup:
         return TimeLookup(

@@ -260,7 +260,7 @@ class LogManager:
         for name in self.disk.list(directory):
             path = f"{directory}/{name}"
             if not self.disk.is_dir(path):
-                self.disk.open(path).fsync()
+                self.disk.fsync_file(path)
         self.disk.fsync_dir(directory)
 
     def _set_copy(self, why: str) -> None:
@@ -380,10 +380,6 @@ class LogManager:
             self.log_dir.trash.remove_in(self._removed)
             self._removed.clear()
             self.write_checkpoints()
-
-    def count_without_files(self) -> int:
-        """How many logs will take a descriptor when something is written to them."""
-        return sum(not log.has_files for log in self.logs.values())
 
     def _has_directory(self, log: Log) -> bool:
         # One may be left of an attempt to make the files: where descriptors are wanting, removing

@@ -22,7 +22,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 
-from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogManagerConfig
 from barnabas.storage.log_directory import LogDirectory
@@ -193,6 +193,11 @@ def _delete_old_segments(log: Log, now_ms: int) -> int:
         return log.delete_old_segments(now_ms, _SEGMENTS_AT_ONCE)
     except CorruptLog as error:
         logger.error("retention of %r stops: %s", log, error)
+        return 0
+    except OSError as error:
+        if not is_out_of_descriptors(error):
+            raise
+        logger.warning("retention of %r waits for descriptors: %s", log, error)
         return 0
 
 

@@ -36,7 +36,7 @@ from barnabas.protocol.records import (
     place_of,
     read_header,
 )
-from barnabas.storage.disk import Disk, File
+from barnabas.storage.disk import Disk, File, FileSync, Syncable
 from barnabas.storage.offset_index import NO_ENTRY, OffsetIndex
 from barnabas.storage.time_index import TimeIndex
 from barnabas.storage.txn_index import AbortedEntry, TxnIndex, encode_entry
@@ -315,6 +315,10 @@ class Segment:
         if file is None:
             file = self._file = self.disk.open(self.path(LOG_SUFFIX))
         return file
+
+    def to_sync(self) -> Syncable:
+        """The log file as a part of a flush: where it is not open, the flush opens it."""
+        return self._file or FileSync(self.disk, self.path(LOG_SUFFIX))
 
     # --- appending -------------------------------------------------------------------------------
 

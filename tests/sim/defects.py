@@ -47,6 +47,7 @@ from barnabas.storage import (
     log_loader,
     log_reader,
     producer_window,
+    repetition,
     retention,
     segment_swap,
     validate,
@@ -1247,7 +1248,7 @@ def reused_sequences_are_repetitions() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "check_batch", check_batch),
-        changed(log_module, "is_repetition", lambda *_: True),
+        changed(repetition, "is_repetition", lambda *_: True),
     ):
         yield
 
@@ -1286,7 +1287,7 @@ def former_epochs_are_remembered() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "on_batch", keep),
-        changed(log_module, "is_repetition", lambda *_: True),  # else the records tell them apart
+        changed(repetition, "is_repetition", lambda *_: True),  # else the records tell them apart
     ):
         yield
 

@@ -43,6 +43,7 @@ _FRAME = struct.Struct(">4sIQQI")  # storage/flush_journal.py
 _IN_A_FRAME = _FRAME.size
 # Those that may wait: for records, or for the other members of a group.
 MAY_WAIT = frozenset({FetchRequest.API_KEY, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
+DESCRIPTORS = (1, 4, 8, 16, 1 << 20)  # files have one, two, four, eight, or as many as they like
 MOST_WORK_NS = 8_000_000  # between two looks
 LONGEST_WAIT_MS, FLUSHES_OF_A_REQUEST = 1000, 8
 
@@ -95,6 +96,8 @@ class Node:
             **properties,
         }
         self.disk = SimDisk(world.rng, world.wall_ms)
+        # by itself, so that seeds stay what they are
+        self.disk.descriptors = random.Random(f"{world.seed} descriptors").choice(DESCRIPTORS)
         self.disk.mkdir(DATA_DIR)
         self.disk.fsync_dir("/")
         self.broker: Broker | None = None
