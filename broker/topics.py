@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.config import topic_log_config, topic_setting_value
@@ -45,6 +45,7 @@ class TopicRegistry:
     """All topics of the broker, with the logs of their partitions.
 
     A partition whose log is damaged is off line: it exists, and `partition` gives None for it.
+    on_created: given the logs of topics that have come or grown.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class TopicRegistry:
     ) -> None:
         self._config, self.metadata, self.logs, self._ids = config, metadata, logs, ids
         self._disk_space = disk_space
+        self.on_created: Callable[[list[Log]], None] = lambda logs: None
         self.version = 0  # it rises whenever a topic comes, grows or goes
         self._partitions: dict[str, list[Log | None]] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
@@ -209,6 +211,7 @@ class TopicRegistry:
             return [topic.name for topic in topics]
         self._begin_topics(topics)
         yield from self._make_logs(topics, now_ms)
+        self._tell_created(topics)
         return []
 
     def add_partitions(self, counts: Mapping[str, int], now_ms: int) -> Slices:
@@ -220,8 +223,13 @@ class TopicRegistry:
             sum(count - len(self._partitions[name]) for name, count in counts.items())
         ):
             return list(counts)
-        yield from self._make_logs(self.metadata.grow_topics(counts), now_ms)
+        topics = self.metadata.grow_topics(counts)
+        yield from self._make_logs(topics, now_ms)
+        self._tell_created(topics)
         return []
+
+    def _tell_created(self, topics: Iterable[Topic]) -> None:
+        self.on_created([log for topic in topics for log in self.logs_of(topic.name)])
 
     def _reserve_logs(self, partition_count: int) -> bool:
         return self._disk_space.reserve(NEW_LOG_BYTES * partition_count)

@@ -29,7 +29,7 @@ import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from barnabas.protocol.errors import Code, KafkaError
@@ -74,6 +74,9 @@ from barnabas.storage.validate import (
     with_append_time,
 )
 
+if TYPE_CHECKING:
+    from barnabas.storage.new_files import NewFiles
+
 UNREAD_BATCH_BYTES = 8192  # reading a batch again costs as much as so many bytes more
 
 logger = logging.getLogger(__name__)
@@ -111,8 +114,9 @@ class LogContents(NamedTuple):
 class Log:
     """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
 
-    has_files: whether the partition has its directory. A new one gets it with its first batch, so
-    that partitions which nobody writes to cost the disk nothing.
+    has_files: whether the partition has its directory. A new one gets it with its first batch, or
+    before where another thread has made `new_files`; partitions of large topics which nobody writes
+    to cost the disk nothing.
     leader_epoch: given to every batch appended. flush_messages, flush_ms: of the config.
     unread_bytes: what a start after a kill would read, because it came since the last checkpoint; a
     batch counts as its size and UNREAD_BATCH_BYTES.
@@ -138,6 +142,7 @@ class Log:
         self.epochs = contents.epochs
         self.leader_epoch = max(self.epochs.latest, 0)
         self.has_files = contents.has_files
+        self.new_files: NewFiles | None = None
         self._has_new_epoch = not contents.has_files
         self.snapshots = contents.snapshots
         self.durability = Durability(
@@ -238,9 +243,28 @@ class Log:
             with suppress(OSError):
                 self.disk.rmtree(self.directory)
             raise
-        self.durability.add_names(path)
+        self._note_files()
+
+    def take_files(self, files: NewFiles) -> None:
+        """Have the files that another thread has made, where the log has none of its own yet.
+
+        Takes: files, that were made. Raises: OSError, where they cannot be had; the log is as it
+               was then.
+        Order: as with `make_files`, nothing is durable before the first flush.
+        """
+        if self.has_files:
+            return
+        if self.disk.is_dir(self.directory):  # of an attempt of which not all could be removed
+            self.disk.rmtree(self.directory)
+        self.disk.rename(files.directory, self.directory)
+        files.is_taken = True
+        self.epochs.written = files.epochs
+        self._note_files()
+
+    def _note_files(self) -> None:
+        self.durability.add_names(f"{self.directory}/{PARTITION_METADATA_NAME}")
         self.has_files = True
-        self._has_new_epoch = False
+        self._has_new_epoch = self.epochs.written != self.epochs.entries
 
     def adopt_topic_id(self, topic_id: uuid.UUID) -> None:
         """Give a log whose directory lost its topic's id that id, which is on the disk then.

@@ -17,9 +17,10 @@ it is used the next time.
                         (at most a quarter of the share are) and stays open, so that a reader's
                         slice may be sent to its end; else reading it raises FileNotFoundError
 
-Threads: a flush calls `fsync` in a thread of its own while the loop does all else. A file that is
-used keeps its descriptor because the caller has a reference to the open file; closing it means to
-drop the pool's reference. No descriptor's number leaves a call of the open file.
+Threads: a flush calls `fsync` in a thread of its own, and another one makes files in directories
+that are not yet in use, while the loop does all else. A file that is used keeps its descriptor
+because the caller has a reference to the open file; closing it means to drop the pool's reference.
+No descriptor's number leaves a call of the open file.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import errno
 import os
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import count
 from typing import Any, TypeVar
 from weakref import ReferenceType, ref
 
@@ -181,7 +183,7 @@ class PooledDisk:
         self._files: dict[str, dict[str, tuple[_Ref, ...]]] = {}  # by directory and path
         self._moving: dict[str, str] = {}  # names that change just now
         self._removed: list[_Ref] = []
-        self._next_key = self._reserved = 0
+        self._keys, self._reserved = count(1), 0
         self.exists, self.is_dir, self.size = disk.exists, disk.is_dir, disk.size
         self.modified_ms, self.mkdir = disk.modified_ms, disk.mkdir
         self.most_open_files = disk.most_open_files
@@ -236,8 +238,7 @@ class PooledDisk:
     def open(self, path: str, *, create: bool = False) -> File:
         """A file that gives its descriptor back while others are used more."""
         opened = self._with_room(self._disk.open, path, create=create)
-        self._next_key += 1
-        file = PooledFile(self, self._next_key, opened, path)
+        file = PooledFile(self, next(self._keys), opened, path)
         reference = ref(file)
         paths = self._files.setdefault(path.rpartition("/")[0], {})
         paths[path] = (*_alive(paths.get(path, ())), reference)

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barnabas.broker.new_files import MADE_AT_ONCE
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transaction_coordinator import PRODUCE_ADDS
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.broker.topics import TopicRegistry
     from barnabas.storage.log import AppendInfo, Log
+    from barnabas.storage.new_files import NewFiles
 
 ZSTD_SINCE = 7
 MOST_OLDER_BYTES = 4 << 20  # that are converted of one request: they hold up the loop
@@ -58,8 +60,9 @@ Answers = list[tuple[str | uuid.UUID, list[ProducedPartition]]]
 
 
 class _Pending(NamedTuple):
-    """A batch whose check takes long, and where its answer goes. records: a copy, since the frame
-    is gone by then.
+    """A batch whose check takes long, or whose log has no files yet, and where its answer goes.
+
+    records: a copy, since the frame is gone by then. files: those of its log, which are made first.
     """
 
     row: list[ProducedPartition]
@@ -68,18 +71,20 @@ class _Pending(NamedTuple):
     partition: int
     records: bytearray
     rules: Rules
+    log: Log
+    files: NewFiles | None = None
 
 
 class _Produce:
     """One request while it is under way: what is answered so far, and whose logs it has come to.
 
     producer: id and epoch in a transactional request's first batch. topics: as the broker has them
-    that it came to.
+    that it came to. made_files: how many logs make their files for it in the loop.
     """
 
     __slots__ = (
-        "answers", "appended", "context", "failed", "pending", "producer", "request", "topics",
-        "unflushed", "unreadable",
+        "answers", "appended", "context", "failed", "made_files", "pending", "producer", "request",
+        "topics", "unflushed", "unreadable",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +101,7 @@ class _Produce:
         self.unflushed: list[Log] = []
         self.pending: list[_Pending] = []
         self.failed = False
+        self.made_files = 0
         self.producer: tuple[int, int] | None = None
 
 
@@ -158,7 +164,7 @@ def on_produce(broker: Broker, request: ProduceRequest, context: RequestContext)
         broker.park(context)
         for topic in request.topic_data:
             topic.partition_data = []  # else the whole frame is kept beside the copies
-        _check_elsewhere(broker, produce)
+        _go_on_elsewhere(broker, produce)
         return PARKED
     if produce.failed:
         _count_errors(broker, produce)
@@ -322,6 +328,19 @@ def _trace(log: Log, transactional_id: str, info: AppendInfo, records: Any) -> N
     )  # fmt: skip
 
 
+def _go_on_elsewhere(broker: Broker, produce: _Produce) -> None:
+    """Have the files made that logs lack, a few at a time; then have the batches checked."""
+    without_files = [
+        batch
+        for batch in produce.pending
+        if batch.files is not None and batch.files is batch.log.new_files
+    ]
+    if without_files:
+        _make_files(broker, produce, without_files[:MADE_AT_ONCE])
+    else:
+        _check_elsewhere(broker, produce)
+
+
 def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
     pending, produce.pending = produce.pending, []
     now_ms = produce.context.now_ms + broker.wall.ahead_ms
@@ -366,6 +385,22 @@ def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
             broker.reply(produce.context.ticket, _encoded(broker, produce))
 
     held_bytes = sum(len(batch.records) for batch in pending)
+    broker.outbox.work.append(Work(produce.context.connection_id, run, done, held_bytes))
+
+
+def _make_files(broker: Broker, produce: _Produce, batches: list[_Pending]) -> None:
+    files = [(batch.log, batch.files) for batch in batches if batch.files is not None]
+
+    def run() -> None:
+        for _, each in files:
+            each.make()
+
+    def done(_: None, now_ms: int) -> None:
+        for log, each in files:
+            broker.logs.take_files(log, each, now_ms)
+        _go_on_elsewhere(broker, produce)
+
+    held_bytes = sum(len(batch.records) for batch in produce.pending)
     broker.outbox.work.append(Work(produce.context.connection_id, run, done, held_bytes))
 
 
@@ -499,6 +534,11 @@ def _append(
             return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
         if log.producer_state.refused:
             log.check_overtaking(records)
+        files = None
+        if not log.has_files and pending is None:
+            files = _files_to_wait_for(broker, produce, log)
+            if files is not None:
+                raise TakesLongError
         if pending is None or pending.rules != log.rules:
             info = log.append(records, now_ms=context.now_ms, at_once=True)
         elif isinstance(result, AppendRefused):
@@ -507,7 +547,9 @@ def _append(
             info = log.append(records, now_ms=context.now_ms, checked=result)
     except TakesLongError:
         at = len(row) if pending is None else pending.at
-        produce.pending.append(_Pending(row, at, name, index, bytearray(records), log.rules))
+        produce.pending.append(
+            _Pending(row, at, name, index, bytearray(records), log.rules, log, files)
+        )
         return ProducedPartition(index, 0)
     except OSError as error:
         if not is_out_of_resources(error):
@@ -536,6 +578,18 @@ def _append(
     return ProducedPartition(
         index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset
     )
+
+
+def _files_to_wait_for(broker: Broker, produce: _Produce, log: Log) -> NewFiles | None:
+    """What another thread makes before the log's first batch; None: the log makes it itself."""
+    files = broker.files_ahead.for_write(
+        log,
+        broker.topics.partitions_of(log.topic),
+        produce.made_files,
+        produce.context.now_ms,
+    )
+    produce.made_files += files is None and not log.has_files
+    return files
 
 
 def _verify(

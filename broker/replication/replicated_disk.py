@@ -1,7 +1,7 @@
 """A disk that tells a feed of each change of the data directory, once it is made.
 
 What another process writes (the cleaner's new segments) is told when it takes its place: its bytes
-before its name.
+before its name. The files of a new log, which a thread makes, are told when the log takes them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from barnabas.broker.replication.operations import (
     is_unfinished,
 )
 from barnabas.storage.disk import Data, Disk, File
+from barnabas.storage.new_files import is_of_new_files
 
 PIECE_BYTES = 1 << 20
 Publish = Callable[[Operation], None]
@@ -113,6 +114,8 @@ class ReplicatedDisk:
         self._disk.rename(old, new)
         if name is not None and new_name is not None:
             self.tell(Operation(Kind.RENAME, name, new_path=new_name))
+        elif new_name is not None and is_of_new_files(old):
+            self._tell_new_directory(new, new_name)
 
     def unlink(self, path: str) -> None:
         """Remove a file, as `Disk` does."""
@@ -142,6 +145,14 @@ class ReplicatedDisk:
         name = self._name(path)
         if name is not None:
             self.tell(Operation(kind, name))
+
+    def _tell_new_directory(self, path: str, name: str) -> None:
+        """Tell of a log's directory that a thread has made where nobody was told of it."""
+        self.tell(Operation(Kind.MAKE_DIRECTORY, name))
+        if self.publish is not None:
+            for file in self.list(path):
+                content = self.read(f"{path}/{file}")
+                self.tell(Operation(Kind.REPLACE, f"{name}/{file}", data=content))
 
     def _tell_content(self, path: str, name: str) -> None:
         file = self._disk.open(path)  # read when it is sent; it is closed with the last piece

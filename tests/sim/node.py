@@ -155,6 +155,9 @@ class Node:
                 leader_epoch=self._claimed_epoch(),
             )
             self.broker.flushes.full_journal_bytes = self.world.scenario.full_journal_bytes
+            if random.Random(f"{self.world.seed} files").random() < 0.5:
+                # a thread makes the files of all partitions, but those of internal topics
+                self.broker.files_ahead.fewest, self.broker.files_ahead.most_by_request = 1, 0
             self.heed_quotas()
             self._carry_out()
         except Crash:
@@ -614,8 +617,13 @@ class Node:
             return
         if generation == self.generation:
             self.works += 1
+            try:
+                result = work.run()
+            except Crash:  # it makes files
+                self.world.on_crash(self)
+                return
             self.world.loop.later(
-                self.world.rng.randint(0, 40), self._worked, generation, work, work.run()
+                self.world.rng.randint(0, 40), self._worked, generation, work, result
             )
 
     def _worked(self, generation: int, work: Work, result: Any) -> None:
