@@ -155,7 +155,7 @@ class Node:
                 leader_epoch=self._claimed_epoch(),
             )
             self.broker.flushes.full_journal_bytes = self.world.scenario.full_journal_bytes
-            if random.Random(f"{self.world.seed} files").random() < 0.5:
+            if random.Random(f"{self.world.seed} files").random() < 0.2:
                 # a thread makes the files of all partitions, but those of internal topics
                 self.broker.files_ahead.fewest, self.broker.files_ahead.most_by_request = 1, 0
             self.heed_quotas()
