@@ -115,8 +115,8 @@ class Log:
     """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
 
     has_files: whether the partition has its directory. A new one gets it with its first batch, or
-    before where another thread has made `new_files`; partitions of large topics which nobody writes
-    to cost the disk nothing.
+    before where another thread has made `new_files`; partitions of large topics without a
+    batch cost the disk nothing.
     leader_epoch: given to every batch appended. flush_messages, flush_ms: of the config.
     unread_bytes: what a start after a kill would read, because it came since the last checkpoint; a
     batch counts as its size and UNREAD_BATCH_BYTES.

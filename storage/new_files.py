@@ -4,14 +4,14 @@ Making a directory and five files takes a quarter of a millisecond, and ten time
 file system commits what a flush waits for. So they are made in a directory that is called
 `<topic>-<partition>.<32 hex digits>-delete`, which a start, of Apache Kafka too, removes as any
 that is being deleted; the log takes them with one rename, between two of its other steps. The
-13th digit is 8 (a UUID of version 8, of which nobody makes names for deletions).
+13th digit is 8 (a UUID of version 8; names of deletions have 4 or 5).
 
     thread      make        mkdir, partition.metadata, leader-epoch-checkpoint, .log, two indexes
     the loop    take        rename to <topic>-<partition>     nothing is durable yet: see
                                                               `Log.make_files`
     the loop    discard     the log is gone, or has made its files itself meanwhile
 
-A standby hears of the directory when it has its name (`replicated_disk`).
+A standby gets the directory when it has its name (`replicated_disk`).
 """
 
 from __future__ import annotations

@@ -328,7 +328,7 @@ class PooledDisk:
             try:
                 self.open_again(file)
             except OSError:
-                pass  # who reads it is told that it is gone
+                pass  # reading it raises FileNotFoundError
         file.is_removed = True
         self.order.pop(file.key, None)
 

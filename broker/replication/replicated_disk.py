@@ -1,7 +1,7 @@
 """A disk that tells a feed of each change of the data directory, once it is made.
 
 What another process writes (the cleaner's new segments) is told when it takes its place: its bytes
-before its name. The files of a new log, which a thread makes, are told when the log takes them.
+before its name. The files of a new log, which a thread makes, are published when the log takes them.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class ReplicatedDisk:
             self.tell(Operation(kind, name))
 
     def _tell_new_directory(self, path: str, name: str) -> None:
-        """Tell of a log's directory that a thread has made where nobody was told of it."""
+        """Publish a log's directory, which a thread has made without publishing it."""
         self.tell(Operation(Kind.MAKE_DIRECTORY, name))
         if self.publish is not None:
             for file in self.list(path):

@@ -91,7 +91,7 @@ class PooledFiles(RuleBasedStateMachine):
         del self.recent[: max(0, len(self.recent) - share)]
 
     def name_goes(self, path: str) -> list[Handle]:
-        """Those whose name goes are in nobody's order any more, after they were opened."""
+        """The files whose name goes; they leave the order once they were opened."""
         going = [h for h in self.handles if h.pooled.path == self.pooled(path)]
         return [handle for handle in going if not handle.pooled.is_removed]
 

@@ -312,22 +312,22 @@ def test_a_failing_disk_ends_the_broker_as_it_does_without_a_thread(b: DiskBroke
 # --- a standby ------------------------------------------------------------------------------------
 
 
-def test_a_standby_hears_of_the_files_when_the_log_has_them(tmp_path: Path) -> None:
+def test_a_standby_gets_the_files_when_the_log_has_them(tmp_path: Path) -> None:
     disk = ReplicatedDisk(OsDisk(), str(tmp_path))
-    told: list[Operation] = []
-    disk.publish = told.append
+    published: list[Operation] = []
+    disk.publish = published.append
     directory = f"{tmp_path}/t{new_suffix(0, 'a' * 32)}"
     disk.mkdir(directory)
     disk.write_atomic(f"{directory}/partition.metadata", b"id", sync=False)
     disk.open(f"{directory}/{0:020d}.log", create=True).close()
-    assert not told
+    assert not published
     disk.rename(directory, f"{tmp_path}/t-0")
-    assert told == [
+    assert published == [
         Operation(Kind.MAKE_DIRECTORY, "t-0"),
         Operation(Kind.REPLACE, f"t-0/{0:020d}.log", data=b""),
         Operation(Kind.REPLACE, "t-0/partition.metadata", data=b"id"),
     ]
-    told.clear()
+    published.clear()
     disk.mkdir(directory)
     disk.rmtree(directory)
-    assert not told
+    assert not published
