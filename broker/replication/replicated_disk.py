@@ -1,7 +1,7 @@
 """A disk that tells a feed of each change of the data directory, once it is made.
 
 What another process writes (the cleaner's new segments) is told when it takes its place: its bytes
-before its name. The files of a new log, which a thread makes, are published when the log takes them.
+before its name. The files of a new log, which a thread makes, are published once the log has them.
 """
 
 from __future__ import annotations
