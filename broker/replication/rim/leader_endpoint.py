@@ -24,6 +24,7 @@ from barnabas.broker.replication.rim.link_security import leaders_tls
 from barnabas.broker.replication.wire import NONCE_BYTES, WireError
 from barnabas.broker.rim.server import Connection, Server
 from barnabas.broker.rim.tls import TlsListener
+from barnabas.storage.pooled_disk import disk_below
 
 logger = logging.getLogger("barnabas.replication")
 
@@ -73,7 +74,7 @@ class ReplicatedServer(Server):
         loop: asyncio.AbstractEventLoop,
         endpoint_socket: socket.socket,
     ) -> None:
-        disk, config = broker.logs.disk, broker.config
+        disk, config = disk_below(broker.logs.disk), broker.config
         assert isinstance(disk, ReplicatedDisk), "a disk that nobody can follow"
         settings = ReplicationSettings(
             config.barnabas_replication_mode == "sync",
