@@ -756,13 +756,6 @@ def test_a_stop_keeps_the_journals_that_a_log_off_line_may_need(
 # --- periodic work and the stop ------------------------------------------------------------------
 
 
-def test_how_many_logs_have_no_files_yet(tmp_path: Path) -> None:
-    manager, _ = new_log(tmp_path)
-    for index in range(3):
-        manager.create("u", index, TOPIC_ID, LogConfig(), NOW_MS)
-    assert manager.count_without_files() == 3
-
-
 def test_a_directory_without_files_goes_with_its_log(tmp_path: Path) -> None:
     """Making the files may have failed after the directory was there."""
     manager = open_manager(tmp_path)

@@ -22,6 +22,7 @@ from barnabas.broker.replication.steps_of_end import Until, steps_of_end
 from barnabas.broker.replication.wire import NONCE_BYTES
 from barnabas.broker.rim.server import Connection, Server
 from barnabas.broker.rim.tls import TlsListener
+from barnabas.storage.pooled_disk import disk_below
 
 logger = logging.getLogger("barnabas.replication")
 
@@ -71,7 +72,7 @@ class ReplicatedServer(Server):
         loop: asyncio.AbstractEventLoop,
         endpoint_socket: socket.socket,
     ) -> None:
-        disk, config = broker.logs.disk, broker.config
+        disk, config = disk_below(broker.logs.disk), broker.config
         assert isinstance(disk, ReplicatedDisk), "a disk that nobody can follow"
         settings = ReplicationSettings(
             config.barnabas_replication_mode == "sync",

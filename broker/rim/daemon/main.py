@@ -705,7 +705,7 @@ def _start(options: argparse.Namespace) -> int:
         _log_as_json()
     if config.barnabas_metrics_port >= 0:
         _check_metrics_library()
-    with contextlib.suppress(ValueError, OSError):  # every segment is an open file
+    with contextlib.suppress(ValueError, OSError):  # the more there are, the fewer files are closed
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.standby_of is not None:
