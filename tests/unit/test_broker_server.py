@@ -1430,11 +1430,11 @@ def test_who_proves_nothing_does_not_keep_the_standby_out(rim: Rim) -> None:
             return sock
 
         idle = connect()
-        rim.run_until(lambda: server.endpoint._greeting)
+        rim.run_until(lambda: server.endpoint.admission.greeting)
         standby = connect()
         standby.sendall(wire.frame(["hello", wire.VERSION, bytes(wire.NONCE_BYTES)]))
         (size,) = struct.unpack(">I", rim.receive(standby, 4))
         assert b"challenge" in rim.receive(standby, size)
         assert not rim.is_hung_up(idle)
         assert server.leading.link is None, "nobody has shown the secret"
-    rim.run_until(lambda: not server.endpoint._greeting)
+    rim.run_until(lambda: not server.endpoint.admission.greeting)
