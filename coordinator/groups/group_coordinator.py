@@ -19,12 +19,12 @@ group, and the timers; `on_loaded` builds both from the hard state.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group import Group
-from barnabas.coordinator.groups.group_administration import GroupAdministration
 from barnabas.coordinator.groups.group_kinds import GroupKinds, GroupsContext
 from barnabas.coordinator.groups.group_records import (
     GroupKey,
@@ -39,12 +39,7 @@ from barnabas.coordinator.groups.group_records import (
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.group_timers import JOIN, RETENTION, SESSION, SYNC, TimerKey
-from barnabas.coordinator.groups.membership import Membership
-from barnabas.coordinator.groups.offsets import offset_resets
 from barnabas.coordinator.groups.offsets.group_offsets import OffsetReset, OpenTransaction
-from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
-from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
-from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.result import (
     RECORDS_PER_BATCH,
     EpochEnd,
@@ -56,7 +51,6 @@ from barnabas.coordinator.result import (
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.heartbeat import HeartbeatResponse
-from barnabas.protocol.messages.list_groups import ListGroupsResponse
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
@@ -67,6 +61,11 @@ if TYPE_CHECKING:
         InvalidPatternError,
         TopicPattern,
     )
+    from barnabas.coordinator.groups.group_administration import GroupAdministration
+    from barnabas.coordinator.groups.membership import Membership
+    from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
+    from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
+    from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
     from barnabas.protocol.messages import consumer_group_describe as describing
     from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -74,7 +73,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.heartbeat import HeartbeatRequest
     from barnabas.protocol.messages.join_group import JoinGroupRequest
     from barnabas.protocol.messages.leave_group import LeaveGroupRequest
-    from barnabas.protocol.messages.list_groups import ListGroupsRequest
+    from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
     from barnabas.protocol.messages.offset_commit import OffsetCommitRequest
     from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
     from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
@@ -89,6 +88,9 @@ RETENTION_CHECK_COST = 10  # of one group, in records, besides its offsets
 
 class GroupCoordinator:
     """The coordinator of all groups of this broker.
+
+    open_transactions: by partition of the internal topic and producer id; only `replay` and
+    `replay_marker` change it.
 
     Takes:  partition_count, of the internal topic; partition_exists, for commits and deletions of
             offsets; topics, for subscriptions of consumer groups; new_member_suffix, a source of
@@ -111,30 +113,56 @@ class GroupCoordinator:
         overrides: Callable[[str], Mapping[str, int]] = lambda group_id: NO_OVERRIDES,
     ) -> None:
         self._settings, self._wall = settings, wall
+        self._partition_exists = partition_exists
         self._timers: Timers[TimerKey] = Timers()
-        self._kinds = kinds = GroupKinds(
-            GroupsContext(
-                settings,
-                consumer_settings,
-                overrides,
-                topics,
-                self._timers,
-                wall,
-                new_member_suffix,
-                new_member_id,
-            )
+        self._context = GroupsContext(
+            settings,
+            consumer_settings,
+            overrides,
+            topics,
+            self._timers,
+            wall,
+            new_member_suffix,
+            new_member_id,
         )
-        self._table = table = GroupTable(partition_count, self._timers, kinds.new_classic_group)
-        self._groups = table.by_id
-        self._open_transactions: dict[tuple[int, int], OpenTransaction] = {}
+        self._kinds = GroupKinds(self._context)
+        self._table = GroupTable(partition_count, self._timers, self._kinds.new_classic_group)
+        self._groups = self._table.by_id
+        self.open_transactions: dict[tuple[int, int], OpenTransaction] = {}
         self._topic_partitions: dict[bytes, TopicPartition] = {}  # by their encoding in keys
-        self._removal = OffsetRemoval(table, settings, partition_exists)
-        self._membership = Membership(table, kinds, settings, self._removal)
-        self._commits = OffsetCommits(
-            table, self._removal, settings, consumer_settings, partition_exists, topics, wall
-        )
-        self._fetches = OffsetFetches(table, topics)
-        self._administration = GroupAdministration(table, kinds, settings)
+
+    # A part is imported and made by the first request to it: a start loads none of them, nor their
+    # messages.
+
+    @functools.cached_property
+    def _membership(self) -> Membership:
+        from barnabas.coordinator.groups.membership import Membership
+
+        return Membership(self._table, self._kinds, self._settings, self._removal)
+
+    @functools.cached_property
+    def _commits(self) -> OffsetCommits:
+        from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
+
+        return OffsetCommits(self._table, self._removal, self._context, self._partition_exists)
+
+    @functools.cached_property
+    def _fetches(self) -> OffsetFetches:
+        from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
+
+        return OffsetFetches(self._table, self._context.topics)
+
+    @functools.cached_property
+    def _removal(self) -> OffsetRemoval:
+        from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
+
+        return OffsetRemoval(self._table, self._settings, self._partition_exists)
+
+    @functools.cached_property
+    def _administration(self) -> GroupAdministration:
+        from barnabas.coordinator.groups.group_administration import GroupAdministration
+
+        return GroupAdministration(self._table, self._kinds, self._settings)
 
     # --- hard state ------------------------------------------------------------------------------
 
@@ -185,7 +213,7 @@ class GroupCoordinator:
             group.offsets.replay_commit(topic_partition, committed)
             return
         producer_id, producer_epoch = producer
-        open_transaction = self._open_transactions.setdefault(
+        open_transaction = self.open_transactions.setdefault(
             (partition, producer_id), OpenTransaction(producer_epoch)
         )
         open_transaction.producer_epoch = producer_epoch
@@ -240,7 +268,7 @@ class GroupCoordinator:
 
         A producer_epoch above that of its offsets means that the producer was fenced.
         """
-        open_transaction = self._open_transactions.pop((partition, producer_id), None)
+        open_transaction = self.open_transactions.pop((partition, producer_id), None)
         if open_transaction is None:
             return
         for group_id in open_transaction.group_ids:
@@ -254,29 +282,6 @@ class GroupCoordinator:
     def group(self, group_id: str) -> Group | None:
         """One group, for readers that do not change it."""
         return self._groups.get(group_id)
-
-    def hard_state(self) -> dict[str, Any]:
-        """The state that is the same in every coordinator that replayed the same log.
-
-        The age of a commit is no part of it: it depends on the clock.
-        """
-        groups = {
-            group_id: (
-                group.partition,
-                group.metadata_value,
-                group.offsets.hard_state(),
-                None if group.consumer is None else group.consumer.hard_state(),
-            )
-            for group_id, group in self._groups.items()
-            if group.has_hard_state
-        }
-        return {
-            "groups": groups,
-            "open": {
-                key: (transaction.producer_epoch, tuple(transaction.group_ids))
-                for key, transaction in self._open_transactions.items()
-            },
-        }
 
     # --- a start ---------------------------------------------------------------------------------
 
@@ -326,6 +331,8 @@ class GroupCoordinator:
         self, log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
     ) -> list[OffsetReset]:
         """The committed offsets beyond the end of their logs, and what replaces them."""
+        from barnabas.coordinator.groups.offsets import offset_resets
+
         return offset_resets.offsets_beyond_log_end(
             self._groups.values(), log_end, epoch_end, lost_power=lost_power
         )

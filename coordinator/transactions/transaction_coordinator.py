@@ -29,6 +29,7 @@ Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890, as Apache Kafka 3.9 and 4.3 
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
@@ -37,8 +38,6 @@ from barnabas.coordinator.result import PartitionExists, Reply, Result, partitio
 from barnabas.coordinator.timers import Timers
 from barnabas.coordinator.transactions import fencing
 from barnabas.coordinator.transactions.end_txn_answers import code_of_version_1, code_of_version_2
-from barnabas.coordinator.transactions.partition_additions import PartitionAdditions
-from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
 from barnabas.coordinator.transactions.transaction_records import (
     decode_key,
     decode_record,
@@ -66,6 +65,8 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
+    from barnabas.coordinator.transactions.partition_additions import PartitionAdditions
+    from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
     from barnabas.coordinator.transactions.transaction_listing import Rows
     from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
     from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -78,6 +79,9 @@ END_GIVES_EPOCH = 5  # the first version of EndTxn that is of version 2 of the p
 _END_KNOWS_FENCED = 2  # before it PRODUCER_FENCED is INVALID_PRODUCER_EPOCH
 DUE_AT_ONCE = 64  # deadlines that are handled by one tick; each takes a third of a ms
 _PARTITIONS_AS_A_DEADLINE = 8  # a marker for so many partitions costs as much as a deadline
+
+Connections = dict[tuple[Channel, int], tuple[tuple[int, int], int]]
+"""The latest connection by channel and node: (producer id and epoch, connection)."""
 
 logger = logging.getLogger("barnabas.transactions")
 
@@ -119,8 +123,7 @@ class TransactionCoordinator:
         coordinator_epoch: Callable[[int], int] = lambda _: 0,
         is_ending: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """A coordinator without transactional ids. Its eight parameters are all that it knows of
-        the broker.
+        """A coordinator without ids. Its eight parameters are all that it knows of the broker.
 
         Takes: partition_count, of __transaction_state. group_partition, the partition of
                __consumer_offsets that stores a group. coordinator_epoch, the leader epoch of a
@@ -131,20 +134,30 @@ class TransactionCoordinator:
         table = self._table = TransactionTable(
             partition_count, settings, coordinator_epoch, is_ending
         )
-        self._transactions, self.two_phase, self.kept_from = (
-            table.by_id,
-            table.two_phase,
-            table.kept_from,
-        )
+        self._transactions = table.by_id
+        self.two_phase, self.kept_from = table.two_phase, table.kept_from
         self.is_loaded = False
-        self._sessions = ProducerSessions(table, allocate_producer_id, wall)
-        self._additions = PartitionAdditions(table, partition_exists, group_partition, wall)
+        self._partition_exists, self._group_partition = partition_exists, group_partition
         self._partition_count, self._coordinator_epoch = partition_count, coordinator_epoch
         self._allocate_producer_id, self._wall = allocate_producer_id, wall
         self._timers: Timers[str] = Timers()
-        self._latest_connections: dict[
-            str, dict[tuple[Channel, int], tuple[tuple[int, int], int]]
-        ] = {}
+        self._latest_connections: dict[str, Connections] = {}
+
+    # A part is imported and made by its first request: a start loads none, nor their messages.
+
+    @functools.cached_property
+    def _sessions(self) -> ProducerSessions:
+        from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
+
+        return ProducerSessions(self._table, self._allocate_producer_id, self._wall)
+
+    @functools.cached_property
+    def _additions(self) -> PartitionAdditions:
+        from barnabas.coordinator.transactions.partition_additions import PartitionAdditions
+
+        return PartitionAdditions(
+            self._table, self._partition_exists, self._group_partition, self._wall
+        )
 
     @property
     def settings(self) -> TxnSettings:
@@ -381,14 +394,12 @@ class TransactionCoordinator:
 
         Connections are numbered as they are accepted. One is abandoned when the producer adds to
         its transaction over a later one, and for ends when it ends one. It is closed, not answered:
-        a client that uses two at once, or a process that ends the transactions of others, connects
-        again and is served.
+        a client that uses two at once connects again and is served.
 
-        Takes:  producer, its id and epoch. channels, the purposes of the connection: it must not be
-                abandoned for any of them, and the earlier ones are abandoned for the last one.
-                is_noted: false where earlier connections stay valid. node_id, of the broker that
-                received it: a client has a connection to each of several, and returns to an older
-                one when a leader is moved.
+        Takes:  channels, the purposes of the connection: it must not be abandoned for any of them,
+                and the earlier ones are abandoned for the last one. is_noted: false where earlier
+                connections stay valid. node_id, of the broker that received it: a client returns to
+                an older connection when a leader is moved.
         Raises: DelayedRequest.
         """
         transaction = self._transactions.get(transactional_id)
@@ -508,8 +519,7 @@ class TransactionCoordinator:
     def complete(self, decision: Decision, now_ms: int) -> TransactionMetadata | None:
         """The content of a decision's Complete record, once its markers are written.
 
-        None where the transaction does not wait for markers (any more): a second report does no
-        harm.
+        None where the transaction does not wait for markers: a second report does no harm.
         """
         transaction = self._transactions.get(decision.transactional_id)
         if (
@@ -568,8 +578,7 @@ class TransactionCoordinator:
     def on_describe_transactions(
         self, request: DescribeTransactionsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Describe transactions. Errors for each id: INVALID_REQUEST,
-        TRANSACTIONAL_ID_NOT_FOUND."""
+        """Describe transactions. Errors: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, by id."""
         from barnabas.coordinator.transactions import transaction_listing
 
         response = transaction_listing.described(request, self._transactions)

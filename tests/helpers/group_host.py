@@ -43,6 +43,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
 from helpers import our_messages
+from helpers.hard_state import hard_state
 
 TOPICS = {"t": 3, "u": 1, "v": 1}
 EVENTS = {
@@ -184,7 +185,7 @@ class GroupHost:
                 response_class = our_messages.response_class(name)
                 self.answers[ticket] = response_class.decode(response.encode(version), version)
         if self.checks:
-            assert self.replayed().hard_state() == self.coordinator.hard_state()
+            assert hard_state(self.replayed()) == hard_state(self.coordinator)
 
     def end_transaction(
         self, producer_id: int, commit: bool, producer_epoch: int = 0, group: str | None = None

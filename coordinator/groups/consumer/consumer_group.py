@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.coordinator.groups.consumer import consumer_group_records as records
 from barnabas.coordinator.groups.consumer.assignors import Assignment
@@ -147,20 +147,6 @@ class ConsumerGroup:
             current = self.currents[member_id] = records.decode_current(value)
             for topic_id, partition in held(current):
                 self.owners.setdefault(topic_id, {})[partition] = member_id
-
-    def hard_state(self) -> dict[str, Any] | None:
-        """The state that is the same in every coordinator that was fed the same log."""
-        if self.epoch == 0:
-            return None
-        return {
-            "epochs": (self.epoch, self.metadata_hash, self.target_epoch),
-            "members": self.members,
-            "currents": self.currents,
-            "targets": self.targets,
-            "patterns": self.patterns,
-            "owners": self.owners,
-            "static": self.static_members,
-        }
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
         """The records that remove the group; its own record is the last."""

@@ -86,17 +86,6 @@ class GroupOffsets:
     def __bool__(self) -> bool:
         return bool(self.committed or self.pending)
 
-    def hard_state(
-        self,
-    ) -> tuple[
-        dict[TopicPartition, CommittedOffset], dict[int, dict[TopicPartition, CommittedOffset]]
-    ]:
-        """The offsets of the records, without the steady times, which depend on the clock."""
-        pending = {
-            producer_id: _without_age(offsets) for producer_id, offsets in self.pending.items()
-        }
-        return _without_age(self.committed), pending
-
     def is_pending(self, partition: TopicPartition) -> bool:
         """Whether an open transaction has an offset for the partition."""
         return any(partition in offsets for offsets in self.pending.values())
@@ -177,15 +166,6 @@ class GroupOffsets:
         return Expiry(
             expired, next_ms, is_complete=len(expired) == len(self.committed) and not self.pending
         )
-
-
-def _without_age(
-    offsets: dict[TopicPartition, CommittedOffset],
-) -> dict[TopicPartition, CommittedOffset]:
-    return {
-        partition: committed._replace(since_ms=NO_TIMESTAMP)
-        for partition, committed in offsets.items()
-    }
 
 
 @dataclass(slots=True)

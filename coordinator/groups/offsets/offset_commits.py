@@ -13,10 +13,9 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group import PartitionCodes
+from barnabas.coordinator.groups.group_kinds import GroupsContext
 from barnabas.coordinator.groups.group_records import offset_record
-from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.offsets.group_offsets import (
     LAST_TIMESTAMP,
@@ -42,10 +41,8 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from barnabas.protocol.request_context import RequestContext
-from barnabas.protocol.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
     from barnabas.protocol.messages.offset_commit import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,
@@ -68,15 +65,12 @@ class OffsetCommits:
         self,
         table: GroupTable,
         removal: OffsetRemoval,
-        settings: GroupSettings,
-        consumer_settings: ConsumerGroupSettings,
+        context: GroupsContext,
         partition_exists: PartitionExists,
-        topics: TopicDirectory,
-        wall: WallClock,
     ) -> None:
-        self._table, self._removal = table, removal
-        self._settings, self._consumer_settings = settings, consumer_settings
-        self._partition_exists, self._topics, self._wall = partition_exists, topics, wall
+        self._table, self._removal, self._partition_exists = table, removal, partition_exists
+        self._settings, self._consumer_settings = context.settings, context.consumer_settings
+        self._topics, self._wall = context.topics, context.wall
 
     def on_offset_commit(
         self, request: OffsetCommitRequest, context: RequestContext, now_ms: int
