@@ -29,7 +29,7 @@ ENDS_OF_VERSION_2: Mapping[TransactionState, tuple[Code | None, ...]] = {
 """The answer to an EndTxn of version 2.
 
 "now" is the current producer. "again" is the producer whose end led to the current epoch: it
-repeats a request whose answer it did not receive. None stands for a decision.
+repeats a request whose answer it did not receive. None: the request decides.
 """
 
 
