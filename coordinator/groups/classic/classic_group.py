@@ -47,7 +47,7 @@ class ClassicGroup:
     rebalance: its state machine, which readers may look at.
     """
 
-    __slots__ = ("_group_id", "_members", "_new_member_suffix", "_settings", "rebalance")
+    __slots__ = ("_members", "_new_member_suffix", "rebalance")
 
     def __init__(
         self,
@@ -57,10 +57,9 @@ class ClassicGroup:
         new_member_suffix: Callable[[], str],
         wall: WallClock,
     ) -> None:
-        self._group_id, self._settings = group_id, settings
         self._new_member_suffix = new_member_suffix
         self._members = GroupMembers(group_id, timers)
-        self.rebalance = Rebalance(group_id, self._members, settings, timers, wall)
+        self.rebalance = Rebalance(self._members, settings, wall)
 
     # --- a start ---------------------------------------------------------------------------------
 
@@ -90,7 +89,7 @@ class ClassicGroup:
 
     def maybe_rebalance_oversized(self, result: Result, now_ms: int) -> None:
         """Rebalance a loaded group that is larger than the configuration now allows."""
-        if len(self._members.by_id) > self._settings.max_size:
+        if len(self._members.by_id) > self.rebalance.settings.max_size:
             self.rebalance.prepare(result, now_ms)
 
     def remove_all_members(self, result: Result, now_ms: int) -> None:
@@ -191,7 +190,7 @@ class ClassicGroup:
         return DescribedGroup(
             error_code=Code.NONE,
             error_message=None,
-            group_id=self._group_id,
+            group_id=self._members.group_id,
             group_state=self.state.value,
             protocol_type=self.rebalance.protocol_type or "",
             protocol_data=selected or "",
@@ -233,7 +232,7 @@ class ClassicGroup:
         While members join, only those that have joined count: a group that is too large loses its
         last members.
         """
-        members, max_size = self._members, self._settings.max_size
+        members, max_size = self._members, self.rebalance.settings.max_size
         counted = members.parked_joins if self.state is State.PREPARING_REBALANCE else members.by_id
         return member_id in counted or len(counted) < max_size
 
@@ -284,7 +283,9 @@ class ClassicGroup:
         )
         self._members.add(member)
         self._members.parked_joins[member_id] = ParkedRequest(join.ticket, join.api_version)
-        self._members.set_session_end(member_id, now_ms + self._settings.new_member_join_timeout_ms)
+        self._members.set_session_end(
+            member_id, now_ms + self.rebalance.settings.new_member_join_timeout_ms
+        )
         self.rebalance.on_member_added(join.protocol_type, result, now_ms)
 
     def _join_existing_member(self, join: JoinRequest, result: Result, now_ms: int) -> None:
@@ -342,7 +343,7 @@ class ClassicGroup:
         if (
             self.state is State.STABLE
             and rebalance.record_bytes() + _max_stored_bytes(member_id, join)
-            > self._settings.max_record_bytes
+            > self.rebalance.settings.max_record_bytes
         ):
             _refuse(join, Code.UNKNOWN_SERVER_ERROR, join.member_id, result)
             return
@@ -355,7 +356,7 @@ class ClassicGroup:
         elif members.select_protocol() != rebalance.protocol_name:
             rebalance.prepare(result, now_ms)
         else:
-            result.records.append(group_record(self._group_id, rebalance.metadata_value()))
+            result.records.append(group_record(self._members.group_id, rebalance.metadata_value()))
             parked = members.parked_joins.pop(member_id)
             if join.api_version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT:
                 is_leader = member_id == members.leader_id

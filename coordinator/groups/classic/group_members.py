@@ -61,8 +61,8 @@ class GroupMembers:
     """
 
     __slots__ = (
-        "_group_id", "_static_ids", "_supported_protocols", "_timers", "by_id", "leader_id",
-        "parked_joins", "parked_syncs", "pending_ids",
+        "_static_ids", "_supported_protocols", "by_id", "group_id", "leader_id", "parked_joins",
+        "parked_syncs", "pending_ids", "timers",
     )  # fmt: skip
 
     def __init__(self, group_id: str, timers: Timers[TimerKey]) -> None:
@@ -71,7 +71,7 @@ class GroupMembers:
         self.pending_ids: dict[str, None] = {}
         self.parked_joins: dict[str, ParkedRequest] = {}
         self.parked_syncs: dict[str, ParkedRequest] = {}
-        self._group_id, self._timers = group_id, timers
+        self.group_id, self.timers = group_id, timers
         self._static_ids: dict[str, str] = {}  # member ids by instance
         self._supported_protocols: dict[str, int] = {}  # how many members have each protocol
 
@@ -215,17 +215,17 @@ class GroupMembers:
 
     def restart_session(self, member: Member, now_ms: int) -> None:
         """Let the member's session end one session timeout from now."""
-        self._timers.schedule(
-            (SESSION, self._group_id, member.member_id), now_ms + member.session_timeout_ms
+        self.timers.schedule(
+            (SESSION, self.group_id, member.member_id), now_ms + member.session_timeout_ms
         )
 
     def set_session_end(self, member_id: str, deadline_ms: int) -> None:
         """Let a session end at another time: of a pending id, or of a new member."""
-        self._timers.schedule((SESSION, self._group_id, member_id), deadline_ms)
+        self.timers.schedule((SESSION, self.group_id, member_id), deadline_ms)
 
     def end_session(self, member_id: str) -> None:
         """Cancel the timer of a session."""
-        self._timers.cancel((SESSION, self._group_id, member_id))
+        self.timers.cancel((SESSION, self.group_id, member_id))
 
     # --- parked requests -------------------------------------------------------------------------
 

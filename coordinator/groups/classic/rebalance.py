@@ -29,9 +29,8 @@ from barnabas.coordinator.groups.group_records import (
     group_record,
 )
 from barnabas.coordinator.groups.group_settings import GroupSettings
-from barnabas.coordinator.groups.group_timers import JOIN, SYNC, TimerKey
+from barnabas.coordinator.groups.group_timers import JOIN, SYNC
 from barnabas.coordinator.result import Reply, Result
-from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from barnabas.protocol.wall_clock import WallClock
@@ -94,19 +93,12 @@ class Rebalance:
     """
 
     __slots__ = (
-        "_group_id", "_has_new_member", "_initial_remaining_ms", "_is_initial", "_members",
-        "_settings", "_timers", "_wall", "generation", "pending_syncs", "protocol_name",
-        "protocol_type", "state", "state_since_ms", "subscribed_topics",
+        "_has_new_member", "_initial_remaining_ms", "_is_initial", "_members", "_wall",
+        "generation", "pending_syncs", "protocol_name", "protocol_type", "settings", "state",
+        "state_since_ms", "subscribed_topics",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        group_id: str,
-        members: GroupMembers,
-        settings: GroupSettings,
-        timers: Timers[TimerKey],
-        wall: WallClock,
-    ) -> None:
+    def __init__(self, members: GroupMembers, settings: GroupSettings, wall: WallClock) -> None:
         self.state = State.EMPTY
         self.state_since_ms: int | None = None
         self.generation = 0
@@ -114,8 +106,7 @@ class Rebalance:
         self.protocol_name: str | None = None
         self.subscribed_topics: frozenset[str] | None = None
         self.pending_syncs: dict[str, None] = {}
-        self._group_id, self._members, self._settings = group_id, members, settings
-        self._timers, self._wall = timers, wall
+        self._members, self.settings, self._wall = members, settings, wall
         self._is_initial = False  # the rebalance under way began in EMPTY
         self._has_new_member = False
         self._initial_remaining_ms = 0
@@ -156,8 +147,8 @@ class Rebalance:
         elif not self._is_initial:
             self._schedule(JOIN, now_ms + self._members.rebalance_timeout_ms())
             self.maybe_complete_join(result, now_ms)
-        elif self._settings.initial_rebalance_delay_ms > 0:
-            delay_ms = self._settings.initial_rebalance_delay_ms
+        elif self.settings.initial_rebalance_delay_ms > 0:
+            delay_ms = self.settings.initial_rebalance_delay_ms
             self._has_new_member = False
             self._initial_remaining_ms = max(self._members.rebalance_timeout_ms() - delay_ms, 0)
             self._schedule(JOIN, now_ms + delay_ms)
@@ -175,7 +166,7 @@ class Rebalance:
             self._complete_join(result, now_ms)
             return
         self._has_new_member = False
-        delay_ms = min(self._settings.initial_rebalance_delay_ms, self._initial_remaining_ms)
+        delay_ms = min(self.settings.initial_rebalance_delay_ms, self._initial_remaining_ms)
         self._initial_remaining_ms -= delay_ms
         self._schedule(JOIN, now_ms + delay_ms)
 
@@ -222,7 +213,7 @@ class Rebalance:
         self.protocol_name = None
         self.update_subscribed_topics()
         self._move_to(State.EMPTY, now_ms)
-        result.records.append(group_record(self._group_id, self.metadata_value()))
+        result.records.append(group_record(self._members.group_id, self.metadata_value()))
 
     def update_subscribed_topics(self) -> None:
         """Compute the topics that the members read. Those of other clients are unknown."""
@@ -275,7 +266,7 @@ class Rebalance:
         Where the record is too large for its log, the members rebalance again, as with Apache
         Kafka.
         """
-        if self.record_bytes(assignments) > self._settings.max_record_bytes:
+        if self.record_bytes(assignments) > self.settings.max_record_bytes:
             for member_id in list(self._members.parked_syncs):
                 self._members.refuse_sync(member_id, Code.UNKNOWN_SERVER_ERROR, result)
             self.prepare(result, now_ms)
@@ -288,7 +279,7 @@ class Rebalance:
         for member in members.by_id.values():
             member.assignment = assignments.get(member.member_id, b"")
         self._move_to(State.STABLE, now_ms)
-        result.records.append(group_record(self._group_id, self.metadata_value()))
+        result.records.append(group_record(self._members.group_id, self.metadata_value()))
         for member in members.by_id.values():
             parked = members.parked_syncs.pop(member.member_id, None)
             if parked is not None:
@@ -345,7 +336,7 @@ class Rebalance:
 
     def record_bytes(self, assignments: dict[str, bytes] | None = None) -> int:
         """The size of the batch with the group's record. Takes: as `metadata_value`."""
-        record = group_record(self._group_id, self.metadata_value(assignments))
+        record = group_record(self._members.group_id, self.metadata_value(assignments))
         return BATCH_OVERHEAD_BYTES + len(record.key) + len(record.value or b"")
 
     def load(self, value: GroupMetadataValue) -> None:
@@ -362,14 +353,14 @@ class Rebalance:
 
     def _move_to(self, state: State, now_ms: int) -> None:
         assert self.state in LEGAL_PREDECESSORS[state], (
-            f"group {self._group_id}: {self.state} to {state}"
+            f"group {self._members.group_id}: {self.state} to {state}"
         )
         self.state, self.state_since_ms = state, now_ms
 
     def _schedule(self, kind: str, deadline_ms: int) -> None:
-        self._timers.schedule((kind, self._group_id, ""), deadline_ms)
+        self._members.timers.schedule((kind, self._members.group_id, ""), deadline_ms)
 
     def cancel_timers(self) -> None:
         """Cancel both waits, of a group that another one replaces."""
-        self._timers.cancel((JOIN, self._group_id, ""))
-        self._timers.cancel((SYNC, self._group_id, ""))
+        self._members.timers.cancel((JOIN, self._members.group_id, ""))
+        self._members.timers.cancel((SYNC, self._members.group_id, ""))
