@@ -58,7 +58,7 @@ class Case(Generic[RequestT]):
         self.broker, self._handle = broker, handle
         self.request, self.context, self.access = request, context, access
         self.version = context.api_version
-        self._amendments: list[Callable[[Any], None]] = []
+        self._amendments: tuple[Callable[[Any], None], ...] = ()  # most requests have none
 
     def proceed(self) -> Answer:
         """The handler's answer."""
@@ -76,7 +76,7 @@ class Case(Generic[RequestT]):
 
     def amend(self, amendment: Callable[[Any], None]) -> None:
         """Let the handler's answer be changed before it leaves, if the handler is called."""
-        self._amendments.append(amendment)
+        self._amendments += (amendment,)
 
     def split(
         self,
@@ -307,9 +307,12 @@ def each(
         def is_allowed(row: Any) -> bool:
             return case.access.may(operation, resource_type, getattr(row, key) if key else row)
 
-        return case.split(field, case.may_topic(operation) if by_id else is_allowed, code)
+        return case.split(field, is_allowed, code)
 
-    return Step((Ask(operation, resource_type, when),), take)
+    def take_by_id(case: Case[Any]) -> Answer | None:
+        return case.split(field, case.may_topic(operation), code)
+
+    return Step((Ask(operation, resource_type, when),), take_by_id if by_id else take)
 
 
 def by_hand(take: Callable[[Case[Any]], Answer | None], *asks: Ask) -> Step:
