@@ -85,7 +85,7 @@ def may_produce_all(request: ProduceRequest, access: Access) -> bool:
 
 
 def _hang_up(case: Case[Any], denied: list[Any]) -> Answer:
-    """End the connection of a client that does not want an answer: it would not learn of it."""
+    """End the connection of a client that does not want an answer: it would not see a refusal."""
     names = ", ".join(str(case.topic_name(row)) for row in denied[:NAMED_IN_LOG])
     if len(denied) > NAMED_IN_LOG:
         names += f" and {len(denied) - NAMED_IN_LOG} more topics"
