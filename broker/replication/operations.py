@@ -27,6 +27,7 @@ from barnabas.storage.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LEASE_SESSION_NAME,
     LOCK_NAME,
+    NOT_SENT_NAME,
     STANDBY_NOTE_NAME,
 )
 from barnabas.storage.disk import Disk, File
@@ -85,7 +86,7 @@ class DivergedError(Exception):
 
 def is_local(path: str) -> bool:
     """Whether the file, below the data directory, belongs to this process or machine alone."""
-    return path in LOCAL or path.endswith(TEMPORARY_SUFFIX)
+    return path in LOCAL or path.endswith((TEMPORARY_SUFFIX, f"/{NOT_SENT_NAME}"))
 
 
 def is_unfinished(path: str) -> bool:

@@ -2,6 +2,10 @@
 
 What another process writes (the cleaner's new segments) is told when it takes its place: its bytes
 before its name.
+
+A partition's directory that is made here has the mark `barnabas-not-sent` until a standby has it
+(`leading`). By that a node that follows its successor knows what that never had, and has not lost
+(`lost_partitions`). What makes the names in the directory durable makes the mark so, too.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from barnabas.broker.replication.operations import (
     is_local,
     is_unfinished,
 )
+from barnabas.storage.checkpoints import NOT_SENT_NAME
 from barnabas.storage.disk import Data, Disk, File
 
 PIECE_BYTES = 1 << 20
@@ -81,8 +86,12 @@ class ReplicatedDisk:
         return ReplicatedFile(self, file, name)
 
     def mkdir(self, path: str) -> None:
-        """Make a directory, as `Disk` does."""
+        """Make a directory, as `Disk` does, and mark it."""
+        name = self._name(path)
+        is_marked = name is not None and "/" not in name and not self._disk.is_dir(path)
         self._disk.mkdir(path)
+        if is_marked:
+            self._disk.open(f"{path}/{NOT_SENT_NAME}", create=True).close()
         self._tell_of(Kind.MAKE_DIRECTORY, path)
 
     def rename(self, old: str, new: str) -> None:

@@ -571,7 +571,11 @@ class PairNode(Node):
             else:
                 admission.on_closed(stream)
             return
-        reply = admission.on_bytes(stream, data, self.clock_ms())
+        try:
+            reply = admission.on_bytes(stream, data, self.clock_ms())
+        except Crash:
+            self.world.on_crash(self)
+            return
         if reply.data:
             stream.to_standby.send(reply.data)
         if reply.is_admitted:
