@@ -71,7 +71,7 @@ class LocalBroker:
             not run, or its address before it ran; ValueError for arguments that mean nothing.
     """
 
-    daemon: ClassVar[tuple[str, ...]] = ("-P", "-m", "barnabas.broker.main")
+    daemon: ClassVar[tuple[str, ...]] = ("-P", "-m", "barnabas")
 
     def __init__(
         self,

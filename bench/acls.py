@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 
 from barnabas import LocalBroker
-from barnabas.broker.metadata import Acl, ClusterMetadata
+from barnabas.broker.logs.metadata import Acl, ClusterMetadata
 from barnabas.broker.security.acls import Operation, PatternType, Permission, ResourceType
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.protocol.framing import encode_request

@@ -31,12 +31,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from barnabas import LocalBroker
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.clean_plan import assess, plan
-from barnabas.storage.cleaner import CleanJob, clean
+from barnabas.storage.cleaning.clean_plan import assess, plan
+from barnabas.storage.cleaning.cleaner import CleanJob, clean
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
-from barnabas.storage.log_manager import LogManager
 
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=64 << 20)
 NOW_MS = 1_700_000_000_000

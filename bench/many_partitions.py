@@ -24,8 +24,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.opening import open_broker
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.framing import Response, decode_response, encode_request
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -44,7 +44,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.log_reader import Slice
+from barnabas.storage.log.log_reader import Slice
 
 NOW_MS = 1_700_000_000_000
 TOPIC = "bench"
@@ -118,6 +118,8 @@ class Bench:
         self._topic_id = self.broker.topics.create_topic(
             TOPIC, partitions, {}, now_ms=NOW_MS
         ).topic_id
+        for log in self.broker.topics.logs_of(TOPIC):
+            log.make_files()  # else a thread would, and there is none here
         answer = self._answer_to(InitProducerIdResponse, init_producer_id(), 0, PRODUCER)
         self._transactional_producer_id = answer.producer_id
 

@@ -28,9 +28,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
-from barnabas.broker.opening import open_broker
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -38,9 +38,9 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.cleaner import clean
+from barnabas.storage.cleaning.cleaner import clean
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 from bench.many_partitions import NOW_MS, Ids
 from bench.scale import CASES, OFFSETS_A_GROUP, TOPIC, Core
 

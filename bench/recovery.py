@@ -35,9 +35,9 @@ KEPT_MS = -1
 
 def fill(directory: str, scale: float) -> None:
     """Write the directory as a broker leaves it that was killed: nothing is closed."""
-    from barnabas.broker.config import BrokerConfig
-    from barnabas.broker.main import SystemIds
-    from barnabas.broker.opening import open_broker
+    from barnabas.broker.rim.daemon.opening import open_broker
+    from barnabas.broker.rim.system_ids import SystemIds
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.protocol.records import NewRecord, encode_batch
 
     partitions = max(1, int(PARTITIONS * scale))

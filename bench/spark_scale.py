@@ -148,7 +148,7 @@ def look() -> dict[str, float]:
 def kind_of(pid: int) -> str:
     """What a process is, by its command line."""
     command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-    if "barnabas.broker.main" in command:
+    if "barnabas" in command:
         return "broker"
     if command[0].endswith("java"):
         return "driver's JVM"

@@ -22,10 +22,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from crc32c import crc32c
 
 from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
-from barnabas.storage.log_manager import LogManager
 
 NOW_MS = 1_700_000_000_000
 

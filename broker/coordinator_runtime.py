@@ -15,7 +15,7 @@ from barnabas.coordinator.result import Decision, Reply, Result
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.storage.log import Log
+    from barnabas.storage.log.log import Log
 
 
 logger = logging.getLogger("barnabas.transactions")

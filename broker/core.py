@@ -17,26 +17,18 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from barnabas.broker.cluster import NOBODY, Cluster, NodeProducerIds, NodeTopics
-from barnabas.broker.compaction import Compaction
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.brokers.cluster import NOBODY, Cluster, NodeProducerIds, NodeTopics
+from barnabas.broker.brokers.failover import Failover
 from barnabas.broker.coordinator_runtime import CoordinatorRuntime
-from barnabas.broker.disk_space import DiskSpace
-from barnabas.broker.dispatch import ROUTES, Route, read_body
-from barnabas.broker.failover import Failover
-from barnabas.broker.features import (
-    GROUP_VERSION,
-    TRANSACTION_VERSION,
-    FinalizedFeatures,
-    finalize,
-    levels_of,
-)
-from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.broker.flush_queue import FlushQueue
-from barnabas.broker.group_configs import group_overrides
 from barnabas.broker.group_topics import GroupTopics, short_text
-from barnabas.broker.log_progress import LogProgress
-from barnabas.broker.metadata import ClusterMetadata, QuotaEntity
+from barnabas.broker.logs.compaction import Compaction
+from barnabas.broker.logs.disk_space import DiskSpace
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.metadata import ClusterMetadata, QuotaEntity
+from barnabas.broker.logs.start import Start, adopt_logs
+from barnabas.broker.logs.topic_deletion import TopicDeletion
+from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import (
     ANONYMOUS,
     BY_CERTIFICATE,
@@ -53,19 +45,30 @@ from barnabas.broker.outbox import (
     Work,
     login_record,
 )
-from barnabas.broker.purgatory import Purgatory, WaitingFetch
+from barnabas.broker.requests.dispatch import ROUTES, Route, read_body
+from barnabas.broker.requests.fetch_sessions import FetchSessions
+from barnabas.broker.requests.purgatory import Purgatory, WaitingFetch
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.features import (
+    GROUP_VERSION,
+    TRANSACTION_VERSION,
+    FinalizedFeatures,
+    finalize,
+    levels_of,
+)
+from barnabas.broker.settings.group_configs import group_overrides
 from barnabas.broker.slices import Pieces, SlicedWork, Slices
-from barnabas.broker.start import Start, adopt_logs
-from barnabas.broker.topic_deletion import TopicDeletion
-from barnabas.broker.topics import TopicRegistry
-from barnabas.broker.transaction_end import TransactionEnds
-from barnabas.broker.transaction_recovery import TransactionRecovery
-from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
-from barnabas.coordinator.group_coordinator import NO_OVERRIDES, GroupCoordinator
+from barnabas.broker.transactions.transaction_end import TransactionEnds
+from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
+from barnabas.coordinator.groups.classic.classic_group import GroupSettings
+from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.group_coordinator import NO_OVERRIDES, GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.producer_ids import ProducerIdAllocator
-from barnabas.coordinator.transaction_coordinator import TransactionCoordinator, TxnSettings
+from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+from barnabas.coordinator.transactions.transaction_coordinator import (
+    TransactionCoordinator,
+    TxnSettings,
+)
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.framing import (
@@ -78,19 +81,21 @@ from barnabas.protocol.hot_responses import CurrentLeader, Endpoint, Piece
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import BoundedBytes
 from barnabas.protocol.request_context import RequestContext
-from barnabas.storage.cleaner import CleanJob, CleanResult
+from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult
+from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import Syncable, may_have_lost_pages
-from barnabas.storage.log_manager import LogManager, sync_one_by_one
 
 if TYPE_CHECKING:
-    from barnabas.broker.error_counts import ErrorCounts
-    from barnabas.broker.listeners import ListenerConfig
-    from barnabas.broker.login_counts import LoginCounts
+    from barnabas.broker.logs.new_files import FilesAhead
+    from barnabas.broker.observation.error_counts import ErrorCounts
+    from barnabas.broker.observation.login_counts import LoginCounts
     from barnabas.broker.quotas.client_quotas import ClientQuotas
+    from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.security.authorizer import Access, Authorizer
     from barnabas.broker.security.gate import SaslGate
-    from barnabas.broker.telemetry import Telemetry
+    from barnabas.broker.settings.listeners import ListenerConfig
     from barnabas.broker.wide_requests import WideRequests
+    from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -134,8 +139,7 @@ class Broker:
         self.ids, self.wall, self.node_id = ids, logs.wall, config.node_id
         self.connections: dict[int, ConnectionState] = {}
         self._parked: dict[int, RequestContext] = {}
-        self._waiting_fetches: dict[int, WaitingFetch] = {}
-        self._next_ticket = 1
+        self._next_ticket, self._waiting_fetches = 1, dict[int, WaitingFetch]()
         self._routes: dict[int, Route] = {}
         self.errors: ErrorCounts | None = None  # where somebody wants them counted
         self.busy_ns: Callable[[], int] = _no_time  # the time that the core works, fed by the rim
@@ -153,7 +157,7 @@ class Broker:
         self.disk_space = DiskSpace(
             lambda: logs.disk.free_bytes(logs.data_dir), config.barnabas_disk_reserve_bytes
         )
-        self.topics = TopicRegistry(config, metadata, logs, ids, self.disk_space)
+        self.topics = TopicRegistry(config, metadata, logs, ids, self.disk_space, self._on_created)
         self.cluster = Cluster(config, self.topics, ids)
         self.fetch_sessions = self.cluster.nodes[self.node_id].fetch_sessions
         self.producer_ids = ProducerIdAllocator(
@@ -171,6 +175,16 @@ class Broker:
         self._begin_coordinators(now_ms, sync)
         self.failover = Failover(self)
         self._apply_quotas()
+
+    @functools.cached_property
+    def files_ahead(self) -> FilesAhead:
+        """What has the files of new partitions made; none of it is loaded at a start."""
+        from barnabas.broker.logs.new_files import FilesAhead
+
+        return FilesAhead(self.outbox, self.logs)
+
+    def _on_created(self, logs: list[Log]) -> None:
+        self.files_ahead.begin(logs)
 
     def _flush_queue(self) -> FlushQueue:
         config, logs = self.config, self.logs
@@ -671,7 +685,7 @@ class Broker:
         if not response.pieces:
             del self._amendments[context.ticket]  # there is no answer to change
             return response
-        from barnabas.broker.refusals import message_class
+        from barnabas.broker.requests.refusals import message_class
 
         api = BY_KEY[context.api_key]
         is_tagged = response_has_tagged_header(api, context.api_version)
@@ -719,7 +733,7 @@ class Broker:
         if api.name in SHAPES:
             row = row._replace(read=reading_once(api.name, row.read), is_wide=True)
         if not self.cluster.is_one:
-            from barnabas.broker.coordinator_edge import at_coordinator
+            from barnabas.broker.brokers.coordinator_edge import at_coordinator
 
             row = at_coordinator(self, api, row)
         if self.authorizer is not None:
@@ -759,7 +773,9 @@ class Broker:
     @functools.cached_property
     def logins(self) -> LoginCounts:
         """How many logins succeeded and failed."""
-        from barnabas.broker.login_counts import LoginCounts  # most brokers ask nobody who he is
+        from barnabas.broker.observation.login_counts import (
+            LoginCounts,  # most brokers ask nobody who he is
+        )
 
         return LoginCounts(self.config.listeners)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.security.authorizer import Access
-    from barnabas.broker.topics import TopicRegistry
     from barnabas.protocol.request_context import RequestContext
 
 

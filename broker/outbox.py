@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.hot_responses import Piece
 from barnabas.protocol.messages.message import Message
-from barnabas.storage.cleaner import CleanJob
+from barnabas.storage.cleaning.cleaner import CleanJob
 from barnabas.storage.disk import Syncable
-from barnabas.storage.durability import FlushToken
+from barnabas.storage.log.durability import FlushToken
 
 if TYPE_CHECKING:
-    from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.security.authentication import Authentication
     from barnabas.broker.security.authorizer import Access
+    from barnabas.broker.settings.listeners import ListenerConfig
 
 ANONYMOUS = "User:ANONYMOUS"
 BY_CERTIFICATE = -1  # instead of an API key

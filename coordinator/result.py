@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from barnabas.coordinator.transaction_state import (
+from barnabas.coordinator.transactions.transaction_state import (
     NOBODY,
     ProducerIdAndEpoch,
     TransactionMetadata,
@@ -77,8 +77,8 @@ class WaitingInit(NamedTuple):
 class Decision(NamedTuple):
     """Effect: the transaction commits or aborts. Its records and markers are still to be written.
 
-    The host carries it out (broker/transaction_end.py) and calls `TransactionCoordinator.complete`
-    when the markers are written.
+    The host (broker/transactions/transaction_end.py) ends it, and calls
+    `TransactionCoordinator.complete` when the markers are written.
 
     coordinator_epoch: the markers bear it. partitions: those that get a marker, in the order in
     which they were added. decided_ms: the time that orders the decision, which no other decision of

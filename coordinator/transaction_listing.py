@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import NamedTuple
 
-from barnabas.coordinator.transaction_state import STATE_BY_NAME, TransactionMetadata
+from barnabas.coordinator.transactions.transaction_state import STATE_BY_NAME, TransactionMetadata
 from barnabas.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -103,7 +103,10 @@ def matching(found: Rows, pattern: str | None) -> Rows | None:
     """
     if not pattern:
         return found
-    from barnabas.coordinator.topic_patterns import InvalidPatternError, TopicPattern
+    from barnabas.coordinator.groups.consumer.topic_patterns import (
+        InvalidPatternError,
+        TopicPattern,
+    )
 
     letters: set[str] = set()
     for row in found:
@@ -124,7 +127,7 @@ def matching(found: Rows, pattern: str | None) -> Rows | None:
 
 def takes_long(found: Rows, pattern: str | None) -> bool:
     """Whether `matching` and encoding these rows would hold up everybody else."""
-    from barnabas.coordinator.topic_patterns import LONGEST_AT_ONCE
+    from barnabas.coordinator.groups.consumer.topic_patterns import LONGEST_AT_ONCE
 
     if len(found) > ROWS_OF_A_SLICE:
         return True

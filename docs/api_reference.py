@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from barnabas.broker.features import EMULATED, FEATURES, release_of
-from barnabas.broker.releases import versions_told
 from barnabas.broker.security.authorization import RULES
+from barnabas.broker.settings.features import EMULATED, FEATURES, release_of
+from barnabas.broker.settings.releases import versions_told
 from barnabas.protocol.api_table import APIS, NEVER, Api
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,7 +16,7 @@ TARGET = ROOT / "docs" / "REQUESTS.md"
 _BEFORE = """\
 # Requests
 
-*Written by `make docs-pages` from `protocol/api_table.py` and `broker/releases.py`.*
+*Written by `make docs-pages` from `protocol/api_table.py` and `broker/settings/releases.py`.*
 
 What this broker speaks: what ApiVersions tells, and `barnabas check --apis` prints. Beside it
 stands what Apache Kafka 3.9 and 4.3 tell; with `barnabas start --emulate 3.9` (or 4.3) those

@@ -49,12 +49,12 @@ _LOGS = """\
 
 On standard error, a line each, for people:
 
-    2026-11-21 10:15:02,417 INFO barnabas.storage.log: orders-0: the segment at 0 is deleted
+    2026-11-21 10:15:02,417 INFO barnabas.storage.log.log: orders-0: the segment at 0 is deleted
 
 (what clients say stays within its line: what cannot be printed is escaped), or with
 `--log-format json` (the setting `barnabas.log.format`) as JSON, a line each:
 
-    {"time": "2026-11-21T10:15:02.417Z", "level": "INFO", "logger": "barnabas.storage.log",
+    {"time": "2026-11-21T10:15:02.417Z", "level": "INFO", "logger": "barnabas.storage.log.log",
      "message": "orders-0: the segment at 0 is deleted", "topic": "orders", "partition": 0}
 
 `time` (UTC), `level`, `logger` and `message` are always there, `exception` where there is one.

@@ -1,5 +1,5 @@
-"""Writes docs/CONFIGURATION.md from the tables of broker/config.py: `make docs-pages`, or `python
-docs/settings.py` (a test checks that it was done).
+"""Writes docs/CONFIGURATION.md from the tables of broker/settings/config.py: `make docs-pages`, or
+`python docs/settings.py` (a test checks that it was done).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from barnabas.broker.config import (
+from barnabas.broker.settings.config import (
     BROKER_SETTINGS,
     IGNORED_KEYS,
     IGNORED_PREFIXES,
@@ -27,7 +27,7 @@ _INT_MAX = 2**31 - 1
 _BEFORE = f"""\
 # Settings
 
-*Written by `python docs/settings.py` from the tables of `broker/config.py`; change them there.*
+*Written by `python docs/settings.py` from `broker/settings/config.py`; change the tables there.*
 
 Names and meanings are those of Apache Kafka 3.9; those that begin with `{OWN_PREFIX}` are
 Barnabas's own. A broker setting comes from

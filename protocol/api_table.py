@@ -1,6 +1,6 @@
 """The one list of what is spoken: each request's key, name and versions.
 
-`broker/dispatch.py` says who answers it.
+`broker/requests/dispatch.py` says who answers it.
 
 `min_version`/`max_version` are what ApiVersions tells and what is accepted: from the oldest that
 Apache Kafka 3.9 offers to the newest of 4.3. `flexible_from` is the first version whose header is

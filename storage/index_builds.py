@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from barnabas.storage.segment import BuildPutOff, Segment
+    from barnabas.storage.log.segment import BuildPutOff, Segment
 
 Then = Callable[[int], None]
 

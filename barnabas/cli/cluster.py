@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barnabas.cli.errors import CommandError
-from barnabas.storage.checkpoints import CorruptCheckpoint, decode_properties
+from barnabas.storage.files.checkpoints import CorruptCheckpoint, decode_properties
 
 if TYPE_CHECKING:
     from barnabas import TwoPhaseProducer

@@ -17,22 +17,22 @@ from barnabas.cli import log_verify
 from barnabas.cli.errors import CommandError
 from barnabas.cli.options import DEFAULT_ADDRESS, SETTING, dry_run_option, examples, json_option
 from barnabas.cli.output import Output, note, progress
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.checkpoints import (
     LOCK_NAME,
     META_PROPERTIES_NAME,
     CorruptCheckpoint,
     decode_properties,
 )
-from barnabas.storage.disk import OsDisk
-from barnabas.storage.log_directory import LogDirectoryError
 from barnabas.texts import count_text, time_text
 
 if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
     from barnabas.broker.graduation.bring_back import BringBackReport
     from barnabas.broker.graduation.hand_over import HandOver
     from barnabas.broker.graduation.server_properties import StartSettings
     from barnabas.broker.graduation.survey import Survey
+    from barnabas.broker.settings.config import BrokerConfig
 
 VERSIONS = ("3.9", "4.0", "4.3")
 SHOWN = 20
@@ -148,8 +148,8 @@ def graduate(
 @contextmanager
 def _explained() -> Iterator[None]:
     """Errors of the work as one line."""
-    from barnabas.broker.config import ConfigError
     from barnabas.broker.graduation.survey import GraduationError, UncleanError
+    from barnabas.broker.settings.config import ConfigError
 
     try:
         yield
@@ -189,10 +189,10 @@ def _settings(
     data_dir: str, config_file: str | None, broker_settings: Sequence[tuple[str, str]]
 ) -> tuple[StartSettings, BrokerConfig]:
     """All that the broker was started with, and what it makes of it."""
-    from barnabas.broker.config import BrokerConfig, read_properties
-    from barnabas.broker.config_providers import resolve
     from barnabas.broker.graduation.server_properties import StartSettings
     from barnabas.broker.security.users import UsersFileError, parse_users
+    from barnabas.broker.settings.config import BrokerConfig, read_properties
+    from barnabas.broker.settings.config_providers import resolve
 
     texts: dict[str, str] = {}
     if config_file is not None:
@@ -223,7 +223,7 @@ def _node_id(data_dir: str) -> str | None:
 
 
 def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
-    from barnabas.broker.config import validate_topic_configs
+    from barnabas.broker.settings.config import validate_topic_configs
 
     validate_topic_configs(topic_settings)
     return topic_settings
@@ -232,7 +232,7 @@ def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
 def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
     """A start and a stop, which recover; with `aborts` open transactions are aborted in between."""
     from barnabas.broker.graduation.preparation import start_and_stop
-    from barnabas.broker.main import SystemIds
+    from barnabas.broker.rim.system_ids import SystemIds
 
     aborted = start_and_stop(
         OsDisk(),
@@ -460,7 +460,7 @@ def _pairs(configs: dict[str, str]) -> str:
 
 
 def _without_secrets(properties: str) -> str:
-    from barnabas.broker.exposure import SECRET_WORDS
+    from barnabas.broker.settings.exposure import SECRET_WORDS
 
     lines = []
     for line in properties.splitlines():

@@ -17,17 +17,18 @@ from typing import Any
 from barnabas.cli.errors import CommandError
 from barnabas.cli.log_batches import BadPlace, StoredBatch, read_batches
 from barnabas.cli.records import to_json
-from barnabas.coordinator import group_records, transaction_records
-from barnabas.coordinator.group_records import GroupKey
+from barnabas.coordinator.groups import group_records
+from barnabas.coordinator.groups.group_records import GroupKey
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.transactions import transaction_records
 from barnabas.protocol.compression import Codec, DecompressionError
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import NO_PRODUCER_ID, Record, decode_marker, records_of
 from barnabas.protocol.records import has_right_crc as is_right
-from barnabas.storage import offset_index, time_index
-from barnabas.storage.checkpoints import CorruptCheckpoint
-from barnabas.storage.producer_state import CorruptSnapshot, ProducerStateManager
-from barnabas.storage.txn_index import TxnIndex
+from barnabas.storage.files import offset_index, time_index
+from barnabas.storage.files.checkpoints import CorruptCheckpoint
+from barnabas.storage.files.txn_index import TxnIndex
+from barnabas.storage.producers.producer_state import CorruptSnapshot, ProducerStateManager
 
 Row = dict[str, Any]
 _OFFSET_ENTRY, _TIME_ENTRY = struct.Struct(">II"), struct.Struct(">qI")
@@ -260,7 +261,7 @@ def _snapshot_rows(name: str, data: bytes) -> Iterator[Row]:
 
 
 def _flush_journal_rows(name: str, data: bytes) -> Iterator[Row]:
-    from barnabas.storage.flush_journal import frames_in
+    from barnabas.storage.directory.flush_journal import frames_in
 
     end = 0
     for frame in frames_in(data):
@@ -291,7 +292,7 @@ def _flush_journal_rows(name: str, data: bytes) -> Iterator[Row]:
 
 
 def _metadata_journal_rows(name: str, data: bytes) -> Iterator[Row]:
-    from barnabas.broker.metadata import changes_in
+    from barnabas.broker.logs.metadata import changes_in
 
     end = 0
     for position, after, body in changes_in(data):

@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from barnabas.protocol.records import BatchHeader
-from barnabas.storage import offset_index, time_index, txn_index
-from barnabas.storage.txn_index import AbortedEntry, TxnIndex
+from barnabas.storage.files import offset_index, time_index, txn_index
+from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
 
 _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")

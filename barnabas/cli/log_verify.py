@@ -44,10 +44,10 @@ from barnabas.protocol.records import (
     has_right_crc,
     records_of,
 )
-from barnabas.storage import checkpoints
-from barnabas.storage.checkpoints import CorruptCheckpoint, Manifest
-from barnabas.storage.producer_state import CorruptSnapshot, ProducerStateManager
-from barnabas.storage.txn_index import AbortedEntry
+from barnabas.storage.files import checkpoints
+from barnabas.storage.files.checkpoints import CorruptCheckpoint, Manifest
+from barnabas.storage.files.txn_index import AbortedEntry
+from barnabas.storage.producers.producer_state import CorruptSnapshot, ProducerStateManager
 
 PARTITION = re.compile(r"(.+)-(\d+)")
 SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
@@ -604,7 +604,7 @@ def _read_or_none(path: str) -> bytes | None:
 
 
 def _check_flush_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
-    from barnabas.storage.flush_journal import frames_in, later_frame
+    from barnabas.storage.directory.flush_journal import frames_in, later_frame
 
     data = _read_or_none(path) or b""
     end = 0
@@ -620,7 +620,7 @@ def _check_flush_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
 
 
 def _check_metadata_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
-    from barnabas.broker.metadata import changes_in
+    from barnabas.broker.logs.metadata import changes_in
 
     data = _read_or_none(path) or b""
     end = 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from barnabas.coordinator.consumer_protocol import read_assignment
+from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.coordinator.group import Group
+    from barnabas.coordinator.groups.group import Group
 
 MOST_MEMBERS = 200
 

@@ -21,10 +21,10 @@ from barnabas.protocol.records import (
     decode_records,
     has_right_crc,
 )
-from barnabas.storage.log_reader import Slice
+from barnabas.storage.log.log_reader import Slice
 
 if TYPE_CHECKING:
-    from barnabas.storage.log import Log
+    from barnabas.storage.log.log import Log
 
 MOST_READ_BYTES = 4 << 20
 MOST_DECOMPRESSED_BYTES = 8 << 20

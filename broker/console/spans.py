@@ -36,12 +36,12 @@ from barnabas.protocol.records import (
     decode_marker,
     read_header,
 )
-from barnabas.storage.log_reader import Slice
-from barnabas.storage.txn_index import AbortedTxn
+from barnabas.storage.files.txn_index import AbortedTxn
+from barnabas.storage.log.log_reader import Slice
 
 if TYPE_CHECKING:
-    from barnabas.storage.log import Log
-    from barnabas.storage.segment import Segment
+    from barnabas.storage.log.log import Log
+    from barnabas.storage.log.segment import Segment
 
 PLAIN, COMMITTED, ABORTED, OPEN = "plain", "committed", "aborted", "open"
 COMMIT_MARKER, ABORT_MARKER, GAP = "commit", "abort", "gap"

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from barnabas.broker.console.spans import COMMITTED, PLAIN, Strip
-from barnabas.broker.observe import (
+from barnabas.broker.observation.observe import (
     CommittedOffsetState,
     GroupState,
     OpenTransaction,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from barnabas.broker.refusals import message_class
+from barnabas.broker.requests.refusals import message_class
 from barnabas.protocol.api_table import BY_KEY, Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.framing import decode_response, read_request_header

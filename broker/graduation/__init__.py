@@ -14,6 +14,6 @@ holds, so that one file hands a directory over. Nothing else in it is changed.
     copies               the files of a copy: clones, links, or copies
     bring_back           what was done under Kafka goes into the journal; the directory is ours
 
-`storage/graduated.py` says by which names a directory is whose, so that a kill leaves it either
-ours or Kafka's.
+`storage/directory/graduated.py` says by which names a directory is whose, so that a kill leaves it
+either ours or Kafka's.
 """

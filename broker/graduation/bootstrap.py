@@ -22,7 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.graduation.kafka_versions import METADATA_VERSION
-from barnabas.broker.kafka_metadata import (
+from barnabas.broker.kafka_directory.kafka_metadata import (
     CONTROL_KEY,
     FOOTER_TYPE,
     HEADER_TYPE,
@@ -31,7 +31,7 @@ from barnabas.broker.kafka_metadata import (
     KafkaMetadata,
     values_of_checkpoint,
 )
-from barnabas.broker.kafka_records import (
+from barnabas.broker.kafka_directory.kafka_records import (
     ACCESS_CONTROL_ENTRY,
     CLIENT_QUOTA,
     CONFIG,
@@ -47,7 +47,7 @@ from barnabas.broker.kafka_records import (
     encode_record,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.checkpoints import decode_topic_id
+from barnabas.storage.files.checkpoints import decode_topic_id
 
 if TYPE_CHECKING:
     from barnabas.broker.graduation.hand_over import HandOver

@@ -34,11 +34,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from barnabas.broker.config import (
-    ALL_BROKER_SETTINGS,
-    TOPIC_SETTINGS,
-    Setting,
-)
 from barnabas.broker.graduation.bootstrap import (
     OF_CLIENT_METRICS,
     OF_GROUP,
@@ -49,17 +44,31 @@ from barnabas.broker.graduation.bootstrap import (
 from barnabas.broker.graduation.server_properties import INTER_BROKER_USER
 from barnabas.broker.graduation.steps import discard_kafka_metadata
 from barnabas.broker.graduation.survey import FLUSH_JOURNAL, JOURNAL_NAME, GraduationError
-from barnabas.broker.kafka_metadata import (
+from barnabas.broker.kafka_directory.kafka_metadata import (
     latest_checkpoint,
     torn_segment,
     usable_configs,
     values_of_log,
 )
-from barnabas.broker.kafka_records import UnreadableMetadata
-from barnabas.broker.metadata import ClusterMetadata, Topic
+from barnabas.broker.kafka_directory.kafka_records import UnreadableMetadata
+from barnabas.broker.logs.metadata import ClusterMetadata, Topic
+from barnabas.broker.settings.config import (
+    ALL_BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    Setting,
+)
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import KafkaError
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.graduated import (
+    BOOTSTRAP_NAME,
+    GIVEN_NAME,
+    KAFKA_METADATA_NAME,
+    MARK_NAME,
+    is_graduated,
+    is_what_kafka_was_given,
+)
+from barnabas.storage.directory.last_run import BOOT_ID_NAME
+from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
     MANIFEST_NAME,
@@ -69,16 +78,7 @@ from barnabas.storage.checkpoints import (
     decode_partition_metadata,
     decode_properties,
 )
-from barnabas.storage.graduated import (
-    BOOTSTRAP_NAME,
-    GIVEN_NAME,
-    KAFKA_METADATA_NAME,
-    MARK_NAME,
-    is_graduated,
-    is_what_kafka_was_given,
-)
-from barnabas.storage.last_run import BOOT_ID_NAME
-from barnabas.storage.leader_epochs import HighestEpoch
+from barnabas.storage.files.leader_epochs import HighestEpoch
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import Disk

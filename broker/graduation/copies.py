@@ -25,15 +25,15 @@ import shutil
 from collections.abc import Callable, Iterator
 
 from barnabas.broker.graduation.survey import FLUSH_JOURNAL, GraduationError
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME
+from barnabas.storage.directory.last_run import BOOT_ID_NAME
+from barnabas.storage.files.checkpoints import (
     LEASE_SESSION_NAME,
     LOCK_NAME,
     MANIFEST_NAME,
     NOT_SENT_NAME,
 )
-from barnabas.storage.graduated import BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME
-from barnabas.storage.last_run import BOOT_ID_NAME
-from barnabas.storage.segment import LOG_SUFFIX
+from barnabas.storage.log.segment import LOG_SUFFIX
 
 _NOT_IN_THE_COPY = {
     LOCK_NAME, BOOT_ID_NAME, BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME, MANIFEST_NAME,

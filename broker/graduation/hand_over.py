@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from barnabas.broker.config import (
+from barnabas.broker.graduation.kafka_versions import ELIGIBLE_LEADER_REPLICAS
+from barnabas.broker.settings.config import (
     ALL_BROKER_SETTINGS,
     LONG_MAX,
     OWN_PREFIX,
@@ -27,13 +28,12 @@ from barnabas.broker.config import (
     BrokerConfig,
     broker_default,
 )
-from barnabas.broker.graduation.kafka_versions import ELIGIBLE_LEADER_REPLICAS
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from barnabas.broker.graduation.kafka_versions import KafkaVersion
     from barnabas.broker.graduation.survey import Survey
-    from barnabas.broker.metadata import ScramCredential
+    from barnabas.broker.logs.metadata import ScramCredential
 
 IN_SYNC = "min.insync.replicas"
 DIFFERENCE = "message.timestamp.difference.max.ms"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from barnabas.broker.features import GROUP_VERSION, TRANSACTION_VERSION
+from barnabas.broker.settings.features import GROUP_VERSION, TRANSACTION_VERSION
 
 _MIB, _HOUR_MS = 1 << 20, 3_600_000
 METADATA_VERSION = "metadata.version"

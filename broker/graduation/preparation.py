@@ -7,12 +7,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.graduation.survey import GraduationError
-from barnabas.broker.opening import open_broker
+from barnabas.broker.rim.daemon.opening import open_broker
 
 if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
     from barnabas.broker.core import Broker
     from barnabas.broker.outbox import Ids
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.storage.disk import Disk
 
 _SHOWN = 5

@@ -13,18 +13,18 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.config import OWN_PREFIX, TOPIC_SETTINGS
-from barnabas.broker.config_providers import KAFKAS_CLASSES, PROVIDERS
 from barnabas.broker.graduation.survey import GraduationError
-from barnabas.broker.listeners import OAUTHBEARER
-from barnabas.broker.listeners import PREFIX as LISTENER_PREFIX
 from barnabas.broker.security.scram import FEWEST_ITERATIONS, MECHANISMS, credential_of, salted
+from barnabas.broker.settings.config import OWN_PREFIX, TOPIC_SETTINGS
+from barnabas.broker.settings.config_providers import KAFKAS_CLASSES, PROVIDERS
+from barnabas.broker.settings.listeners import OAUTHBEARER
+from barnabas.broker.settings.listeners import PREFIX as LISTENER_PREFIX
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
-    from barnabas.broker.config import BrokerConfig
     from barnabas.broker.graduation.hand_over import HandOver
-    from barnabas.broker.listeners import ListenerConfig
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.settings.listeners import ListenerConfig
 
 INTER_BROKER_USER = "kafka-inter-broker"
 CONTROLLER = "CONTROLLER"

@@ -17,14 +17,14 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.storage.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
-from barnabas.storage.graduated import (
+from barnabas.storage.directory.graduated import (
     BOOTSTRAP_NAME,
     KAFKA_METADATA_NAME,
     MARK_NAME,
     mark_of,
 )
-from barnabas.storage.segment import LOG_SUFFIX, offset_name
+from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
+from barnabas.storage.log.segment import LOG_SUFFIX, offset_name
 
 if TYPE_CHECKING:
     from barnabas.broker.graduation.hand_over import HandOver

@@ -11,14 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.broker.metadata import ClusterMetadata, Topic
+from barnabas.broker.logs.metadata import ClusterMetadata, Topic
 from barnabas.broker.replication.following import StandbyNote
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
-from barnabas.coordinator.transaction_records import decode_key, decode_value
-from barnabas.coordinator.transaction_state import AT_REST, TransactionMetadata, TransactionState
+from barnabas.coordinator.transactions.transaction_records import decode_key, decode_value
+from barnabas.coordinator.transactions.transaction_state import (
+    AT_REST,
+    TransactionMetadata,
+    TransactionState,
+)
 from barnabas.protocol.records import Record, batches_in, records_of
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.graduated import KAFKA_METADATA_NAME, is_graduated
+from barnabas.storage.directory.offset_checkpoints import OffsetCheckpoints
+from barnabas.storage.disk import Disk
+from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LEADER_EPOCH_NAME,
     META_PROPERTIES_NAME,
@@ -28,12 +35,9 @@ from barnabas.storage.checkpoints import (
     decode_partition_metadata,
     decode_properties,
 )
-from barnabas.storage.disk import Disk
-from barnabas.storage.graduated import KAFKA_METADATA_NAME, is_graduated
-from barnabas.storage.leader_epochs import HighestEpoch, LeaderEpochs
-from barnabas.storage.offset_checkpoints import OffsetCheckpoints
-from barnabas.storage.producer_state import CorruptSnapshot, ProducerStateManager
-from barnabas.storage.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX
+from barnabas.storage.files.leader_epochs import HighestEpoch, LeaderEpochs
+from barnabas.storage.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX
+from barnabas.storage.producers.producer_state import CorruptSnapshot, ProducerStateManager
 
 JOURNAL_NAME = "barnabas-metadata.journal"
 FLUSH_JOURNAL = re.compile(r"barnabas-flush-\d{10}\.journal")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.metadata import Acl
+from barnabas.broker.logs.metadata import Acl
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
     AclFilter,

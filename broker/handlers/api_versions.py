@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.broker.features import FinalizedFeatures
+from barnabas.broker.settings.features import FinalizedFeatures
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from barnabas.broker.metadata import QuotaEntity
+from barnabas.broker.logs.metadata import QuotaEntity
 from barnabas.broker.quotas.entities import CLIENT_ID, IP, USER, check_entity, check_quota
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import alter_client_quotas as altering
@@ -25,7 +25,7 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.metadata import ClusterMetadata
+    from barnabas.broker.logs.metadata import ClusterMetadata
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 SLOTS_OF_CHANGES = 16

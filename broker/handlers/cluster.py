@@ -7,8 +7,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from barnabas.broker.cluster import NOBODY, led_partition, led_partition_of_pair
-from barnabas.broker.topic_names import check_topic_name
+from barnabas.broker.brokers.cluster import NOBODY, led_partition, led_partition_of_pair
+from barnabas.broker.logs.topic_names import check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -43,7 +43,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.metadata import Topic
+    from barnabas.broker.logs.metadata import Topic
 
 NO_ID = uuid.UUID(int=0)
 BROKERS, CONTROLLERS = 1, 2

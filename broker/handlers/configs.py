@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from barnabas.broker import loggers
-from barnabas.broker.client_metrics import check_client_metrics
-from barnabas.broker.config import (
+from barnabas.broker.logs.topic_names import check_topic_name
+from barnabas.broker.settings import loggers
+from barnabas.broker.settings.client_metrics import check_client_metrics
+from barnabas.broker.settings.config import (
     ALL_BROKER_SETTINGS,
     TOPIC_SETTINGS,
     ConfigError,
@@ -28,7 +29,7 @@ from barnabas.broker.config import (
     topic_setting_value,
     validate_topic_configs,
 )
-from barnabas.broker.config_entries import (
+from barnabas.broker.settings.config_entries import (
     ConfigEntry,
     broker_default_entries,
     broker_entries,
@@ -38,8 +39,7 @@ from barnabas.broker.config_entries import (
     logger_entries,
     topic_entries,
 )
-from barnabas.broker.group_configs import check_group_configs
-from barnabas.broker.topic_names import check_topic_name
+from barnabas.broker.settings.group_configs import check_group_configs
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import alter_configs as plain
 from barnabas.protocol.messages import incremental_alter_configs as incremental
@@ -59,7 +59,7 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.metadata import Topic
+    from barnabas.broker.logs.metadata import Topic
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 RESOURCE_TYPES_SINCE = 1  # of ListConfigResources

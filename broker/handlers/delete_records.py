@@ -15,10 +15,10 @@ from barnabas.protocol.messages.delete_records import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.cluster import NodeTopics
+    from barnabas.broker.brokers.cluster import NodeTopics
     from barnabas.broker.core import Broker
-    from barnabas.broker.topics import TopicRegistry
-    from barnabas.storage.log import Log
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.storage.log.log import Log
 
 HIGH_WATERMARK = -1
 

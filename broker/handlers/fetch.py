@@ -6,11 +6,17 @@ import uuid
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.fetch_sessions import NO_SESSION, FetchSession, FetchTarget, Planned, TopicKey
+from barnabas.broker.logs.topics import check_leader_epoch
 from barnabas.broker.outbox import PARKED, Answer, Encoded
-from barnabas.broker.purgatory import WaitingFetch
+from barnabas.broker.requests.fetch_sessions import (
+    NO_SESSION,
+    FetchSession,
+    FetchTarget,
+    Planned,
+    TopicKey,
+)
+from barnabas.broker.requests.purgatory import WaitingFetch
 from barnabas.broker.slices import Slices
-from barnabas.broker.topics import check_leader_epoch
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_requests import BATCHES_IN_FETCH
 from barnabas.protocol.hot_responses import (
@@ -23,14 +29,14 @@ from barnabas.protocol.hot_responses import (
 )
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.request_context import RequestContext
-from barnabas.storage.log_reader import Isolation
-from barnabas.storage.segment import BuildPutOff
+from barnabas.storage.log.log_reader import Isolation
+from barnabas.storage.log.segment import BuildPutOff
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.broker.security.authorizer import Access
-    from barnabas.storage.log import Log
-    from barnabas.storage.txn_index import AbortedTxn
+    from barnabas.storage.files.txn_index import AbortedTxn
+    from barnabas.storage.log.log import Log
 
 READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # ACLs' numbers
 DIVERGING_SINCE = 12
@@ -342,7 +348,7 @@ class _Fetch:
         self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int
     ) -> list[Piece]:
         """The answer before version 4."""
-        from barnabas.broker.older_fetch import encode_older
+        from barnabas.broker.requests.older_fetch import encode_older
 
         return [encode_older(self._context, topics, self.logs, throttle_ms)]
 

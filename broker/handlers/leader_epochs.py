@@ -14,8 +14,8 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.cluster import NodeTopics
-    from barnabas.broker.topics import TopicRegistry
+    from barnabas.broker.brokers.cluster import NodeTopics
+    from barnabas.broker.logs.topics import TopicRegistry
 
 
 def on_offset_for_leader_epoch(

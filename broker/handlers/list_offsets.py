@@ -18,14 +18,14 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.log_reader import Isolation
-from barnabas.storage.segment import BuildPutOff
-from barnabas.storage.time_search import Searched, SearchResult, SearchTakesLong
+from barnabas.storage.log.log_reader import Isolation
+from barnabas.storage.log.segment import BuildPutOff
+from barnabas.storage.log.time_search import Searched, SearchResult, SearchTakesLong
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
-    from barnabas.storage.log import Log
+    from barnabas.storage.log.log import Log
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 EARLIEST_PENDING_UPLOAD = -6
@@ -225,7 +225,8 @@ def _by_segments(
             index = partition.partition_index
             try:
                 log = topics_here.fenced_partition(topic.name, index, NO_LEADER_EPOCH)
-                offsets = _segments_before(log, partition.timestamp, partition.max_num_offsets)
+                with log.reading():
+                    offsets = _segments_before(log, partition.timestamp, partition.max_num_offsets)
                 rows.append(ListOffsetsPartitionResponse(index, Code.NONE, offsets))
             except KafkaError as error:
                 rows.append(ListOffsetsPartitionResponse(index, error.code))

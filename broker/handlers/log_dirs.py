@@ -25,9 +25,9 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+    from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Answer
-    from barnabas.broker.topics import TopicRegistry
-    from barnabas.storage.log import Log
+    from barnabas.storage.log.log import Log
 
 
 def on_describe_log_dirs(

@@ -9,11 +9,11 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from barnabas.broker.cluster import led_partitions
-from barnabas.broker.metadata import Topic
+from barnabas.broker.brokers.cluster import led_partitions
+from barnabas.broker.logs.metadata import Topic
+from barnabas.broker.logs.topic_names import TakenNames, check_topic_name
 from barnabas.broker.outbox import Answer, Encoded
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, ROWS_READ_AT_ONCE, Pieces, Slices
-from barnabas.broker.topic_names import TakenNames, check_topic_name
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -179,17 +179,6 @@ def _is_too_much(
             MOST_PARTITIONS_AT_ONCE,
             extra=_client_of(context),
         )  # fmt: skip
-    try:
-        broker.topics.check_descriptors(partition_count)
-    except KafkaError as error:
-        is_too_much = True
-        logger.warning(
-            "topics that %s of %s asks for are not made: %s",
-            context.client_id or "a client",
-            context.client_host,
-            error.message,
-            extra=_client_of(context),
-        )
     return is_too_much
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from barnabas.broker.metadata import ScramCredential
+from barnabas.broker.logs.metadata import ScramCredential
 from barnabas.broker.security.scram import (
     BY_NUMBER,
     FEWEST_ITERATIONS,
@@ -37,7 +37,7 @@ from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sasl
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.metadata import ClusterMetadata
+    from barnabas.broker.logs.metadata import ClusterMetadata
 
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
 

@@ -1,10 +1,10 @@
-"""GetTelemetrySubscriptions and PushTelemetry (KIP-714), see `broker/telemetry.py`."""
+"""GetTelemetrySubscriptions and PushTelemetry (KIP-714), see `broker/requests/telemetry.py`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.telemetry import CODECS, MOST_BYTES, NO_ID, Telemetry
+from barnabas.broker.requests.telemetry import CODECS, MOST_BYTES, NO_ID, Telemetry
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,

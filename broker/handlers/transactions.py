@@ -1,6 +1,6 @@
 """TxnOffsetCommit, WriteTxnMarkers and DescribeProducers: they need a coordinator and the logs.
 
-EndTxn is in broker/transaction_end.py.
+EndTxn is in broker/transactions/transaction_end.py.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.coordinator import transaction_listing
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transaction_coordinator import OFFSETS_ADD
 from barnabas.coordinator.transaction_listing import EncodedRows
-from barnabas.coordinator.transaction_state import (
+from barnabas.coordinator.transactions.transaction_coordinator import OFFSETS_ADD
+from barnabas.coordinator.transactions.transaction_state import (
     PREPARED,
     Channel,
     ProducerIdAndEpoch,
@@ -56,7 +56,7 @@ from barnabas.storage.disk import is_out_of_resources
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.broker.security.authorizer import Access
-    from barnabas.storage.producer_state import ActiveProducer
+    from barnabas.storage.producers.producer_state import ActiveProducer
 
 
 def client_host(broker: Broker, transactional_id: str) -> str | None:

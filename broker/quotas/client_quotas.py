@@ -35,7 +35,7 @@ from barnabas.protocol.framing import response_has_tagged_header
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.dispatch import Route
+    from barnabas.broker.requests.dispatch import Route
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.primitives import Buffer
     from barnabas.protocol.request_context import RequestContext

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from barnabas.broker.metadata import QuotaEntity
+from barnabas.broker.logs.metadata import QuotaEntity
 from barnabas.protocol.errors import Code, KafkaError
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"

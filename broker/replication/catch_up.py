@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from barnabas.broker.replication.operations import Kind, Operation, is_local, is_unfinished
 from barnabas.protocol.checksum import crc32c
-from barnabas.storage.checkpoints import NOT_SENT_NAME
 from barnabas.storage.disk import Disk
+from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 PIECE_BYTES = 1 << 20
 PIECES_AT_ONCE = 16  # of a file, between two signs of life

@@ -36,16 +36,16 @@ from barnabas.broker.replication.wire import (
     proof,
     unpack,
 )
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.last_run import LastRun, RunNote
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.disk import Disk
+from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     META_PROPERTIES_NAME,
     STANDBY_NOTE_NAME,
     CorruptCheckpoint,
     decode_properties,
 )
-from barnabas.storage.disk import Disk
-from barnabas.storage.last_run import LastRun, RunNote
-from barnabas.storage.log_directory import LogDirectoryError
 
 PARTS_IN_A_FRAME = 64
 MOST_LETTERS = 200

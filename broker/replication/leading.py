@@ -44,8 +44,8 @@ from barnabas.broker.replication.wire import (
     pack,
     proof,
 )
-from barnabas.storage.checkpoints import NOT_SENT_NAME
 from barnabas.storage.disk import Disk
+from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 MOST_WAITING_BYTES = 64 << 20  # of operations that a standby has not taken
 OPERATION_BYTES = 400  # what one takes of memory beside its data

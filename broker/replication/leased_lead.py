@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
-from barnabas.broker.cluster import Standby
+from barnabas.broker.brokers.cluster import Standby
 from barnabas.broker.replication.leadership import Role
 from barnabas.broker.replication.leading import Leading
 from barnabas.broker.replication.lease_record import (

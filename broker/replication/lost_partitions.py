@@ -13,21 +13,21 @@ import re
 import uuid
 from typing import TYPE_CHECKING
 
-from barnabas.broker.metadata import topics_in
+from barnabas.broker.logs.metadata import topics_in
 from barnabas.broker.replication.operations import Kind
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.files.checkpoints import (
     NOT_SENT_NAME,
     PARTITION_METADATA_NAME,
     CorruptCheckpoint,
     decode_partition_metadata,
 )
-from barnabas.storage.log_directory import LogDirectoryError
-from barnabas.storage.segment import LOG_SUFFIX
+from barnabas.storage.log.segment import LOG_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from barnabas.broker.metadata import Topic
+    from barnabas.broker.logs.metadata import Topic
     from barnabas.broker.replication.operations import Operation
     from barnabas.storage.disk import Disk
 

@@ -20,14 +20,14 @@ from barnabas.broker.replication.standby_steps import (
     Steps,
     Wait,
 )
-from barnabas.storage.checkpoints import (
+from barnabas.storage.disk import Disk
+from barnabas.storage.files.checkpoints import (
     META_PROPERTIES_NAME,
     STANDBY_NOTE_NAME,
     decode_properties,
     encode_properties,
 )
-from barnabas.storage.disk import Disk
-from barnabas.storage.leader_epochs import HighestEpoch
+from barnabas.storage.files.leader_epochs import HighestEpoch
 
 logger = logging.getLogger("barnabas.lease")
 

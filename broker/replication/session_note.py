@@ -8,9 +8,9 @@ no copy of the directory, whose process may live. It is not replicated.
 
 from __future__ import annotations
 
-from barnabas.storage.checkpoints import LEASE_SESSION_NAME
+from barnabas.storage.directory.last_run import RunNote
 from barnabas.storage.disk import Disk
-from barnabas.storage.last_run import RunNote
+from barnabas.storage.files.checkpoints import LEASE_SESSION_NAME
 
 
 def read_session(disk: Disk, data_dir: str) -> str:

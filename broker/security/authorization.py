@@ -1,8 +1,8 @@
 """The table of what each request asks of whom, and the step before each handler that asks it.
 
-`authorized` puts the step around a row of `broker/dispatch.py`, where there is an authorizer;
-without one nothing of this is imported. A request that has no row is served to nobody, its
-connection ends: a test holds the table to `protocol/api_table.py`. Source: KIP-11, KIP-98, KIP-290,
+`authorized` puts the step around a row of `broker/requests/dispatch.py`, where there is an
+authorizer; without one nothing of this is imported. A request without a row ends its connection: a
+test holds the table to `protocol/api_table.py`. Source: KIP-11, KIP-98, KIP-290,
 KIP-430 (operations), KIP-679, KIP-848, KIP-939, and what Apache Kafka 3.9 answers.
 """
 
@@ -18,7 +18,7 @@ from barnabas.broker.security.guards import Case, Guard, Rows, of_cluster, of_on
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.dispatch import Route
+    from barnabas.broker.requests.dispatch import Route
     from barnabas.broker.security.authorizer import Access
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.messages.message import Message

@@ -20,7 +20,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.listeners import UNIX_SCHEME
 from barnabas.broker.outbox import AuditRecord
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
@@ -31,9 +30,10 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
+from barnabas.broker.settings.listeners import UNIX_SCHEME
 
 if TYPE_CHECKING:
-    from barnabas.broker.metadata import Acl, ClusterMetadata
+    from barnabas.broker.logs.metadata import Acl, ClusterMetadata
     from barnabas.protocol.request_context import RequestContext
 
 MOST_REMEMBERED = 200_000  # decisions, of all principals; some 30 MB, 100 MB of the longest names

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.log_lines import BoundedLines
+from barnabas.broker.observation.log_lines import BoundedLines
 from barnabas.broker.outbox import login_record
 from barnabas.broker.security.authentication import (
     SASL_AUTHENTICATE,
@@ -31,8 +31,8 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.listeners import ListenerConfig
     from barnabas.broker.outbox import ConnectionState
+    from barnabas.broker.settings.listeners import ListenerConfig
 
 logger = logging.getLogger("barnabas.security")
 
@@ -235,7 +235,7 @@ def _refusal(header: RequestHeader, frame: memoryview, code: Code) -> Message:
 
     Raises: MalformedMessageError, IndexError or struct.error where the request cannot be read.
     """
-    from barnabas.broker.refusals import can_refuse, message_class, refusal
+    from barnabas.broker.requests.refusals import can_refuse, message_class, refusal
 
     api = header.api
     assert api is not None

@@ -1,11 +1,11 @@
-"""Answers to those who may not, of requests that `broker/refusals.py` has none for. Pure."""
+"""Refusals for want of rights, where `broker/requests/refusals.py` has none for a request. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.broker import refusals
+from barnabas.broker.requests import refusals
 from barnabas.protocol.api_table import Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.broker.java_text import trimmed
-from barnabas.broker.metadata import ScramCredential
+from barnabas.broker.logs.metadata import ScramCredential
 from barnabas.broker.security.scram import (
     FEWEST_ITERATIONS,
     Mechanism,

@@ -79,7 +79,13 @@ def test_both_have_the_license_and_nothing_but_our_own_names(distributions: Path
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     with tarfile.open(sdist) as archive:
         members = {member.split("/", 1)[-1] for member in archive.getnames()}
-    assert {"LICENSE", "README.md", "pyproject.toml", "barnabas/storage/log.py", page} <= members
+    assert {
+        "LICENSE",
+        "README.md",
+        "pyproject.toml",
+        "barnabas/storage/log/log.py",
+        page,
+    } <= members
 
 
 @pytest.mark.parametrize("version", VERSIONS)

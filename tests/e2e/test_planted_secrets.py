@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives import serialization
 
 from barnabas import LocalBroker
-from barnabas.broker.config import BROKER_SETTINGS, Kind
+from barnabas.broker.settings.config import BROKER_SETTINGS, Kind
 from barnabas.certificates import make_certificates
 
 pytestmark = pytest.mark.e2e

@@ -171,7 +171,8 @@ def test_offsets_for_times(servers: str) -> None:
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("barnabas.storage.cleaner") is None, reason="there is no log cleaner"
+    importlib.util.find_spec("barnabas.storage.cleaning.cleaner") is None,
+    reason="there is no log cleaner",
 )
 def test_compacted_topics_keep_each_keys_last_record() -> None:
     """The cleaner itself, with segments small enough that there is something to clean."""

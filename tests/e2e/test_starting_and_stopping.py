@@ -201,7 +201,7 @@ def test_a_signal_as_soon_as_its_port_is_open_ends_it_cleanly(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     port = free_port()
-    command = [sys.executable, "-P", "-m", "barnabas.broker.main", "start", "--port", str(port)]
+    command = [sys.executable, "-P", "-m", "barnabas", "start", "--port", str(port)]
     with subprocess.Popen(
         [*command, "--data-dir", str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -225,7 +225,7 @@ def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Pop
     """The daemon as a supervisor starts it, and its port; shell: redirections."""
     ready = data.with_name(f"{data.name}-ready")
     command = (
-        f"exec {sys.executable} -P -m barnabas.broker.main start "
+        f"exec {sys.executable} -P -m barnabas start "
         f"--port 0 --data-dir {data} --ready-file {ready} {shell}"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -318,7 +318,7 @@ def test_the_working_directory_does_not_shadow_its_modules(tmp_path: Path) -> No
             sys.executable,
             "-P",
             "-m",
-            "barnabas.broker.main",
+            "barnabas",
             "start",
             "--port",
             "0",

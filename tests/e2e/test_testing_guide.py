@@ -80,7 +80,7 @@ def run(directory: Path, *command: str) -> str:
     binaries.mkdir(exist_ok=True)
     temporary.mkdir(exist_ok=True)
     barnabas = binaries / "barnabas"
-    barnabas.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m barnabas.broker.main "$@"\n')
+    barnabas.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m barnabas "$@"\n')
     barnabas.chmod(0o755)
     environment = {
         name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")

@@ -21,17 +21,17 @@ from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
 from helpers.scratch import SamePlaceDisk
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
-from barnabas.broker.opening import open_broker
 from barnabas.broker.outbox import CloseReason
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.framing import response_has_tagged_header
 from barnabas.protocol.hot_responses import Piece
-from barnabas.storage.log import Log
-from barnabas.storage.log_reader import Slice
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_reader import Slice
 from fuzz.making import BASE_TOPICS, Knowledge, Maker, Producer, mutated
 from fuzz.reading import PRODUCE, Reading, Verdict, read
 

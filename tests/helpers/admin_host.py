@@ -10,9 +10,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
-from barnabas.broker.opening import open_broker
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from barnabas.broker.main import main
+from barnabas.broker.rim.daemon.main import main
 from helpers.e2e_clients import PATIENCE_S
 
 
@@ -57,7 +57,8 @@ class CommandLine:
         """Run it in a process of its own, with which goes what kafka-python leaves open: sockets of
         a client that did not start.
         """
-        source = "import sys; from barnabas.broker.main import main; sys.exit(main(sys.argv[1:]))"
+        source = "import sys; from barnabas.broker.rim.daemon.main import main; "
+        source += "sys.exit(main(sys.argv[1:]))"
         ended = subprocess.run(
             [sys.executable, "-P", "-c", source, *arguments],
             capture_output=True,

@@ -8,9 +8,9 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.opening import open_broker
 from barnabas.broker.outbox import FlushJob, Work
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.framing import GIVEN_AWAY_BYTES
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -25,7 +25,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.log_reader import Slice
+from barnabas.storage.log.log_reader import Slice
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
 from helpers.our_messages import read_answer, request_frame
 

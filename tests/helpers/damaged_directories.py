@@ -22,9 +22,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
-from barnabas.broker.opening import JOURNAL, open_broker
+from barnabas.broker.rim.daemon.opening import JOURNAL, open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -51,10 +51,10 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.protocol.records import NewRecord, batches_in, encode_batch, records_of
-from barnabas.storage.last_run import BOOT_ID_NAME
-from barnabas.storage.log import Log
-from barnabas.storage.log_directory import LogDirectoryError
-from barnabas.storage.log_reader import Isolation, Slice
+from barnabas.storage.directory.last_run import BOOT_ID_NAME
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_reader import Isolation, Slice
 from helpers.admin_host import NOW_MS, AdminHost, CountedIds, creatable
 from helpers.scratch import IN_MEMORY, SamePlaceDisk, scratch_directory
 

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 from sim.disk import Directory, SimDisk
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
-from barnabas.broker.opening import open_broker
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.result import Result, partition_for
-from barnabas.coordinator.transaction_coordinator import record_of
+from barnabas.coordinator.transactions.transaction_coordinator import record_of
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -66,7 +66,7 @@ from barnabas.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from barnabas.protocol.records import NewRecord, batches_in, decode_marker, encode_batch, records_of
-from barnabas.storage.log_reader import Slice
+from barnabas.storage.log.log_reader import Slice
 from helpers.admin_host import NOW_MS, CountedIds, creatable
 from helpers.our_messages import read_answer, request_frame
 
@@ -265,8 +265,8 @@ class DiskBroker:
 
     def _carry_out(self) -> None:
         self._take_answers()
-        works, self.broker.outbox.work = self.broker.outbox.work, []
-        for work in works:
+        while self.broker.outbox.work:
+            work = self.broker.outbox.work.pop(0)
             self.broker.on_worked(work, work.run(), None, self.now_ms)
             self._take_answers()
         if self.broker.outbox.deferred:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 
 from sim.disk import SimDisk
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
 from barnabas.broker.graduation.bootstrap import encode_bootstrap
 from barnabas.broker.graduation.hand_over import HandOver, plan_hand_over
@@ -19,17 +18,21 @@ from barnabas.broker.graduation.kafka_versions import KAFKA_VERSIONS
 from barnabas.broker.graduation.server_properties import StartSettings, write_properties
 from barnabas.broker.graduation.steps import hand_over
 from barnabas.broker.graduation.survey import take_survey
-from barnabas.broker.kafka_metadata import values_of_file
-from barnabas.broker.kafka_records import KafkaRecord, encode_record
-from barnabas.broker.metadata import Acl, ScramCredential
-from barnabas.broker.opening import open_broker
+from barnabas.broker.kafka_directory.kafka_metadata import values_of_file
+from barnabas.broker.kafka_directory.kafka_records import KafkaRecord, encode_record
+from barnabas.broker.logs.metadata import Acl, ScramCredential
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord
-from barnabas.coordinator.transaction_records import encode_key, encode_value
-from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
+from barnabas.coordinator.transactions.transaction_state import (
+    TransactionMetadata,
+    TransactionState,
+)
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME
+from barnabas.storage.files.checkpoints import CLEAN_SHUTDOWN_NAME
 from helpers.admin_host import NOW_MS, CountedIds
 
 DATA = "/data"

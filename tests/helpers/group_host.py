@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from barnabas.broker.slices import run_through
-from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
-from barnabas.coordinator.group_coordinator import GroupCoordinator
+from barnabas.coordinator.groups.classic.classic_group import GroupSettings
+from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.result import Reply, Result, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions

@@ -9,13 +9,13 @@ import random
 
 from sim.disk import SimDisk
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.opening import open_broker
 from barnabas.broker.replication.following import Following
 from barnabas.broker.replication.leading import Leading, ReplicationSettings
 from barnabas.broker.replication.operations import is_local
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.wire import NONCE_BYTES
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from helpers.disk_broker import DATA_DIR, READER, DiskBroker

@@ -5,13 +5,13 @@ found in a log then.
 from __future__ import annotations
 
 from barnabas.protocol.records import BatchHeader, records_of
-from barnabas.storage.clean_plan import Dirt, assess, plan
-from barnabas.storage.cleaner import CleanJob, CleanResult, clean
+from barnabas.storage.cleaning.clean_plan import Dirt, assess, plan
+from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult, clean
+from barnabas.storage.cleaning.segment_swap import swap_in
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import Disk
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.segment_swap import swap_in
 from helpers.storage_logs import NOW_MS, batch
 
 COMPACTED = LogConfig(

@@ -12,13 +12,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from barnabas.storage.directory.last_run import LastRun
+from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.last_run import LastRun
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_directory import LogDirectory
-from barnabas.storage.log_loader import Opening
-from barnabas.storage.recovery import load_log
+from barnabas.storage.opening.log_loader import Opening
+from barnabas.storage.opening.recovery import load_log
 from helpers.storage_logs import NOW_MS
 
 KAFKA = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"

@@ -21,13 +21,13 @@ from barnabas.protocol.records import (
     read_header,
     records_of,
 )
+from barnabas.storage.batch.validate import Checked
+from barnabas.storage.directory.last_run import BOOT_ID_NAME
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import Disk, OsDisk
-from barnabas.storage.last_run import BOOT_ID_NAME
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_reader import FetchData, Isolation
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.log_reader import FetchData, Isolation
-from barnabas.storage.validate import Checked
 
 NOW_MS = 1_700_000_100_000
 SECOND_MS = 1_700_000_000_000

@@ -13,7 +13,6 @@ from typing import Any
 
 from barnabas.broker.slices import run_through
 from barnabas.coordinator import transaction_listing
-from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.result import (
     Decision,
     Reply,
@@ -22,13 +21,14 @@ from barnabas.coordinator.result import (
     WaitingInit,
     partition_for,
 )
-from barnabas.coordinator.transaction_coordinator import (
+from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+from barnabas.coordinator.transactions.transaction_coordinator import (
     TransactionCoordinator,
     TxnSettings,
     end_txn_response,
     record_of,
 )
-from barnabas.coordinator.transaction_state import TransactionMetadata
+from barnabas.coordinator.transactions.transaction_state import TransactionMetadata
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (

@@ -1,6 +1,6 @@
 """The daemon with a watch on its event loop: `python -P watched_daemon.py start …`.
 
-It is the same program as `python -m barnabas.broker.main`, with four functions of the standard
+It is the same program as `python -m barnabas`, with four functions of the standard
 library and one of the core's wrapped before it starts. Between the end of the start and the
 beginning of the stop, each of these writes a fault, a text file in the directory FAULTS_DIRECTORY:
 
@@ -34,20 +34,38 @@ from typing import Any
 FAULTS_DIRECTORY = "BARNABAS_WATCHDOG_FAULTS"
 BOUND_MS = "BARNABAS_WATCHDOG_BOUND_MS"
 KNOWN_SYNCS = {
-    ("broker/metadata.py", "_append"): "a change of topics or settings: a frame of the journal",
-    ("broker/unwritten_markers.py", "_write"): "a transaction ended, with a partition off line",
-    ("storage/flush_journal.py", "forget_older"): "a flush journal that is a minute old goes",
-    ("storage/offset_checkpoints.py", "write"): "offsets of all logs: once a minute, by "
+    (
+        "broker/logs/metadata.py",
+        "_append",
+    ): "a change of topics or settings: a frame of the journal",
+    (
+        "broker/transactions/unwritten_markers.py",
+        "_write",
+    ): "a transaction ended, with a partition off line",
+    (
+        "storage/directory/flush_journal.py",
+        "forget_older",
+    ): "a flush journal that is a minute old goes",
+    ("storage/directory/offset_checkpoints.py", "write"): "offsets of all logs: once a minute, by "
     "DeleteRecords, after DeleteTopics and compaction",
-    ("storage/segment_swap.py", "_manifest_after"): "a compacted segment takes its place",
-    ("storage/log_manager.py", "end_removals"): "the directories of deleted topics are renamed",
-    ("storage/log_manager.py", "begin_leader_epoch"): "of several brokers another one leads",
+    ("storage/cleaning/segment_swap.py", "_manifest_after"): "a compacted segment takes its place",
+    (
+        "storage/directory/log_manager.py",
+        "end_removals",
+    ): "the directories of deleted topics are renamed",
+    (
+        "storage/directory/log_manager.py",
+        "begin_leader_epoch",
+    ): "of several brokers another one leads",
 }
 """What waits for the disk on the loop's thread, by file and function, and when: a flush or two of
 one small file, however much the broker holds. Anything else is a fault.
 """
 KNOWN_CALLBACKS = {
-    ("storage/log.py", "make_files"): "an internal topic is made, with the files of 50 partitions",
+    (
+        "storage/log/log.py",
+        "make_files",
+    ): "an internal topic is made, with the files of 50 partitions",
 }
 """What may use more than the bound, by what is in each stack that was taken, and when."""
 LOOK_INTERVAL_S = 0.01
@@ -275,14 +293,15 @@ def file_reporter(directory: str, process: str) -> Callable[[str], None]:
 
 def main() -> int:
     """Run the daemon with the watch that the environment asks for."""
-    from barnabas.broker import main as daemon
+    from barnabas.broker.rim.daemon import main as daemon
+    from barnabas.broker.rim.daemon import serving
 
     directory = os.environ.get(FAULTS_DIRECTORY)
     if directory:
         process = f"{os.getpid()}: {' '.join(sys.argv[1:])}"
         watch = LoopWatch(float(os.environ.get(BOUND_MS, "50")), file_reporter(directory, process))
         watch_thread(watch)
-        serve = daemon._until_either
+        serve = serving._until_either
 
         async def watched_serve(*arguments: Any) -> None:
             watch.is_on = True
@@ -291,7 +310,7 @@ def main() -> int:
             finally:
                 watch.is_on = False
 
-        daemon._until_either = watched_serve
+        serving._until_either = watched_serve
     return daemon.main()
 
 

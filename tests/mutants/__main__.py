@@ -132,7 +132,7 @@ def _options() -> argparse.Namespace:
         "--only",
         action="append",
         metavar="MODULE:FUNCTION",
-        help="a pattern, such as 'storage/log.py:Log._roll'",
+        help="a pattern, such as 'storage/log/log.py:Log._roll'",
     )
     parser.add_argument(
         "--judged", action="store_true", help="those alone that judged.toml knows to do harm"

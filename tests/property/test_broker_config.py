@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.config import (
+from barnabas.broker.settings.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
     ConfigError,

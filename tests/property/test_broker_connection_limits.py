@@ -10,9 +10,9 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.connection_limits import ConnectionLimits
-from barnabas.broker.metadata import QuotaEntity
+from barnabas.broker.logs.metadata import QuotaEntity
+from barnabas.broker.rim.connection_limits import ConnectionLimits
+from barnabas.broker.settings.config import BrokerConfig
 
 BOUND, OTHER = "192.0.2.1", "198.51.100.7"
 MOST_MS = 300_000

@@ -19,7 +19,7 @@ from barnabas.broker.graduation.bring_back import _Merge
 from barnabas.broker.graduation.hand_over import HandOver
 from barnabas.broker.graduation.kafka_versions import KAFKA_VERSIONS
 from barnabas.broker.graduation.survey import Survey
-from barnabas.broker.metadata import Acl, ClusterMetadata, ScramCredential
+from barnabas.broker.logs.metadata import Acl, ClusterMetadata, ScramCredential
 from barnabas.protocol.records import batches_in, computed_crc, records_of
 
 KAFKAS = Path(__file__).parent.parent / "fixtures" / "kafka-metadata" / "bootstrap.checkpoint"

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
-from barnabas.broker import metadata as module
-from barnabas.broker.metadata import Acl, ClusterMetadata, JournalError
+from barnabas.broker.logs import metadata as module
+from barnabas.broker.logs.metadata import Acl, ClusterMetadata, JournalError
 
 PATH = "/data/journal"
 NAMES = ("a", "b.c", "__consumer_offsets", "lang" * 40)

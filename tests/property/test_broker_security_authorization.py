@@ -16,7 +16,7 @@ from fuzz.storm import Storm, content, state_of
 from helpers.admin_host import HOST, PORT, creatable
 from helpers.our_messages import request_frame
 
-from barnabas.broker.metadata import Acl, ScramCredential
+from barnabas.broker.logs.metadata import Acl, ScramCredential
 from barnabas.broker.outbox import AuditRecord
 from barnabas.broker.security.authorization import OPEN, RULES
 from barnabas.broker.security.authorizer import Authorizer

@@ -24,7 +24,7 @@ from barnabas.broker.console.spans import (
     read_strip,
     take_window,
 )
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 
 PRODUCERS = (1, 2, 3)
 

@@ -10,7 +10,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.coordinator.assignors import (
+from barnabas.coordinator.groups.consumer.assignors import (
     ASSIGNORS,
     Assignment,
     MemberToAssign,

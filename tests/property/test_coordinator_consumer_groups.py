@@ -18,11 +18,11 @@ from helpers.group_host import GroupHost, subscription
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.coordinator import reconciliation
-from barnabas.coordinator.consumer_group_change import GroupChange
-from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
-from barnabas.coordinator.consumer_groups import ConsumerGroups
-from barnabas.coordinator.consumer_protocol import read_assignment, write_assignment
+from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment, write_assignment
+from barnabas.coordinator.groups.consumer import reconciliation
+from barnabas.coordinator.groups.consumer.consumer_group_change import GroupChange
+from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroups
 from barnabas.coordinator.result import Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions

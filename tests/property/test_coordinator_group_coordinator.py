@@ -15,8 +15,8 @@ from helpers.group_host import GroupHost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.group_records import (
+from barnabas.coordinator.groups.classic.classic_group import GroupSettings
+from barnabas.coordinator.groups.group_records import (
     GroupKey,
     OffsetKey,
     decode_group,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from barnabas.coordinator.topic_patterns import InvalidPatternError, TopicPattern
+from barnabas.coordinator.groups.consumer.topic_patterns import InvalidPatternError, TopicPattern
 
 re2 = pytest.importorskip("re2")
 OPTIONS = re2.Options()

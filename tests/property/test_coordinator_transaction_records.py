@@ -5,13 +5,16 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.coordinator.transaction_records import (
+from barnabas.coordinator.transactions.transaction_records import (
     decode_key,
     decode_value,
     encode_key,
     encode_value,
 )
-from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.coordinator.transactions.transaction_state import (
+    TransactionMetadata,
+    TransactionState,
+)
 
 int16, int32, int64 = (st.integers(-(1 << bits), (1 << bits) - 1) for bits in (15, 31, 63))
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)

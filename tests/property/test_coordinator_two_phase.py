@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from barnabas.coordinator.transaction_coordinator import TxnSettings
-from barnabas.coordinator.transaction_records import encode_key, encode_value
-from barnabas.coordinator.transaction_state import (
+from barnabas.coordinator.transactions.transaction_coordinator import TxnSettings
+from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
+from barnabas.coordinator.transactions.transaction_state import (
     NO_TIMEOUT_MS,
     NOBODY,
     ProducerIdAndEpoch,

@@ -14,9 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from barnabas.coordinator.transaction_coordinator import TxnSettings
-from barnabas.coordinator.transaction_records import encode_key, encode_value
-from barnabas.coordinator.transaction_state import ProducerIdAndEpoch, TransactionMetadata
+from barnabas.coordinator.transactions.transaction_coordinator import TxnSettings
+from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
+from barnabas.coordinator.transactions.transaction_state import (
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+)
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.topic_partition import TopicPartition

@@ -12,8 +12,8 @@ from helpers.damaged_directories import KINDS, WAYS, Damage, check, files_of, or
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.opening import JOURNAL
-from barnabas.storage.last_run import BOOT_ID_NAME
+from barnabas.broker.rim.daemon.opening import JOURNAL
+from barnabas.storage.directory.last_run import BOOT_ID_NAME
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

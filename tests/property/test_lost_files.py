@@ -39,7 +39,7 @@ from barnabas.broker.core import Broker
 from barnabas.broker.graduation.bootstrap import encode_bootstrap, read_bootstrap
 from barnabas.broker.graduation.bring_back import bring_back
 from barnabas.broker.graduation.survey import GraduationError, UncleanError
-from barnabas.broker.kafka_records import (
+from barnabas.broker.kafka_directory.kafka_records import (
     CONFIG,
     PARTITION,
     PARTITION_CHANGE,
@@ -48,13 +48,13 @@ from barnabas.broker.kafka_records import (
     KafkaRecord,
 )
 from barnabas.coordinator.result import CoordinatorRecord
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME, is_graduated
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     PARTITION_METADATA_NAME,
     encode_partition_metadata,
 )
-from barnabas.storage.graduated import BOOTSTRAP_NAME, MARK_NAME, is_graduated
-from barnabas.storage.log_directory import LogDirectoryError
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 DAY_MS = 86_400_000

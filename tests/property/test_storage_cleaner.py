@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
 from barnabas.protocol.records import records_of
-from barnabas.storage.log import Log
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.log_reader import Isolation
 
 PRODUCERS, KEYS = (1, 2, 3), (b"a", b"b", b"c", b"d" * 40)
 DAY_MS = 86_400_000

@@ -30,11 +30,11 @@ from hypothesis import strategies as st
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import batches_in
+from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_directory import LogDirectoryError
-from barnabas.storage.segment import CorruptLog
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, retention_ms=-1)
 WAYS = ("clean", "killed", "killed after a checkpoint")

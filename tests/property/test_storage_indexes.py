@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage import producer_rows, producer_state
-from barnabas.storage.checkpoints import (
+from barnabas.storage.batch.validate import AppendRefused, Rules, check_client_batch
+from barnabas.storage.files.checkpoints import (
     CorruptCheckpoint,
     Manifest,
     SegmentNote,
     decode_offsets,
     encode_offsets,
 )
+from barnabas.storage.files.offset_index import NO_ENTRY, OffsetIndex
+from barnabas.storage.files.time_index import TimeIndex
+from barnabas.storage.files.txn_index import AbortedEntry, AbortedTxn, TxnIndex
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.offset_index import NO_ENTRY, OffsetIndex
-from barnabas.storage.producer_state import ProducerStateManager
-from barnabas.storage.time_index import TimeIndex
-from barnabas.storage.txn_index import AbortedEntry, AbortedTxn, TxnIndex
-from barnabas.storage.validate import AppendRefused, Rules, check_client_batch
+from barnabas.storage.producers import producer_rows, producer_state
+from barnabas.storage.producers.producer_state import ProducerStateManager
 
 STEPS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 500)), max_size=40)
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sim.disk import Crash, SimDisk
 
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.storage.log import Log
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
-from barnabas.storage.log_manager import LogManager
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200, retention_ms=-1)
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.protocol.errors import KafkaError
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
 
 PRODUCERS, EPOCHS, SEQUENCES = (1, 2), range(4), range(6)

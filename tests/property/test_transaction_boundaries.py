@@ -14,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transaction_records import encode_key, encode_value
-from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
+from barnabas.coordinator.transactions.transaction_state import (
+    TransactionMetadata,
+    TransactionState,
+)
 from barnabas.protocol.errors import Code
 
 T0 = {"t": [0]}

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.brokers.coordinator_edge import SINGLE
 from barnabas.broker.control.observed import error_codes
-from barnabas.broker.coordinator_edge import SINGLE
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
@@ -21,7 +21,7 @@ from sim.loop import Future
 from sim.network import LOST, REQUEST_TIMEOUT_MS, Forgiving, Link
 
 if TYPE_CHECKING:
-    from barnabas.broker.cluster import Cluster
+    from barnabas.broker.brokers.cluster import Cluster
     from sim.clients import Asking
     from sim.world import World
 

@@ -11,65 +11,64 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from barnabas.broker import compaction
-from barnabas.broker.cluster import NodeTopics
-from barnabas.broker.coordinator_edge import _Edge
+from barnabas.broker.brokers.cluster import NodeTopics
+from barnabas.broker.brokers.coordinator_edge import _Edge
 from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.core import Broker
-from barnabas.broker.flush_queue import FlushQueue
 from barnabas.broker.handlers import fetch as fetch_handler
 from barnabas.broker.handlers import produce as produce_handler
-from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.topics import TopicRegistry
-from barnabas.broker.transaction_end import TransactionEnds
-from barnabas.broker.transaction_recovery import JournaledDecision, TransactionRecovery
-from barnabas.coordinator import transaction_coordinator, transaction_state
-from barnabas.coordinator.classic_group import ClassicGroup, State
-from barnabas.coordinator.consumer_group import ConsumerGroup
-from barnabas.coordinator.consumer_group_change import GroupChange
-from barnabas.coordinator.consumer_groups import ConsumerGroups
-from barnabas.coordinator.group import Group as CoordinatorGroup
-from barnabas.coordinator.group_conversion import GroupConversion
-from barnabas.coordinator.group_coordinator import GroupCoordinator
+from barnabas.broker.logs import compaction
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.transactions.transaction_end import TransactionEnds
+from barnabas.broker.transactions.transaction_recovery import JournaledDecision, TransactionRecovery
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup, State
+from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from barnabas.coordinator.groups.consumer.consumer_group_change import GroupChange
+from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroups
+from barnabas.coordinator.groups.group import Group as CoordinatorGroup
+from barnabas.coordinator.groups.group_conversion import GroupConversion
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+from barnabas.coordinator.groups.offsets import CommitCheck, GroupOffsets
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.offsets import CommitCheck, GroupOffsets
-from barnabas.coordinator.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.result import Decision, Result
-from barnabas.coordinator.transaction_coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.coordinator.transactions import transaction_coordinator, transaction_state
+from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from barnabas.coordinator.transactions.transaction_state import (
+    TransactionMetadata,
+    TransactionState,
+)
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import HEADER
 from barnabas.protocol.wall_clock import WallClock
-from barnabas.storage import (
-    clean_plan,
-    cleaner,
-    flush_journal,
-    log_loader,
-    log_reader,
-    producer_window,
-    retention,
-    segment_swap,
-    validate,
-)
-from barnabas.storage import log as log_module
-from barnabas.storage.checkpoints import (
+from barnabas.storage.batch import validate
+from barnabas.storage.cleaning import clean_plan, cleaner, segment_swap
+from barnabas.storage.directory import flush_journal
+from barnabas.storage.directory.flush_journal import OFFLINE_END, FlushJournal, Redo
+from barnabas.storage.directory.last_run import RunNote
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.directory.offset_checkpoints import OffsetCheckpoints
+from barnabas.storage.disk import DirectorySync
+from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LOG_START_NAME,
     Offsets,
 )
-from barnabas.storage.disk import DirectorySync
-from barnabas.storage.durability import Durability
-from barnabas.storage.flush_journal import OFFLINE_END, FlushJournal, Redo
-from barnabas.storage.last_run import RunNote
-from barnabas.storage.log import Log
-from barnabas.storage.log_loader import LogLoader
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.log_reader import Isolation, LogReader
-from barnabas.storage.offset_checkpoints import OffsetCheckpoints
-from barnabas.storage.producer_snapshots import ProducerSnapshots
-from barnabas.storage.producer_state import ProducerEntry, ProducerStateManager
-from barnabas.storage.segment import Segment
-from barnabas.storage.segment_list import SegmentList
+from barnabas.storage.log import log as log_module
+from barnabas.storage.log import log_reader, retention
+from barnabas.storage.log.durability import Durability
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_reader import Isolation, LogReader
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.opening import log_loader
+from barnabas.storage.opening.log_loader import LogLoader
+from barnabas.storage.pooled_disk import PooledDisk
+from barnabas.storage.producers import producer_window, repetition
+from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
+from barnabas.storage.producers.producer_state import ProducerEntry, ProducerStateManager
 from sim import focuses
 from sim.disk import SimDisk, SimFile
 from sim.node import Node
@@ -479,7 +478,7 @@ def data_before_ongoing() -> Iterator[None]:
 
 
 def _is_ongoing(broker: Any, result: Result) -> bool:
-    from barnabas.coordinator.transaction_records import decode_key, decode_value
+    from barnabas.coordinator.transactions.transaction_records import decode_key, decode_value
 
     for record in result.records:
         transactional_id = decode_key(record.key)
@@ -873,6 +872,32 @@ def damaged_frames_end_the_journal() -> Iterator[None]:
 
 
 @defect(
+    "a file that was closed for others' sake is taken to be flushed",
+    "lost",
+    tweak=focuses.with_power,
+)
+def closed_files_are_not_flushed() -> Iterator[None]:
+    def fsync_closed(self: PooledDisk, file: Any) -> None:
+        pass
+
+    with changed(PooledDisk, "fsync_closed", fsync_closed):
+        yield
+
+
+@defect(
+    "the names of files that a thread has made are taken to be durable",
+    "lost",
+    tweak=focuses.with_power,
+)
+def names_of_new_files_are_not_flushed() -> Iterator[None]:
+    def note_files(self: Log) -> None:
+        self.has_files, self._has_new_epoch = True, False
+
+    with changed(Log, "_note_files", note_files):
+        yield
+
+
+@defect(
     "the start that retention has raised is not written down",
     "watermark",
     "deleted",
@@ -925,7 +950,7 @@ def no_fencing_on_init() -> Iterator[None]:
     def next_session(
         self: TransactionCoordinator, found: TransactionMetadata, init: Any, now_ms: int
     ) -> Any:
-        from barnabas.coordinator.transaction_coordinator import _init_response
+        from barnabas.coordinator.transactions.transaction_coordinator import _init_response
 
         if init.requester.producer_id >= 0:
             return begin(self, found, init, now_ms)
@@ -1248,7 +1273,7 @@ def reused_sequences_are_repetitions() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "check_batch", check_batch),
-        changed(log_module, "is_repetition", lambda *_: True),
+        changed(repetition, "is_repetition", lambda *_: True),
     ):
         yield
 
@@ -1287,7 +1312,7 @@ def former_epochs_are_remembered() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "on_batch", keep),
-        changed(log_module, "is_repetition", lambda *_: True),  # else the records tell them apart
+        changed(repetition, "is_repetition", lambda *_: True),  # else the records tell them apart
     ):
         yield
 

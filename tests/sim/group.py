@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers import Access, Ending, Holding, Partition, Source, TakenCommit, ToldOffset
 
-from barnabas.coordinator.consumer_protocol import read_assignment, write_assignment
+from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment, write_assignment
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.replication.admission import Admission
-from barnabas.broker.replication.early_sync import EarlySync
 from barnabas.broker.replication.following import Following, StandbyNote, holding_of
 from barnabas.broker.replication.held_answers import HeldAnswers
 from barnabas.broker.replication.leadership import (
@@ -27,19 +26,20 @@ from barnabas.broker.replication.leadership import (
 )
 from barnabas.broker.replication.leading import GREETING_MS, Leading, ReplicationSettings
 from barnabas.broker.replication.lease_exchange import EngineSettings, EtcdExchange, Exchange
-from barnabas.broker.replication.lease_keeper import LeaseKeeper
 from barnabas.broker.replication.lease_record import LeaseRecordError, NodeAddresses
 from barnabas.broker.replication.leased_lead import LeasedLead
 from barnabas.broker.replication.member_steps import MemberSteps, node_of
 from barnabas.broker.replication.operations import DivergedError
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+from barnabas.broker.replication.rim.early_sync import EarlySync
+from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper
 from barnabas.broker.replication.standby_feed import StandbyFeed
 from barnabas.broker.replication.standby_steps import Connect, Copy, Receive, Send, Steps, Wait
 from barnabas.broker.replication.steps_of_end import Until, steps_of_end
 from barnabas.broker.replication.wire import NONCE_BYTES
-from barnabas.storage.checkpoints import LOCK_NAME
-from barnabas.storage.leader_epochs import HighestEpoch
-from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.files.checkpoints import LOCK_NAME
+from barnabas.storage.files.leader_epochs import HighestEpoch
 from sim.disk import Crash
 from sim.etcd import PASSWORD, USER, HttpClient
 from sim.node import DATA_DIR, Node, _joined, _Session

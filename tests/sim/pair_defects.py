@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from barnabas.broker.replication import catch_up as catch_up_module
 from barnabas.broker.replication.catch_up import CatchUp
-from barnabas.broker.replication.early_sync import EarlySync
 from barnabas.broker.replication.following import Following, StandbyNote
 from barnabas.broker.replication.leadership import Leadership
 from barnabas.broker.replication.leading import Leading, StandbyLink
@@ -20,10 +19,11 @@ from barnabas.broker.replication.leased_lead import Keeper
 from barnabas.broker.replication.member_steps import MemberSteps
 from barnabas.broker.replication.operations import Kind, Operation, Replica, is_unfinished
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+from barnabas.broker.replication.rim.early_sync import EarlySync
 from barnabas.broker.replication.steps_of_end import Ending, Until
-from barnabas.storage.last_run import RunNote
-from barnabas.storage.leader_epochs import HighestEpoch
-from barnabas.storage.log_manager import LogManager
+from barnabas.storage.directory.last_run import RunNote
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.files.leader_epochs import HighestEpoch
 from sim import pair as pair_module
 from sim.defects import changed
 from sim.disk import SimDisk

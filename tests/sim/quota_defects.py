@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.quotas.client_quotas import ClientQuotas
 from barnabas.broker.quotas.rates import Rate, _Sample
 from sim import focuses

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from checkers import Partition
 
-from barnabas.broker.flush_queue import FULL_JOURNAL_BYTES
+from barnabas.broker.logs.flush_queue import FULL_JOURNAL_BYTES
 from barnabas.broker.quotas.entities import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,

@@ -18,13 +18,15 @@ from typing import Any
 import pytest
 from checkers import NEVER_MS, Life, Partition
 
-from barnabas.broker import purgatory, topic_deletion, topics
 from barnabas.broker.handlers import metadata, transactions
-from barnabas.coordinator import group_coordinator, transaction_coordinator
-from barnabas.coordinator.group_conversion import GroupConversion
-from barnabas.storage import segment
-from barnabas.storage.log_directory import LogDirectory
-from barnabas.storage.segment import BuildPutOff
+from barnabas.broker.logs import topic_deletion, topics
+from barnabas.broker.requests import purgatory
+from barnabas.coordinator.groups import group_coordinator
+from barnabas.coordinator.groups.group_conversion import GroupConversion
+from barnabas.coordinator.transactions import transaction_coordinator
+from barnabas.storage.directory.log_directory import LogDirectory
+from barnabas.storage.log import segment
+from barnabas.storage.log.segment import BuildPutOff
 from sim import focuses, wire
 from sim.disk import Refusal
 from sim.focuses import drawn_focus

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from barnabas.broker.handlers import produce as produce_handler
-from barnabas.coordinator.transaction_coordinator import TransactionCoordinator, TxnSettings
-from barnabas.coordinator.transaction_state import TransactionMetadata
+from barnabas.coordinator.transactions.transaction_coordinator import (
+    TransactionCoordinator,
+    TxnSettings,
+)
+from barnabas.coordinator.transactions.transaction_state import TransactionMetadata
 from sim import focuses
 from sim.defects import changed, defect
 from sim.scenario import Scenario

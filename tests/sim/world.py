@@ -20,8 +20,8 @@ from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.records import records_of
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.disk import FailedFsync, is_out_of_resources, may_have_lost_pages
-from barnabas.storage.producer_snapshots import KEPT_SNAPSHOTS
-from barnabas.storage.segment import SNAPSHOT_SUFFIX, SWAP_SUFFIX
+from barnabas.storage.log.segment import SNAPSHOT_SUFFIX, SWAP_SUFFIX
+from barnabas.storage.producers.producer_snapshots import KEPT_SNAPSHOTS
 from sim import two_phase
 from sim.administrator import Administrator
 from sim.auditor import Auditor

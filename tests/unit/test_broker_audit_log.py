@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.audit_log import AuditLog
 from barnabas.broker.outbox import AuditRecord
+from barnabas.broker.rim.audit_log import AuditLog
 
 RECORD = AuditRecord(
     "User:ann\n", "192.0.2.1", "client", 20, "DELETE", "TOPIC", "orders", is_allowed=False
@@ -68,7 +68,7 @@ def test_a_line_that_a_full_disk_has_torn_stays_alone(
         room -= count
         return count
 
-    monkeypatch.setattr("barnabas.broker.audit_log.os.write", write_while_there_is_room)
+    monkeypatch.setattr("barnabas.broker.rim.audit_log.os.write", write_while_there_is_room)
     log.write([RECORD], 0)
     log.write([RECORD], 0)
     room = 1 << 20

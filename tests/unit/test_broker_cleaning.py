@@ -17,7 +17,7 @@ import pytest
 from helpers.storage_cleaning import COMPACTED, job_of, put
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager
 
-from barnabas.broker.cleaning import (
+from barnabas.broker.rim.cleaning import (
     CleanerProcess,
     _pack_job,
     _pack_result,
@@ -25,10 +25,10 @@ from barnabas.broker.cleaning import (
     _unpack_job,
 )
 from barnabas.protocol.compression import Levels
-from barnabas.storage.cleaner import CleanedSegment, CleanJob, CleanResult, clean
+from barnabas.storage.cleaning.cleaner import CleanedSegment, CleanJob, CleanResult, clean
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.txn_index import AbortedEntry
+from barnabas.storage.files.txn_index import AbortedEntry
 
 PATIENCE_S = 120.0
 Done = tuple[CleanJob, CleanResult | None, str]
@@ -174,7 +174,7 @@ def test_it_ends_with_the_broker_however_that_ends(tmp_path: Path) -> None:
     packed.write_bytes(_pack_job(job))
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from barnabas.broker.cleaning import CleanerProcess, _unpack_job\n"
+        "from barnabas.broker.rim.cleaning import CleanerProcess, _unpack_job\n"
         "process = CleanerProcess(lambda *ended: None)\n"
         "process.submit(_unpack_job(Path(sys.argv[1]).read_bytes()))\n"
         "while process.process_id is None: time.sleep(0.01)\n"

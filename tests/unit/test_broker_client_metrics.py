@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.client_metrics import check_client_metrics
+from barnabas.broker.settings.client_metrics import check_client_metrics
 from barnabas.protocol.errors import Code, KafkaError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from barnabas.broker.clocks import steady_ms, wall_ms
+from barnabas.broker.rim.clocks import steady_ms, wall_ms
 
 
 def test_both_are_whole_milliseconds_of_the_clocks_that_they_are_named_after() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.cluster import NOBODY, Cluster, Leadership
-from barnabas.broker.config import BrokerConfig
+from barnabas.broker.brokers.cluster import NOBODY, Cluster, Leadership
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 

@@ -15,26 +15,26 @@ import pytest
 from helpers.storage_cleaning import COMPACTED, entries, put
 from helpers.storage_logs import NOW_MS, TOPIC_ID, open_manager
 
-from barnabas.broker.compaction import (
+from barnabas.broker.logs.compaction import (
     FIRST_RETRY_MS,
     LEAST_SHARE,
     ROLLED_AT_ONCE,
     SWAPPED_AT_ONCE,
     Compaction,
 )
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.flush_queue import FlushQueue
+from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.outbox import Outbox
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
 )
-from barnabas.storage.checkpoints import decode_offsets
-from barnabas.storage.cleaner import CleanResult, clean
+from barnabas.storage.cleaning.cleaner import CleanResult, clean
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import Log
-from barnabas.storage.segment import Segment
+from barnabas.storage.files.checkpoints import decode_offsets
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import Segment
 
 BACKOFF_MS = 100
 
@@ -303,6 +303,35 @@ def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptur
     assert not host.outbox.cleanings
     assert "t-0 cannot be compacted" in caplog.text
     assert host.compaction.next_deadline_ms() is not None
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO])
+def test_a_log_that_no_descriptor_is_left_to_read_with_is_compacted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    host = Host(tmp_path)
+    log = host.log()
+    fill(log)
+    log.flush()
+    log.segments[0]._txn_index = log.segments[0].manifest = None
+    log.segments[0].txn_trusted = False
+
+    def refuse(self: Segment, *_: Any, **__: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "headers", refuse)
+        if code == errno.EIO:
+            with pytest.raises(OSError, match=os.strerror(code)):
+                host.tick()
+            return
+        host.tick()
+    assert not host.outbox.cleanings
+    assert "t-0 cannot be compacted; tried again in 15 s" in caplog.text
+    while not host.outbox.cleanings:
+        host.tick()
+    assert host.clean() == "t-0"
+    assert len(entries(log)) == 2
 
 
 def test_without_log_cleaner_enable_nothing_is_cleaned(tmp_path: Path) -> None:

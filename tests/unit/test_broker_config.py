@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
-from barnabas.broker.config import (
+from barnabas.broker.settings.config import (
     ALL_BROKER_SETTINGS,
     BROKER_SETTINGS,
     TOPIC_SETTINGS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.config import ALL_BROKER_SETTINGS, BrokerConfig, ConfigError, Kind
-from barnabas.broker.config_entries import (
+from barnabas.broker.settings.config import ALL_BROKER_SETTINGS, BrokerConfig, ConfigError, Kind
+from barnabas.broker.settings.config_entries import (
     ConfigEntry,
     Source,
     broker_default_entries,
@@ -14,7 +14,7 @@ from barnabas.broker.config_entries import (
     logger_entries,
     topic_entries,
 )
-from barnabas.broker.exposure import without_password
+from barnabas.broker.settings.exposure import without_password
 
 
 def entry(entries: list[ConfigEntry], name: str) -> ConfigEntry:

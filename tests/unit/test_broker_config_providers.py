@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.config import ConfigError
-from barnabas.broker.config_providers import resolve
+from barnabas.broker.settings.config import ConfigError
+from barnabas.broker.settings.config_providers import resolve
 
 PACKAGE = "org.apache.kafka.common.config.provider"
 ENVIRONMENT = {"SECRET": "of-the-environment", "HOME": "/root"}

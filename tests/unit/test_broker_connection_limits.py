@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.config import INT_MAX, BrokerConfig, ConfigError, parse_connection_overrides
-from barnabas.broker.connection_limits import (
+from barnabas.broker.logs.metadata import QuotaEntity
+from barnabas.broker.quotas.entities import limit_of_address
+from barnabas.broker.rim.connection_limits import (
     FEWEST_KEPT,
     ConnectionLimits,
     ListenerLimits,
     Refusal,
     limits_of_listener,
 )
-from barnabas.broker.metadata import QuotaEntity
-from barnabas.broker.quotas.entities import limit_of_address
+from barnabas.broker.settings.config import (
+    INT_MAX,
+    BrokerConfig,
+    ConfigError,
+    parse_connection_overrides,
+)
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 PER_IP, OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.console import endpoint
-from barnabas.broker.console.endpoint import Console
-from barnabas.broker.error_counts import ErrorCounts
+from barnabas.broker.console.rim import endpoint
+from barnabas.broker.console.rim.endpoint import Console
+from barnabas.broker.observation.error_counts import ErrorCounts
 
 METADATA_FRAME = memoryview(b"\0\3" + bytes(20))
 

@@ -12,7 +12,7 @@ from helpers.storage_logs import NOW_MS, SECOND_MS, append_unchecked, batch, bro
 from barnabas.broker.console import records
 from barnabas.broker.console.records import MOST_SHOWN_BYTES, read_records, take_records
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 
 
 @pytest.fixture

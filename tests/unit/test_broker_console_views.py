@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.broker.console import views
 from barnabas.broker.console.spans import Span, Strip, Window
-from barnabas.broker.observe import (
+from barnabas.broker.observation.observe import (
     CommittedOffsetState,
     GroupState,
     OpenTransaction,

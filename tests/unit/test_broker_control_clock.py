@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.control.clock import ControlledClock
+from barnabas.broker.control.rim.clock import ControlledClock
 
 
 class Machine:

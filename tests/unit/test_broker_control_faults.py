@@ -18,7 +18,13 @@ from barnabas.broker.control.observed import (
     plain,
     with_fetch_session,
 )
-from barnabas.broker.refusals import _BY_PARTITION, _WHOLE, can_refuse, message_class, refusal
+from barnabas.broker.requests.refusals import (
+    _BY_PARTITION,
+    _WHOLE,
+    can_refuse,
+    message_class,
+    refusal,
+)
 from barnabas.protocol.api_table import APIS, BY_KEY, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import SIZE, encode_request, response_has_tagged_header

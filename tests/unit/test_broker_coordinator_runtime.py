@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost, fetch
 
-from barnabas.coordinator.group_records import offset_record, offset_tombstone
+from barnabas.coordinator.groups.group_records import offset_record, offset_tombstone
+from barnabas.coordinator.groups.offsets import CommittedOffset
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.offsets import CommittedOffset
 from barnabas.coordinator.result import CoordinatorRecord, Reply, Result
 from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest

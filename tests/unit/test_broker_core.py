@@ -16,9 +16,9 @@ from helpers.admin_host import CountedIds
 from helpers.core_host import CoreHost, error_of, fetch, produce
 from helpers.disk_broker import DiskBroker, Producer
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.flush_queue import LONGEST_LATER_MS
-from barnabas.broker.opening import open_broker
+from barnabas.broker.logs.flush_queue import LONGEST_LATER_MS
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -36,8 +36,8 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.protocol.records import batches_in, decode_marker
-from barnabas.storage.log import Log
-from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.log.log import Log
 
 KAFKA = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
 DELTA_BEGAN_MS = 1_795_222_690_308

@@ -10,9 +10,9 @@ import pytest
 from helpers.admin_host import CountedIds
 from helpers.disk_broker import DiskBroker, Producer
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.opening import open_broker
-from barnabas.broker.transaction_end import Marker
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.transactions.transaction_end import Marker
 
 
 def test_nobody_reads_what_a_power_loss_may_take() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from helpers.core_host import CoreHost, fetch, produce
 
-from barnabas.broker.error_counts import ErrorCounts
+from barnabas.broker.observation.error_counts import ErrorCounts
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
-from barnabas.broker.coordinator_edge import SEVERAL, SINGLE
-from barnabas.broker.refusals import can_refuse
+from barnabas.broker.brokers.coordinator_edge import SEVERAL, SINGLE
+from barnabas.broker.requests.refusals import can_refuse
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.api_table import APIS
 from barnabas.protocol.errors import Code

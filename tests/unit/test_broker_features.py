@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig, ConfigError
-from barnabas.broker.features import TRANSACTION_VERSION, finalize, levels_of
-from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.settings.config import BrokerConfig, ConfigError
+from barnabas.broker.settings.features import TRANSACTION_VERSION, finalize, levels_of
 from barnabas.storage.disk import OsDisk
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost, fetch, produce
 
-from barnabas.broker.fetch_sessions import EVICTION_MS, FetchTarget
+from barnabas.broker.requests.fetch_sessions import EVICTION_MS, FetchTarget
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.protocol.records import records_of

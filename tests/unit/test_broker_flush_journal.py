@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, open_manager
 
-from barnabas.broker import flush_queue
-from barnabas.broker.flush_queue import FlushQueue, Frame
+from barnabas.broker.logs import flush_queue
+from barnabas.broker.logs.flush_queue import FlushQueue, Frame
 from barnabas.broker.outbox import FlushJob, Outbox
+from barnabas.storage.directory.flush_journal import FlushJournal, JournalDecision
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.flush_journal import FlushJournal, JournalDecision
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import LogManager
 
 
 class Queue:

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.flush_queue import FlushQueue
+from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.outbox import Outbox
-from barnabas.storage.durability import FlushToken
-from barnabas.storage.segment_list import LogEnd
+from barnabas.storage.log.durability import FlushToken
+from barnabas.storage.log.segment_list import LogEnd
 
 
 class FakeLog:

@@ -9,20 +9,20 @@ import logging
 import pytest
 from helpers.disk_broker import DATA_DIR, DiskBroker
 
-from barnabas.broker.metadata import changes_in
-from barnabas.broker.opening import JOURNAL
+from barnabas.broker.logs.metadata import changes_in
+from barnabas.broker.rim.daemon.opening import JOURNAL
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     PARTITION_METADATA_NAME,
     decode_partition_metadata,
 )
-from barnabas.storage.log_directory import LogDirectoryError
 
 
 def two_topics() -> DiskBroker:

@@ -9,7 +9,7 @@ from helpers.admin_host import NOW_MS
 from helpers.graduation import CREDENTIAL, fill, new_disk, opened, planned
 from sim.disk import SimDisk
 
-from barnabas.broker.features import GROUP_VERSION, TRANSACTION_VERSION
+from barnabas.broker.settings.features import GROUP_VERSION, TRANSACTION_VERSION
 
 HOUR_MS = 3_600_000
 LONG_MAX = 2**63 - 1

@@ -27,8 +27,8 @@ from barnabas.broker.graduation.bootstrap import encode_bootstrap, read_bootstra
 from barnabas.broker.graduation.bring_back import BringBackReport, bring_back, merged
 from barnabas.broker.graduation.hand_over import HandOver
 from barnabas.broker.graduation.survey import GraduationError
-from barnabas.broker.kafka_metadata import values_of_checkpoint
-from barnabas.broker.kafka_records import (
+from barnabas.broker.kafka_directory.kafka_metadata import values_of_checkpoint
+from barnabas.broker.kafka_directory.kafka_records import (
     ABORT,
     BEGIN,
     CONFIG,
@@ -41,9 +41,11 @@ from barnabas.broker.kafka_records import (
     decode_record,
     encode_record,
 )
-from barnabas.broker.opening import open_broker
+from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME, is_graduated
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
@@ -53,8 +55,6 @@ from barnabas.storage.checkpoints import (
     decode_partition_metadata,
     encode_partition_metadata,
 )
-from barnabas.storage.graduated import BOOTSTRAP_NAME, MARK_NAME, is_graduated
-from barnabas.storage.log_directory import LogDirectoryError
 
 NEW_ID = uuid.UUID(int=0xABC)
 TOPICS = ["__transaction_state", "events", "orders"]

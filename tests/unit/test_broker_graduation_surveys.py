@@ -29,11 +29,11 @@ from barnabas.broker.graduation.survey import (
 from barnabas.broker.replication.following import StandbyNote
 from barnabas.broker.replication.wire import AnswersWait
 from barnabas.coordinator.result import CoordinatorRecord
-from barnabas.coordinator.transaction_state import NO_TIMEOUT_MS
+from barnabas.coordinator.transactions.transaction_state import NO_TIMEOUT_MS
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.checkpoints import PARTITION_METADATA_NAME
-from barnabas.storage.last_run import RunNote
-from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.directory.last_run import RunNote
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME
 
 
 @pytest.fixture

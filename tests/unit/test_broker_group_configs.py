@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from helpers.admin_host import NOW_MS, AdminHost
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.group_configs import check_group_configs, group_overrides
 from barnabas.broker.group_topics import GroupTopics, short_text
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.group_configs import check_group_configs, group_overrides
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.describe_configs import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.features import FinalizedFeatures
 from barnabas.broker.handlers.api_versions import on_api_versions, unsupported_version_response
 from barnabas.broker.outbox import ConnectionState
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.features import FinalizedFeatures
 from barnabas.protocol.api_table import APIS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -13,7 +13,7 @@ import pytest
 from helpers.admin_host import HOST, NODE_ID, NOW_MS, PORT, AdminHost, creatable
 from helpers.our_messages import NO_OPERATIONS, operations_in
 
-from barnabas.broker.cluster import Standby
+from barnabas.broker.brokers.cluster import Standby
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

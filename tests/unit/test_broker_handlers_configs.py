@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from helpers.admin_host import NODE_ID, AdminHost, creatable
 
-from barnabas.broker.config import BROKER_SETTINGS, KEPT_SETTINGS, TOPIC_SETTINGS
+from barnabas.broker.settings.config import BROKER_SETTINGS, KEPT_SETTINGS, TOPIC_SETTINGS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import alter_configs, incremental_alter_configs
 from barnabas.protocol.messages.describe_configs import (

@@ -14,9 +14,9 @@ from helpers.core_host import CoreHost, fetch, produce
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.fetch_sessions import FetchTarget
 from barnabas.broker.handlers import fetch as fetching
 from barnabas.broker.handlers.fetch import _divergence, _Fetch, _is_idle
+from barnabas.broker.requests.fetch_sessions import FetchTarget
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -33,6 +33,7 @@ COMMITTED = 1
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[CoreHost]:
     host = CoreHost(tmp_path)
+    host.broker.files_ahead.fewest = PARTITIONS + 1  # first batches are answered at once
     for connection in (1, 2, 3):
         host.connect(connection)
     yield host

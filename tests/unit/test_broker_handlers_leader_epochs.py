@@ -12,7 +12,7 @@ from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
 from barnabas.broker.slices import run_through
-from barnabas.broker.transaction_end import Marker
+from barnabas.broker.transactions.transaction_end import Marker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

@@ -16,8 +16,8 @@ from helpers.admin_host import NOW_MS
 from helpers.core_host import CoreHost, error_of, fetch, produce
 from helpers.disk_broker import DiskBroker, Producer
 
-from barnabas.broker.error_counts import ErrorCounts
 from barnabas.broker.handlers import produce as produce_handler
+from barnabas.broker.observation.error_counts import ErrorCounts
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.message_sets import upgraded
@@ -28,7 +28,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.records import HEADER_SIZE, NewRecord, encode_batch
-from barnabas.storage import log as log_module
+from barnabas.storage.log import log as log_module
 
 BOMB = encode_batch([NewRecord(None, bytes(200 << 20), NOW_MS)], codec=4)
 

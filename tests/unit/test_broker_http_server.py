@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.broker.http_server import (
+from barnabas.broker.rim.http_server import (
     LONGEST_BODY_BYTES,
     MOST_CONNECTIONS,
     HttpServer,

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig, ConfigError
 from barnabas.broker.java_text import java_pattern, trimmed
-from barnabas.broker.metadata import Acl
+from barnabas.broker.logs.metadata import Acl
 from barnabas.broker.security.acls import Operation, PatternType, Permission, ResourceType
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.jaas import JaasError, parse_jaas
@@ -19,6 +18,7 @@ from barnabas.broker.security.plain import PlainServer
 from barnabas.broker.security.principals import MappingError, PrincipalMapper
 from barnabas.broker.security.scram import SCRAM_SHA_256, AuthenticationError, ScramServer
 from barnabas.broker.security.users import parse_users
+from barnabas.broker.settings.config import BrokerConfig, ConfigError
 
 UNICODE_BLANKS = "\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000"
 ASCII_BLANKS = "".join(map(chr, range(0x21)))

@@ -18,20 +18,20 @@ import pytest
 from helpers.admin_host import CountedIds
 from helpers.storage_logs import kill
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.core import Broker
-from barnabas.broker.kafka_metadata import DIRECTORY, read_kafka_metadata
-from barnabas.broker.metadata import Acl, QuotaEntity, ScramCredential
-from barnabas.broker.opening import open_broker
+from barnabas.broker.kafka_directory.kafka_metadata import DIRECTORY, read_kafka_metadata
+from barnabas.broker.logs.metadata import Acl, QuotaEntity, ScramCredential
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.records import NewRecord, encode_batch, read_header, set_offset_and_epoch
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.last_run import BOOT_ID_NAME
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     NO_TOPIC_ID,
     RECOVERY_POINT_NAME,
     decode_partition_metadata,
 )
-from barnabas.storage.disk import OsDisk
-from barnabas.storage.last_run import BOOT_ID_NAME
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 NOW_MS = 1_700_000_100_000

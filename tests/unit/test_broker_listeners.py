@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig, ConfigError
-from barnabas.broker.listeners import ListenerConfig
+from barnabas.broker.settings.config import BrokerConfig, ConfigError
+from barnabas.broker.settings.listeners import ListenerConfig
 
 JAAS = 'some.LoginModule required user_alice="her-secret";'
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from barnabas.broker.log_lines import (
+from barnabas.broker.observation.log_lines import (
     INTERVAL_MS,
     LONGEST_MESSAGE,
     OTHERS,

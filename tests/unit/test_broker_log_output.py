@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from barnabas.broker.log_output import LogOutput
+from barnabas.broker.rim.log_output import LogOutput
 
 
 def said(output: LogOutput, text: str) -> None:

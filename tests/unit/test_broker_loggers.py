@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from barnabas.broker import loggers
+from barnabas.broker.settings import loggers
 
 
 @pytest.mark.parametrize(

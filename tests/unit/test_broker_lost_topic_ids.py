@@ -12,8 +12,8 @@ from helpers.disk_broker import DATA_DIR, DiskBroker
 from sim.disk import Crash
 
 from barnabas.broker.graduation.survey import take_survey
-from barnabas.storage.checkpoints import PARTITION_METADATA_NAME
-from barnabas.storage.log import Log
+from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME
+from barnabas.storage.log.log import Log
 
 
 @pytest.mark.parametrize("steps", range(8))

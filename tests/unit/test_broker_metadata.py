@@ -13,9 +13,9 @@ import msgpack
 import pytest
 from crc32c import crc32c
 
-from barnabas.broker.metadata import SMALLEST_REWRITE, ClusterMetadata, JournalError, Topic
+from barnabas.broker.logs.metadata import SMALLEST_REWRITE, ClusterMetadata, JournalError, Topic
+from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import File, OsDisk
-from barnabas.storage.log_directory import LogDirectoryError
 
 IDS = [uuid.UUID(int=number) for number in range(1, 9)]
 OF_USER, OF_DEFAULT = (("client-id", "c"), ("user", "u")), (("user", None),)

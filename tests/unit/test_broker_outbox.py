@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.outbox import (
     ANONYMOUS,
     NO_RESPONSE,
@@ -12,6 +11,7 @@ from barnabas.broker.outbox import (
     Outbox,
     Parked,
 )
+from barnabas.broker.settings.config import BrokerConfig
 
 
 def test_one_that_is_new_is_empty() -> None:

@@ -14,9 +14,12 @@ import pytest
 from helpers import loop_watchdog
 from helpers.core_host import CoreHost
 
-from barnabas.broker.main import GC_THRESHOLDS
+from barnabas.broker.rim.daemon.modes import GC_THRESHOLDS
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
-from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.coordinator.transactions.transaction_state import (
+    TransactionMetadata,
+    TransactionState,
+)
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from barnabas.protocol.messages.incremental_alter_configs import (

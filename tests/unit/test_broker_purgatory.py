@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.purgatory import FEWEST_SWEPT, Purgatory, WaitingFetch
+from barnabas.broker.requests.purgatory import FEWEST_SWEPT, Purgatory, WaitingFetch
 
 
 class Wait:

@@ -14,7 +14,7 @@ from helpers.core_host import CoreHost, fetch, produce
 from helpers.disk_broker import READER, DiskBroker
 from helpers.our_messages import request_frame
 
-from barnabas.broker.metadata import QuotaEntity
+from barnabas.broker.logs.metadata import QuotaEntity
 from barnabas.broker.quotas.client_quotas import FEWEST_KEPT, ClientQuotas
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_partitions import (

@@ -15,7 +15,8 @@ from barnabas.broker import slices
 from barnabas.broker.handlers import log_dirs
 from barnabas.broker.handlers import metadata as metadata_handler
 from barnabas.broker.handlers import transactions as transactions_handler
-from barnabas.coordinator import group_coordinator, transaction_coordinator
+from barnabas.coordinator.groups import group_coordinator
+from barnabas.coordinator.transactions import transaction_coordinator
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -171,7 +172,7 @@ def test_a_topic_that_goes_between_two_slices_is_not_told_of(
 def test_errors_in_a_long_answer_are_counted(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from barnabas.broker.error_counts import ErrorCounts
+    from barnabas.broker.observation.error_counts import ErrorCounts
 
     host.broker.errors = errors = ErrorCounts()
     set_rows(monkeypatch, AT_ONCE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from barnabas.broker.receive_turns import (
+from barnabas.broker.rim.receive_turns import (
     LEAST_PROGRESS_BYTES,
     MOST_HOLDERS,
     SILENCE_S,

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from helpers.ports import refusing_port
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.replication import standby, standby_steps
-from barnabas.broker.replication.standby import SIGNALS, Standby
+from barnabas.broker.replication import standby_steps
+from barnabas.broker.replication.rim import standby
+from barnabas.broker.replication.rim.standby import SIGNALS, Standby
+from barnabas.broker.settings.config import BrokerConfig
 
 
 class SignalledWhileWriting(io.StringIO):

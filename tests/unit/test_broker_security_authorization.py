@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.metadata import Acl
+from barnabas.broker.logs.metadata import Acl
 from barnabas.broker.security import authorizer as authorizer_module
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
@@ -64,7 +64,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 
 FOR_EVERYBODY = {
     "ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.metadata import Acl, ClusterMetadata
+from barnabas.broker.logs.metadata import Acl, ClusterMetadata
 from barnabas.broker.outbox import AuditRecord
 from barnabas.broker.security import authorizer as module
 from barnabas.broker.security.acls import (

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from helpers.tokens import Issuer
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.security.jwks import JwksReader
 from barnabas.broker.security.oauth import KeySet, KeySetError
+from barnabas.broker.security.rim.jwks import JwksReader
+from barnabas.broker.settings.config import BrokerConfig
 
 
 def reader_of(url: str, keys: KeySet) -> JwksReader:

@@ -14,7 +14,6 @@ import pytest
 from helpers.core_host import CoreHost
 from helpers.tokens import AUDIENCE, ISSUER, Issuer, bearer_message
 
-from barnabas.broker.config import BrokerConfig, ConfigError
 from barnabas.broker.security.gate import READING_TIME_MS
 from barnabas.broker.security.oauth import (
     LONGEST_MESSAGE,
@@ -28,6 +27,7 @@ from barnabas.broker.security.oauth import (
     parse_keys,
 )
 from barnabas.broker.security.scram import AuthenticationError
+from barnabas.broker.settings.config import BrokerConfig, ConfigError
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from barnabas.broker.metadata import ScramCredential
+from barnabas.broker.logs.metadata import ScramCredential
 from barnabas.broker.security.scram import (
     LONGEST_MESSAGE,
     SCRAM_SHA_256,

@@ -33,8 +33,8 @@ NO_ID = uuid.UUID(int=0)
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of one log."""
-    monkeypatch.setattr("barnabas.broker.topics.LOGS_MADE_AT_ONCE", 1)
-    monkeypatch.setattr("barnabas.broker.topic_deletion.LOGS_DELETED_AT_ONCE", 1)
+    monkeypatch.setattr("barnabas.broker.logs.topics.LOGS_MADE_AT_ONCE", 1)
+    monkeypatch.setattr("barnabas.broker.logs.topic_deletion.LOGS_DELETED_AT_ONCE", 1)
 
 
 def creation(*names: str, partitions: int = 1) -> Any:

@@ -18,14 +18,14 @@ from helpers.core_host import produce
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash
 
-from barnabas.broker import start
+from barnabas.broker.logs import start
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage.checkpoints import CLEAN_SHUTDOWN_NAME, NO_TOPIC_ID
+from barnabas.storage.files.checkpoints import CLEAN_SHUTDOWN_NAME, NO_TOPIC_ID
 from barnabas.storage.log_config import LogConfig
 
 FENCED = (

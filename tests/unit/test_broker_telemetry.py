@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.telemetry import MOST_BYTES, MOST_INSTANCES, Telemetry
+from barnabas.broker.requests.telemetry import MOST_BYTES, MOST_INSTANCES, Telemetry
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from barnabas.broker.thread_calls import ThreadCalls
+from barnabas.broker.rim.thread_calls import ThreadCalls
 
 THREADS, CALLS = 4, 500
 

@@ -13,10 +13,10 @@ from helpers.disk_broker import DiskBroker, Producer, creation_of
 from sim.disk import Crash
 
 from barnabas.broker.slices import run_through
-from barnabas.coordinator import group_coordinator
+from barnabas.coordinator.groups import group_coordinator
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 
 PARTITIONS = 3
 

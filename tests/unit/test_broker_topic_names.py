@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.topic_names import LONGEST_NAME, TakenNames, check_topic_name
+from barnabas.broker.logs.topic_names import LONGEST_NAME, TakenNames, check_topic_name
 from barnabas.protocol.errors import Code, KafkaError
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from helpers.admin_host import NOW_MS, AdminHost
 
-from barnabas.broker import topics as topics_module
-from barnabas.broker.topics import TopicRegistry
+from barnabas.broker.logs import topics as topics_module
+from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code, KafkaError
 

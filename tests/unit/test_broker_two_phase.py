@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 
+from barnabas.broker.logs.start import UNHEARD_PRODUCER_IDS
 from barnabas.broker.replication.following import StandbyNote
 from barnabas.broker.replication.wire import AnswersWait
-from barnabas.broker.start import UNHEARD_PRODUCER_IDS
-from barnabas.coordinator.transaction_state import NO_TIMEOUT_MS, NOBODY
+from barnabas.coordinator.transactions.transaction_state import NO_TIMEOUT_MS, NOBODY
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest

@@ -10,10 +10,10 @@ import pytest
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash
 
-from barnabas.broker.unwritten_markers import UNWRITTEN_MARKERS_NAME
+from barnabas.broker.transactions.unwritten_markers import UNWRITTEN_MARKERS_NAME
 from barnabas.protocol.errors import Code
-from barnabas.storage.checkpoints import MANIFEST_NAME
-from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.files.checkpoints import MANIFEST_NAME
 
 LOG = f"{DATA_DIR}/t-1/{0:020d}.log"
 UNWRITTEN = f"{DATA_DIR}/{UNWRITTEN_MARKERS_NAME}"

@@ -325,7 +325,7 @@ def test_what_many_may_not_see_is_refused_in_slices(guarded: Host) -> None:
 
 
 def test_topics_that_may_be_made_are_made_beside_thousands_that_may_not(guarded: Host) -> None:
-    from barnabas.broker.metadata import Acl
+    from barnabas.broker.logs.metadata import Acl
 
     acl = Acl(2, "n00000", 4, "User:ann", "*", 5, 3)  # CREATE on those whose names begin so
     assert guarded.broker.authorizer is not None

@@ -6,7 +6,7 @@ import queue
 from typing import Any
 
 from barnabas.broker.outbox import Work
-from barnabas.broker.worker import Worker
+from barnabas.broker.rim.worker import Worker
 
 
 def work(run: Any) -> Work:

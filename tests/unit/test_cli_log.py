@@ -12,10 +12,18 @@ from helpers.admin_host import NOW_MS, AdminHost, creatable
 from helpers.cli_commands import CommandLine
 
 from barnabas.cli.log_verify import Fault, verify_partition
-from barnabas.coordinator.transaction_records import encode_key, encode_value
-from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
+from barnabas.coordinator.transactions.transaction_state import (
+    TransactionMetadata,
+    TransactionState,
+)
+from barnabas.storage.directory.flush_journal import (
+    FlushJournal,
+    JournalDecision,
+    JournalEntry,
+    PartitionEnd,
+)
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.flush_journal import FlushJournal, JournalDecision, JournalEntry, PartitionEnd
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 LOGDIR = FIXTURES / "kafka-logdir" / "logdir"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
-from barnabas.coordinator.assignors import (
+from barnabas.coordinator.groups.consumer.assignors import (
     Assignment,
     MemberToAssign,
     assign_range,

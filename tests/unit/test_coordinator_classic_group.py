@@ -6,15 +6,15 @@ import pytest
 from helpers.group_host import PARKED, GroupHost, GroupMember, alone, pair, subscription
 from helpers.our_messages import NO_OPERATIONS
 
-from barnabas.coordinator.classic_group import ClassicGroup, GroupSettings
-from barnabas.coordinator.group_records import (
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup, GroupSettings
+from barnabas.coordinator.groups.group_records import (
     GroupMetadataValue,
     MemberMetadata,
     decode_group,
     encode_group_key,
     group_record,
 )
-from barnabas.coordinator.group_timers import JOIN, SYNC, TimerKey
+from barnabas.coordinator.groups.group_timers import JOIN, SYNC, TimerKey
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code

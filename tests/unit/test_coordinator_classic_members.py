@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from helpers.group_host import GroupHost, GroupMember, subscription
 
-from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
-from barnabas.coordinator.consumer_protocol import read_assignment, write_assignment
-from barnabas.coordinator.group_records import decode_group
+from barnabas.coordinator.groups.classic.classic_group import GroupSettings
+from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment, write_assignment
+from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.group_records import decode_group
 from barnabas.protocol.errors import Code
 
 SESSION_MS, REBALANCE_MS = 10_000, 3_000

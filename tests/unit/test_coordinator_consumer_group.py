@@ -6,17 +6,17 @@ import uuid
 
 import pytest
 
-from barnabas.coordinator import consumer_group_records as records
-from barnabas.coordinator.consumer_group import ConsumerGroup
-from barnabas.coordinator.consumer_group_records import (
+from barnabas.coordinator.groups.consumer import consumer_group_records as records
+from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from barnabas.coordinator.groups.consumer.consumer_group_records import (
     ClassicMember,
     CurrentValue,
     MemberState,
     MemberValue,
     PatternValue,
 )
-from barnabas.coordinator.offsets import CommitCheck
-from barnabas.coordinator.reconciliation import NOTHING
+from barnabas.coordinator.groups.consumer.reconciliation import NOTHING
+from barnabas.coordinator.groups.offsets import CommitCheck
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 

@@ -13,18 +13,18 @@ from collections.abc import Mapping
 import pytest
 from helpers.group_host import Directory
 
-from barnabas.coordinator import consumer_group_records as records
-from barnabas.coordinator.assignors import Assignment
-from barnabas.coordinator.consumer_group import ConsumerGroup, hash_of_topics
-from barnabas.coordinator.consumer_group_change import GroupChange
-from barnabas.coordinator.consumer_group_records import (
+from barnabas.coordinator.groups.consumer import consumer_group_records as records
+from barnabas.coordinator.groups.consumer.assignors import Assignment
+from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup, hash_of_topics
+from barnabas.coordinator.groups.consumer.consumer_group_change import GroupChange
+from barnabas.coordinator.groups.consumer.consumer_group_records import (
     CurrentValue,
     MemberState,
     MemberValue,
     PatternValue,
 )
-from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
-from barnabas.coordinator.reconciliation import NOTHING
+from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.consumer.reconciliation import NOTHING
 
 SETTINGS = ConsumerGroupSettings(assignment_interval_ms=0)
 NOW_MS = 1_000

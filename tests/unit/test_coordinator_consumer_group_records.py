@@ -8,8 +8,8 @@ import uuid
 
 import pytest
 
-from barnabas.coordinator import consumer_group_records as records
-from barnabas.coordinator.consumer_group_records import (
+from barnabas.coordinator.groups.consumer import consumer_group_records as records
+from barnabas.coordinator.groups.consumer.consumer_group_records import (
     ClassicMember,
     ConsumerGroupKey,
     CurrentValue,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from helpers.group_host import GroupHost
 
-from barnabas.coordinator.consumer_group_settings import ConsumerGroupSettings
-from barnabas.coordinator.consumer_groups import LONGEST_NAME_BYTES
+from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.consumer.consumer_groups import LONGEST_NAME_BYTES
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from barnabas.protocol.messages.offset_commit import (

@@ -8,7 +8,7 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolSubscription,
 )
 
-from barnabas.coordinator.consumer_protocol import (
+from barnabas.coordinator.groups.classic.consumer_protocol import (
     LAST_VERSION,
     Subscription,
     read_assignment,

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from helpers.group_host import subscription
 
-from barnabas.coordinator.classic_group import ClassicGroup, GroupSettings, JoinRequest, State
-from barnabas.coordinator.group import Group, PartitionCodes
-from barnabas.coordinator.group_records import (
+from barnabas.coordinator.groups.classic.classic_group import (
+    ClassicGroup,
+    GroupSettings,
+    JoinRequest,
+    State,
+)
+from barnabas.coordinator.groups.group import Group, PartitionCodes
+from barnabas.coordinator.groups.group_records import (
     GroupMetadataValue,
     MemberMetadata,
     group_tombstone,
     offset_tombstone,
 )
-from barnabas.coordinator.offsets import CommittedOffset
+from barnabas.coordinator.groups.offsets import CommittedOffset
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code

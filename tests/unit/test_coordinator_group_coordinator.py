@@ -12,9 +12,13 @@ from helpers.group_host import (
 )
 from helpers.our_messages import operations_in
 
-from barnabas.coordinator.classic_group import GroupSettings
-from barnabas.coordinator.group_records import decode_offset, group_tombstone, offset_tombstone
-from barnabas.coordinator.group_timers import JOIN, PATTERNS, REBALANCE, SYNC
+from barnabas.coordinator.groups.classic.classic_group import GroupSettings
+from barnabas.coordinator.groups.group_records import (
+    decode_offset,
+    group_tombstone,
+    offset_tombstone,
+)
+from barnabas.coordinator.groups.group_timers import JOIN, PATTERNS, REBALANCE, SYNC
 from barnabas.coordinator.result import RECORDS_PER_BATCH, Result, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from helpers.group_host import GroupHost
 
-from barnabas.coordinator.group_coordinator import GroupCoordinator
-from barnabas.coordinator.group_records import (
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+from barnabas.coordinator.groups.group_records import (
     GroupKey,
     GroupMetadataValue,
     MemberMetadata,
@@ -26,7 +26,7 @@ from barnabas.coordinator.group_records import (
     offset_tombstone,
     split_offset_key,
 )
-from barnabas.coordinator.offsets import CommittedOffset
+from barnabas.coordinator.groups.offsets import CommittedOffset
 from barnabas.protocol.records import batches_in, decode_marker, records_of
 from barnabas.protocol.wall_clock import WallClock
 

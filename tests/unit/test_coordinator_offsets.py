@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordinator.offsets import CommittedOffset, Expiry, GroupOffsets
+from barnabas.coordinator.groups.offsets import CommittedOffset, Expiry, GroupOffsets
 from barnabas.protocol.topic_partition import TopicPartition
 
 P0, P1, P2 = (TopicPartition("t", partition) for partition in range(3))

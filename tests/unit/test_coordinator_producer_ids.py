@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordinator.producer_ids import ProducerIdAllocator
+from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 
 
 def test_a_block_is_reserved_before_its_first_id_is_given() -> None:

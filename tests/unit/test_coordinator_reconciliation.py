@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from barnabas.coordinator.consumer_group_records import CurrentValue, MemberState
-from barnabas.coordinator.reconciliation import NOTHING, reconcile
+from barnabas.coordinator.groups.consumer.consumer_group_records import CurrentValue, MemberState
+from barnabas.coordinator.groups.consumer.reconciliation import NOTHING, reconcile
 
 T, U = uuid.UUID(int=1), uuid.UUID(int=2)
 STABLE, UNREVOKED, UNRELEASED = MemberState

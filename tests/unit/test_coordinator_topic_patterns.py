@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from barnabas.coordinator.topic_patterns import (
+from barnabas.coordinator.groups.consumer.topic_patterns import (
     LETTERS,
     LONGEST_AT_ONCE,
     MAX_CACHED_STATES,

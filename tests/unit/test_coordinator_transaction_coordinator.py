@@ -15,9 +15,9 @@ import pytest
 from helpers.txn_host import TxnHost
 
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transaction_coordinator import TxnSettings
-from barnabas.coordinator.transaction_records import encode_key, encode_value
-from barnabas.coordinator.transaction_state import (
+from barnabas.coordinator.transactions.transaction_coordinator import TxnSettings
+from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
+from barnabas.coordinator.transactions.transaction_state import (
     LEGAL_PREDECESSORS,
     Channel,
     TransactionMetadata,

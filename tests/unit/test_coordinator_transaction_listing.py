@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.metadata import Acl
+from barnabas.broker.logs.metadata import Acl
 from barnabas.coordinator import transaction_listing
 from barnabas.coordinator.transaction_listing import LONGEST_PATTERN_BYTES, ROWS_OF_A_SLICE
-from barnabas.coordinator.transaction_state import TransactionMetadata, TransactionState
+from barnabas.coordinator.transactions.transaction_state import (
+    TransactionMetadata,
+    TransactionState,
+)
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transaction_records import (
+from barnabas.coordinator.transactions.transaction_records import (
     decode_key,
     decode_value,
     encode_key,
     encode_value,
     producer_id_of,
 )
-from barnabas.coordinator.transaction_state import (
+from barnabas.coordinator.transactions.transaction_state import (
     STATE_BY_NAME,
     TransactionMetadata,
     TransactionState,

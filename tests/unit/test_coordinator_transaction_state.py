@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas.coordinator.transaction_records import decode_value, encode_value
-from barnabas.coordinator.transaction_state import (
+from barnabas.coordinator.transactions.transaction_records import decode_value, encode_value
+from barnabas.coordinator.transactions.transaction_state import (
     NOBODY,
     ProducerIdAndEpoch,
     TransactionMetadata,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from helpers.txn_host import TxnHost
 
-from barnabas.coordinator.transaction_state import AT_REST
+from barnabas.coordinator.transactions.transaction_state import AT_REST
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import batches_in, records_of
 

@@ -36,8 +36,8 @@ from barnabas.broker.replication.lease_exchange import (
     HttpAnswer,
     HttpFailure,
 )
-from barnabas.broker.replication.lease_keeper import LeaseKeeper, lease_ms
 from barnabas.broker.replication.lease_record import LeaseRecord, NodeAddresses
+from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper, lease_ms
 
 RECORDS = [
     LeaseRecord("c", 1, "s", epoch, frozenset({1}), {}, str(epoch)).encode() for epoch in (1, 2)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.replication.reception import Reception
+from barnabas.broker.replication.rim.reception import Reception
+from barnabas.broker.settings.config import BrokerConfig
 
 METADATA, FETCH, END_TXN = 3, 1, 26
 PATIENCE_S = 30.0

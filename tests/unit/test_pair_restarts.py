@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.replication.early_sync import EarlySync
 from barnabas.broker.replication.operations import is_local
+from barnabas.broker.replication.rim.early_sync import EarlySync
+from barnabas.broker.replication.rim.standby import Standby
 from barnabas.broker.replication.session_note import read_session, write_session
-from barnabas.broker.replication.standby import Standby
-from barnabas.storage.checkpoints import LEASE_SESSION_NAME
+from barnabas.storage.directory.last_run import BOOT_ID_NAME, RunNote
 from barnabas.storage.disk import OsDisk, sync_file_system
-from barnabas.storage.last_run import BOOT_ID_NAME, RunNote
+from barnabas.storage.files.checkpoints import LEASE_SESSION_NAME
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_note_that_says_nothing_is_none(led: Path, content: bytes | None) -> N
 def test_it_is_the_nodes_own_and_no_sign_of_a_brokers_directory(tmp_path: Path) -> None:
     assert is_local(LEASE_SESSION_NAME)
     write_session(OsDisk(), str(tmp_path), "s1")
-    from barnabas.broker.config import BrokerConfig
+    from barnabas.broker.settings.config import BrokerConfig
 
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
     Standby(config, ("127.0.0.1", 1))._lock.release()  # it is taken for an empty one

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.config import BrokerConfig
 from barnabas.broker.replication.lease_engine import EtcdEngine
 from barnabas.broker.replication.lease_record import NodeAddresses, addresses_for_clients
-from barnabas.broker.replication.pair_member import PairSettingsError, addresses_of, engine_of
+from barnabas.broker.replication.rim.pair_member import PairSettingsError, addresses_of, engine_of
+from barnabas.broker.settings.config import BrokerConfig
 
 RIGHT = {
     "node.id": "1",

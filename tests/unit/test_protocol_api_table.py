@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.dispatch import ROUTES
+from barnabas.broker.requests.dispatch import ROUTES
 from barnabas.protocol.api_table import APIS, BY_KEY
 
 

@@ -17,11 +17,7 @@ from helpers.standby_pair import SECRET, Pair, files_of, replicated_files
 from sim.disk import SimDisk
 from sim.node import SeededIds
 
-from barnabas.broker.config import BrokerConfig
-from barnabas.broker.main import main
-from barnabas.broker.opening import open_broker
 from barnabas.broker.replication import catch_up as catch_up_module
-from barnabas.broker.replication import leader_endpoint
 from barnabas.broker.replication import leading as leading_module
 from barnabas.broker.replication.catch_up import CatchUp, Held, take_inventory
 from barnabas.broker.replication.following import Following, StandbyNote
@@ -30,7 +26,8 @@ from barnabas.broker.replication.leading import Leading, ReplicationSettings, St
 from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.replication.standby import Standby
+from barnabas.broker.replication.rim import leader_endpoint
+from barnabas.broker.replication.rim.standby import Standby
 from barnabas.broker.replication.wire import (
     NONCE_BYTES,
     VERSION,
@@ -40,9 +37,12 @@ from barnabas.broker.replication.wire import (
     frame,
     unpack,
 )
+from barnabas.broker.rim.daemon.main import main
+from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.errors import Code
-from barnabas.storage.checkpoints import NOT_SENT_NAME
-from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 NONCE = b"n" * NONCE_BYTES
 

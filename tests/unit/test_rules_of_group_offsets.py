@@ -10,7 +10,7 @@ from helpers.group_host import (
     pair,
 )
 
-from barnabas.coordinator.classic_group import GroupSettings
+from barnabas.coordinator.groups.classic.classic_group import GroupSettings
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.txn_offset_commit import (

@@ -7,7 +7,7 @@ import uuid
 import pytest
 from crc32c import crc32c
 
-from barnabas.storage.checkpoints import (
+from barnabas.storage.files.checkpoints import (
     CorruptCheckpoint,
     Manifest,
     SegmentNote,

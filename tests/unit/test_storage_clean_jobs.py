@@ -20,8 +20,8 @@ from barnabas.protocol.records import (
     read_header,
     records_of,
 )
-from barnabas.storage import cleaner
-from barnabas.storage.cleaner import (
+from barnabas.storage.cleaning import cleaner
+from barnabas.storage.cleaning.cleaner import (
     KEY_BYTES,
     CleanJob,
     CleanResult,
@@ -32,7 +32,8 @@ from barnabas.storage.cleaner import (
     cleaned_path,
 )
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.segment import (
+from barnabas.storage.files.txn_index import AbortedEntry
+from barnabas.storage.log.segment import (
     HIGHEST_RELATIVE_OFFSET,
     INDEX_SUFFIXES,
     LOG_SUFFIX,
@@ -41,7 +42,6 @@ from barnabas.storage.segment import (
     IndexCache,
     Segment,
 )
-from barnabas.storage.txn_index import AbortedEntry
 
 DAY_MS = 86_400_000
 

@@ -11,7 +11,7 @@ import pytest
 from helpers.storage_kafka_log import KAFKA, TXN_ABORTED, TXN_BASES, TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS
 
-from barnabas.storage.clean_plan import (
+from barnabas.storage.cleaning.clean_plan import (
     Dirt,
     _groups,
     assess,
@@ -19,9 +19,9 @@ from barnabas.storage.clean_plan import (
     is_due,
     plan,
 )
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import Segment
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.segment import Segment
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
 LATE_MS = 1800000000000

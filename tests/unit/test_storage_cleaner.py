@@ -45,16 +45,16 @@ from barnabas.protocol.records import (
     encode_batch,
     records_of,
 )
-from barnabas.storage.clean_plan import assess, is_due
-from barnabas.storage.cleaner import _places, clean
+from barnabas.storage.cleaning.clean_plan import assess, is_due
+from barnabas.storage.cleaning.cleaner import _places, clean
+from barnabas.storage.cleaning.segment_swap import swap_in
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import Log
+from barnabas.storage.files.txn_index import AbortedEntry
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_reader import Isolation
+from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.log_reader import Isolation
-from barnabas.storage.segment import CorruptLog
-from barnabas.storage.segment_swap import swap_in
-from barnabas.storage.txn_index import AbortedEntry
 
 DAY_MS = 86_400_000
 

@@ -8,11 +8,11 @@ import pytest
 from helpers.recording_disk import RecordingDisk
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager
 
+from barnabas.storage.directory.log_directory import TopicIdPartition
 from barnabas.storage.disk import DirectorySync
-from barnabas.storage.durability import Durability
-from barnabas.storage.log import Log
+from barnabas.storage.log.durability import Durability
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_directory import TopicIdPartition
 
 
 @pytest.fixture

@@ -9,19 +9,19 @@ from crc32c import crc32c
 from helpers.storage_kafka_log import TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS, batch, kill, new_log
 
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.log_directory import LogDirectory
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.checkpoints import (
     LEADER_EPOCH_NAME,
     NO_TOPIC_ID,
     Manifest,
     decode_epochs,
     encode_epochs,
 )
-from barnabas.storage.disk import OsDisk
-from barnabas.storage.epoch_recovery import load_epochs
+from barnabas.storage.log.segment import Place, Segment
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_directory import LogDirectory
-from barnabas.storage.partition_files import PartitionFiles
-from barnabas.storage.segment import Place, Segment
+from barnabas.storage.opening.epoch_recovery import load_epochs
+from barnabas.storage.opening.partition_files import PartitionFiles
 
 
 @pytest.fixture

@@ -26,9 +26,7 @@ from helpers.storage_logs import (
 )
 from sim.disk import SimDisk
 
-from barnabas.storage.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
-from barnabas.storage.disk import DirectorySync, OsDisk, Syncable
-from barnabas.storage.flush_journal import (
+from barnabas.storage.directory.flush_journal import (
     FlushJournal,
     JournalDecision,
     JournalEntry,
@@ -37,11 +35,13 @@ from barnabas.storage.flush_journal import (
     frames_in,
     later_frame,
 )
-from barnabas.storage.log import Log
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.disk import DirectorySync, OsDisk, Syncable
+from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_directory import LogDirectoryError
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.segment import CorruptLog
 
 OTHER_ID = uuid.UUID(int=77)
 

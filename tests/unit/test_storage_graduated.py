@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.recording_disk import RecordingDisk
 
-from barnabas.storage.disk import OsDisk
-from barnabas.storage.graduated import (
+from barnabas.storage.directory.graduated import (
     BOOTSTRAP_NAME,
     GIVEN_NAME,
     KAFKA_METADATA_NAME,
@@ -19,7 +18,8 @@ from barnabas.storage.graduated import (
     is_graduated,
     mark_of,
 )
-from barnabas.storage.log_directory import LogDirectoryError
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.disk import OsDisk
 
 BOOTSTRAP = b"records"
 

@@ -22,11 +22,11 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.storage import segment
-from barnabas.storage.checkpoints import MANIFEST_NAME
+from barnabas.storage.files.checkpoints import MANIFEST_NAME
 from barnabas.storage.index_builds import IndexBuilds
-from barnabas.storage.log import Log
-from barnabas.storage.segment import BuildPutOff
+from barnabas.storage.log import segment
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import BuildPutOff
 
 MAX_TIMESTAMP = -3
 BATCHES, SEGMENT_BYTES = 400, 16_384
@@ -81,7 +81,7 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     monkeypatch.setattr(segment, "BUILT_AT_ONCE_BYTES", SEGMENT_BYTES // 2)
     monkeypatch.setattr(segment, "SLICE_COST", 20)
     monkeypatch.setattr(segment, "in_slices", counted)
-    monkeypatch.setattr("barnabas.storage.producer_snapshots.in_slices", counted)
+    monkeypatch.setattr("barnabas.storage.producers.producer_snapshots.in_slices", counted)
     yield looked_at
     assert max(looked_at, default=0) <= 20
 

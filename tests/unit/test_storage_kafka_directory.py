@@ -13,21 +13,21 @@ import pytest
 from helpers.storage_logs import NOW_MS, fetched, open_manager
 
 from barnabas.protocol.records import batches_in, records_of
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.files.checkpoints import (
     decode_epochs,
     decode_offsets,
     decode_partition_metadata,
     decode_properties,
     encode_offsets,
 )
-from barnabas.storage.log import Log
+from barnabas.storage.files.offset_index import OffsetIndex
+from barnabas.storage.files.time_index import TimeIndex
+from barnabas.storage.files.txn_index import TxnIndex
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.log_reader import Isolation
-from barnabas.storage.offset_index import OffsetIndex
-from barnabas.storage.producer_state import ProducerStateManager
-from barnabas.storage.time_index import TimeIndex
-from barnabas.storage.txn_index import TxnIndex
+from barnabas.storage.producers.producer_state import ProducerStateManager
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "kafka-logdir"
 KAFKA = FIXTURE / "logdir"

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from barnabas.storage.checkpoints import CorruptCheckpoint
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.leader_epochs import UNDEFINED, HighestEpoch, LeaderEpochs
+from barnabas.storage.files.checkpoints import CorruptCheckpoint
+from barnabas.storage.files.leader_epochs import UNDEFINED, HighestEpoch, LeaderEpochs
 
 FILE = "leader-epoch-checkpoint"
 

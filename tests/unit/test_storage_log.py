@@ -36,13 +36,17 @@ from barnabas.protocol.records import (
     read_header,
     records_of,
 )
-from barnabas.storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, PARTITION_METADATA_NAME
+from barnabas.storage.batch.validate import CheckBudget, TakesLongError, check_client_batch
 from barnabas.storage.disk import Data, DirectorySync, OsDisk
-from barnabas.storage.log import UNREAD_BATCH_BYTES, AppendInfo, Log
+from barnabas.storage.files.checkpoints import (
+    LEADER_EPOCH_NAME,
+    MANIFEST_NAME,
+    PARTITION_METADATA_NAME,
+)
+from barnabas.storage.log.log import UNREAD_BATCH_BYTES, AppendInfo, Log
+from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_reader import Isolation
-from barnabas.storage.producer_snapshots import KEPT_SNAPSHOTS
-from barnabas.storage.validate import CheckBudget, TakesLongError, check_client_batch
+from barnabas.storage.producers.producer_snapshots import KEPT_SNAPSHOTS
 
 COMMITTED = Isolation.READ_COMMITTED
 YEAR_MS = 365 * 24 * 3_600_000

@@ -10,12 +10,12 @@ from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import TXN_BASES, TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager, reopened
 
-from barnabas.storage.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest
-from barnabas.storage.last_run import LastRun
-from barnabas.storage.log import Log
+from barnabas.storage.directory.last_run import LastRun
+from barnabas.storage.files.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_loader import Opening
-from barnabas.storage.recovery import load_log
+from barnabas.storage.opening.log_loader import Opening
+from barnabas.storage.opening.recovery import load_log
 
 
 def manifest_of(log: Log) -> Manifest:

@@ -11,18 +11,18 @@ from helpers.storage_kafka_log import KAFKA, TXN_END, kafka_directory
 from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, kill, open_manager
 
 from barnabas.protocol.records import read_header
-from barnabas.storage import log_loader
-from barnabas.storage.checkpoints import MANIFEST_NAME, Manifest
-from barnabas.storage.cleaner import _emptied
+from barnabas.storage.cleaning.cleaner import _emptied
+from barnabas.storage.directory.flush_journal import JournalEntry, Redo
+from barnabas.storage.directory.last_run import LastRun
+from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.flush_journal import JournalEntry, Redo
-from barnabas.storage.last_run import LastRun
-from barnabas.storage.log import UNREAD_BATCH_BYTES, Log
+from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest
+from barnabas.storage.log.log import UNREAD_BATCH_BYTES, Log
+from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_directory import LogDirectory
-from barnabas.storage.log_loader import LogLoader, Opening
-from barnabas.storage.partition_files import PartitionFiles
-from barnabas.storage.segment import CorruptLog
+from barnabas.storage.opening import log_loader
+from barnabas.storage.opening.log_loader import LogLoader, Opening
+from barnabas.storage.opening.partition_files import PartitionFiles
 
 ACTIVE = "00000000000000000031.log"
 LAST_BATCH, SIZE = 1362, 1439  # of the active segment, as Kafka dumps it

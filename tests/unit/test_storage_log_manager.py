@@ -22,8 +22,13 @@ from helpers.storage_logs import (
 )
 from sim.disk import SimDisk
 
-from barnabas.storage import log_upkeep
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory import log_upkeep
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.directory.log_upkeep import MUCH_READ_BYTES
+from barnabas.storage.directory.trash import Trash
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.checkpoints import (
     LOG_START_NAME,
     MANIFEST_NAME,
     RECOVERY_POINT_NAME,
@@ -31,13 +36,8 @@ from barnabas.storage.checkpoints import (
     Manifest,
     decode_offsets,
 )
-from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import UNREAD_BATCH_BYTES, Log
+from barnabas.storage.log.log import UNREAD_BATCH_BYTES, Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
-from barnabas.storage.log_directory import LogDirectoryError
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.log_upkeep import MUCH_READ_BYTES
-from barnabas.storage.trash import Trash
 
 
 def test_a_new_directory_has_kafkas_files(tmp_path: Path) -> None:
@@ -754,13 +754,6 @@ def test_a_stop_keeps_the_journals_that_a_log_off_line_may_need(
 
 
 # --- periodic work and the stop ------------------------------------------------------------------
-
-
-def test_how_many_logs_have_no_files_yet(tmp_path: Path) -> None:
-    manager, _ = new_log(tmp_path)
-    for index in range(3):
-        manager.create("u", index, TOPIC_ID, LogConfig(), NOW_MS)
-    assert manager.count_without_files() == 3
 
 
 def test_a_directory_without_files_goes_with_its_log(tmp_path: Path) -> None:

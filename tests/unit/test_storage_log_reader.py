@@ -8,9 +8,9 @@ import pytest
 from helpers.storage_kafka_log import TXN_ABORTED, TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS, batch, new_log
 
-from barnabas.storage.log import Log
-from barnabas.storage.segment import CorruptLog, Segment
-from barnabas.storage.segment_list import SegmentList
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import CorruptLog, Segment
+from barnabas.storage.log.segment_list import SegmentList
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import KAFKA
 
+from barnabas.storage.directory.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 
 NAME = "recovery-point-offset-checkpoint"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.storage.offset_index import NO_ENTRY, OffsetIndex
+from barnabas.storage.files.offset_index import NO_ENTRY, OffsetIndex
 
 
 def filled(*entries: tuple[int, int]) -> OffsetIndex:

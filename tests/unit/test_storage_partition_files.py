@@ -8,18 +8,18 @@ import pytest
 from helpers.storage_kafka_log import TXN_BASES, TXN_END, kafka_directory, kafka_log
 from helpers.storage_logs import NOW_MS
 
-from barnabas.storage.checkpoints import (
+from barnabas.storage.directory.log_directory import LogDirectory
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     NO_TOPIC_ID,
     Manifest,
     decode_partition_metadata,
     decode_topic_id,
 )
-from barnabas.storage.disk import OsDisk
+from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_directory import LogDirectory
-from barnabas.storage.partition_files import PartitionFiles
-from barnabas.storage.segment import CorruptLog
+from barnabas.storage.opening.partition_files import PartitionFiles
 
 
 def files_of(path: Path) -> PartitionFiles:

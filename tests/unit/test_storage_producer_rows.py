@@ -9,8 +9,8 @@ import random
 
 import pytest
 
-from barnabas.storage import producer_rows, producer_state
-from barnabas.storage.producer_state import (
+from barnabas.storage.producers import producer_rows, producer_state
+from barnabas.storage.producers.producer_state import (
     COUNT,
     HEAD,
     PRODUCER,

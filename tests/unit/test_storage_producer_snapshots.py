@@ -9,10 +9,10 @@ from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import TXN_ABORTED, TXN_BASES, kafka_log
 from helpers.storage_logs import NOW_MS, batch, new_log
 
-from barnabas.storage.log import Log
-from barnabas.storage.producer_snapshots import ProducerSnapshots, replay_segment
-from barnabas.storage.producer_state import ProducerStateManager
-from barnabas.storage.segment import Place, Segment
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import Place, Segment
+from barnabas.storage.producers.producer_snapshots import ProducerSnapshots, replay_segment
+from barnabas.storage.producers.producer_state import ProducerStateManager
 
 
 @pytest.fixture

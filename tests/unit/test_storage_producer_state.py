@@ -12,7 +12,7 @@ import pytest
 from crc32c import crc32c
 
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.storage.producer_state import (
+from barnabas.storage.producers.producer_state import (
     MOST_REFUSED,
     ActiveProducer,
     BatchMeta,

@@ -13,9 +13,9 @@ from helpers.storage_kafka_log import kafka_log
 from helpers.storage_logs import batch
 
 from barnabas.protocol.records import BatchHeader, read_header
-from barnabas.storage.log import Log
-from barnabas.storage.producer_state import ProducerEntry
-from barnabas.storage.producer_window import restore_window
+from barnabas.storage.log.log import Log
+from barnabas.storage.producers.producer_state import ProducerEntry
+from barnabas.storage.producers.producer_window import restore_window
 
 
 def as_of_a_snapshot(log: Log, producer_id: int) -> ProducerEntry:

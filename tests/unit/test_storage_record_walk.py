@@ -14,8 +14,8 @@ from helpers.storage_kafka_log import KAFKA
 from barnabas.protocol.compression import decompress
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import HEADER_SIZE, NewRecord, batches_in, encode_record
-from barnabas.storage import record_walk
-from barnabas.storage.record_walk import _open_record, first_at_time, highest_time_delta
+from barnabas.storage.batch import record_walk
+from barnabas.storage.batch.record_walk import _open_record, first_at_time, highest_time_delta
 
 LOG = (KAFKA / "plain-0" / "00000000000000000000.log").read_bytes()
 TIMES = [

@@ -23,16 +23,16 @@ from helpers.storage_logs import (
     values_of,
 )
 
-from barnabas.storage.checkpoints import MANIFEST_NAME, Manifest
+from barnabas.storage.directory.last_run import BOOT_ID_NAME, LastRun
+from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import Disk, OsDisk
-from barnabas.storage.last_run import BOOT_ID_NAME, LastRun
-from barnabas.storage.log import Log
+from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import CorruptLog, Segment
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_directory import LogDirectory
-from barnabas.storage.log_loader import Opening
-from barnabas.storage.partition_files import SET_ASIDE_SUFFIX
-from barnabas.storage.recovery import load_log
-from barnabas.storage.segment import CorruptLog, Segment
+from barnabas.storage.opening.log_loader import Opening
+from barnabas.storage.opening.partition_files import SET_ASIDE_SUFFIX
+from barnabas.storage.opening.recovery import load_log
 
 SMALL = LogConfig(segment_bytes=200)
 

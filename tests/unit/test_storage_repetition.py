@@ -12,9 +12,9 @@ import pytest
 from helpers.storage_logs import NOW_MS, SECOND_MS, batch, new_log, reopened
 
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.repetition import MOST_COMPARED_BYTES
+from barnabas.storage.producers.repetition import MOST_COMPARED_BYTES
 
 NONE, GZIP, ZSTD = 0, 1, 4
 

@@ -11,11 +11,11 @@ import pytest
 from helpers.storage_kafka_log import KAFKA, TXN_BASES, TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS
 
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.retention import expired_count
+from barnabas.storage.log.segment import CorruptLog
+from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.retention import expired_count
-from barnabas.storage.segment import CorruptLog
-from barnabas.storage.segment_list import SegmentList
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
 # the highest timestamps of the four segments, as Kafka's time indexes have them

@@ -14,11 +14,11 @@ from helpers.disk_broker import DiskBroker
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager, reopened, values_of
 
 from barnabas.protocol.errors import Code
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import Data, File, OsDisk
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import LOG_SUFFIX
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.segment import LOG_SUFFIX
 
 CONFIG = LogConfig(
     segment_bytes=300, index_interval_bytes=0, retention_bytes=100_000, retention_ms=-1

@@ -12,12 +12,13 @@ from helpers.storage_kafka_log import KAFKA, kafka_log
 from helpers.storage_logs import NOW_MS, batch, kill, new_log, open_manager
 
 from barnabas.protocol.records import HEADER_SIZE
-from barnabas.storage.checkpoints import MANIFEST_NAME
-from barnabas.storage.checkpoints import Manifest as LogManifest
 from barnabas.storage.disk import File, OsDisk, OsFile
-from barnabas.storage.log import Log
-from barnabas.storage.offset_index import OffsetIndex
-from barnabas.storage.segment import (
+from barnabas.storage.files.checkpoints import MANIFEST_NAME
+from barnabas.storage.files.checkpoints import Manifest as LogManifest
+from barnabas.storage.files.offset_index import OffsetIndex
+from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import (
     INDEX_SUFFIXES,
     CorruptLog,
     IndexCache,
@@ -26,7 +27,6 @@ from barnabas.storage.segment import (
     Segment,
     offset_name,
 )
-from barnabas.storage.txn_index import AbortedEntry, TxnIndex
 
 NAME = offset_name(3)
 

@@ -12,11 +12,11 @@ from crc32c import crc32c
 from helpers.recording_disk import RecordingDisk
 from helpers.storage_logs import TOPIC_ID, batch
 
-from barnabas.storage.checkpoints import Manifest, SegmentNote
 from barnabas.storage.disk import Data, File
-from barnabas.storage.segment import INDEX_SUFFIXES, IndexCache, Segment
-from barnabas.storage.time_index import TimeIndex
-from barnabas.storage.txn_index import AbortedEntry, TxnIndex
+from barnabas.storage.files.checkpoints import Manifest, SegmentNote
+from barnabas.storage.files.time_index import TimeIndex
+from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
+from barnabas.storage.log.segment import INDEX_SUFFIXES, IndexCache, Segment
 
 ROW_BYTES = len(batch())
 ABORTED = [AbortedEntry(1, at, at + 1, at) for at in (0, 3, 6)]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from helpers.storage_kafka_log import KAFKA, TXN_BASES, TXN_END, kafka_log
 
-from barnabas.storage import segment_list
-from barnabas.storage.segment import CorruptLog, Segment
-from barnabas.storage.segment_list import LogEnd, SegmentList
+from barnabas.storage.log import segment_list
+from barnabas.storage.log.segment import CorruptLog, Segment
+from barnabas.storage.log.segment_list import LogEnd, SegmentList
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
 

@@ -12,13 +12,13 @@ from helpers.storage_kafka_log import TXN_END, kafka_log
 from helpers.storage_logs import TOPIC_ID
 
 from barnabas.protocol.records import HEADER_SIZE, computed_crc, read_header
-from barnabas.storage.checkpoints import MANIFEST_NAME, Manifest, SegmentNote
-from barnabas.storage.cleaner import CleanedSegment
+from barnabas.storage.cleaning.cleaner import CleanedSegment
+from barnabas.storage.cleaning.segment_swap import complete_swaps, discard_result, swap_in
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.log import Log
-from barnabas.storage.segment import CorruptLog
-from barnabas.storage.segment_swap import complete_swaps, discard_result, swap_in
-from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest, SegmentNote
+from barnabas.storage.files.time_index import TimeIndex
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import CorruptLog
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 CLEANED = CleanedSegment(28, (28,), 237, 1700000000046, 30)

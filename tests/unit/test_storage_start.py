@@ -11,7 +11,14 @@ from helpers.recording_disk import RecordingDisk
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, new_log, open_manager
 
 from barnabas.protocol.records import read_header
-from barnabas.storage.checkpoints import (
+from barnabas.storage.cleaning.cleaner import _emptied
+from barnabas.storage.directory.flush_journal import JournalDecision, JournalEntry
+from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME, mark_of
+from barnabas.storage.directory.last_run import BOOT_ID_NAME, LastRun
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.directory.log_manager import UNHEARD_LEADER_EPOCHS, LogManager
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LOG_START_NAME,
     MANIFEST_NAME,
@@ -19,15 +26,8 @@ from barnabas.storage.checkpoints import (
     decode_offsets,
     encode_offsets,
 )
-from barnabas.storage.cleaner import _emptied
-from barnabas.storage.disk import OsDisk
-from barnabas.storage.flush_journal import JournalDecision, JournalEntry
-from barnabas.storage.graduated import BOOTSTRAP_NAME, MARK_NAME, mark_of
-from barnabas.storage.last_run import BOOT_ID_NAME, LastRun
-from barnabas.storage.log import Log
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
-from barnabas.storage.log_directory import LogDirectoryError
-from barnabas.storage.log_manager import UNHEARD_LEADER_EPOCHS, LogManager
 
 
 def lose_power(manager: LogManager) -> None:

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.files.time_index import TimeIndex
 
 
 def filled(*entries: tuple[int, int]) -> TimeIndex:

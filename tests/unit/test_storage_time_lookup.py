@@ -21,10 +21,10 @@ from helpers.storage_logs import (
 )
 
 from barnabas.protocol.records import HEADER_SIZE, records_of
-from barnabas.storage.checkpoints import MANIFEST_NAME
-from barnabas.storage.log import Log
-from barnabas.storage.time_lookup import TimeLookup, TimestampOffset
-from barnabas.storage.time_search import BatchSearch
+from barnabas.storage.files.checkpoints import MANIFEST_NAME
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.time_lookup import TimeLookup, TimestampOffset
+from barnabas.storage.log.time_search import BatchSearch
 
 RECORDS = json.loads((KAFKA.parent / "expected.json").read_text())["plain"]["0"]["records"]
 BASE_MS = 1700000000000

@@ -9,10 +9,16 @@ from helpers.storage_kafka_log import kafka_log
 from helpers.storage_logs import NOW_MS, batch
 
 from barnabas.protocol.records import MAGIC_AT, read_header
-from barnabas.storage.cleaner import _emptied
+from barnabas.storage.cleaning.cleaner import _emptied
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.segment import IndexCache, Segment
-from barnabas.storage.torn_tail import fault_of, good_batch_after, is_hole, is_whole, lacks_start
+from barnabas.storage.log.segment import IndexCache, Segment
+from barnabas.storage.opening.torn_tail import (
+    fault_of,
+    good_batch_after,
+    is_hole,
+    is_whole,
+    lacks_start,
+)
 
 SECOND, THIRD, SIZE = 78, 158, 2002  # positions in segment 3, and its size, as Kafka dumps it
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from barnabas.storage.txn_index import AbortedEntry, AbortedTxn, TxnIndex, encode_entry
+from barnabas.storage.files.txn_index import AbortedEntry, AbortedTxn, TxnIndex, encode_entry
 
 # producer 1 writes 0-9 and is aborted at 10, while producer 2 has been open since 5, up to 20
 FIRST = AbortedEntry(producer_id=1, first_offset=0, last_offset=10, last_stable_offset=5)

@@ -20,10 +20,10 @@ from helpers.storage_logs import (
     open_manager,
 )
 
-from barnabas.storage.cleaner import clean
-from barnabas.storage.log import Log
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.segment_swap import swap_in
+from barnabas.storage.cleaning.cleaner import clean
+from barnabas.storage.cleaning.segment_swap import swap_in
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.log.log import Log
 
 UNREADABLE = [
     pytest.param(broken([b"x"], body=bytes.fromhex("0c000000780200")), id="no record"),

@@ -23,9 +23,8 @@ from barnabas.protocol.records import (
     set_crc,
     set_size_and_attributes,
 )
-from barnabas.storage import validate
-from barnabas.storage.log_config import LogConfig
-from barnabas.storage.validate import (
+from barnabas.storage.batch import validate
+from barnabas.storage.batch.validate import (
     CODECS,
     AppendRefused,
     CheckBudget,
@@ -33,6 +32,7 @@ from barnabas.storage.validate import (
     TakesLongError,
     check_client_batch,
 )
+from barnabas.storage.log_config import LogConfig
 
 GOOD = batch([b"a", b"b"])
 

@@ -1,0 +1,480 @@
+"""The brokers of this process, which share one log directory: who is there, and who leads what.
+
+This is a value: inputs of `broker/brokers/failover.py` change it, and requests ask it.
+`Cluster.leads` is the one place where it is asked whether a broker leads a partition. A coordinator
+is the leader of the partition of the internal topic that keeps its group or transactional id.
+
+All brokers have the same log, so each replica is in sync the moment it is there. The rules of lists
+and leaders are those of Apache Kafka's controller:
+
+| event | in-sync list of a partition | its leader |
+|---|---|---|
+| a topic is made | its replicas that are there | the first of them, else nobody |
+| a broker is taken away | without it, if others are in it | the first of the list that is there |
+| a broker is given back | with it, where somebody leads | if nobody leads, it, if in the list |
+| ... unclean elections | it alone, where nobody leads | if nobody leads, it |
+| a leader is moved | stays | one of the list that is there |
+
+With one broker (`is_one`) nothing of this is asked. One that shares a lease with another node tells
+of it, too (`standby`): both have all partitions, and this one leads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.broker.logs.topics import check_leader_epoch
+from barnabas.broker.requests.fetch_sessions import FetchSessions
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.result import partition_for
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.metadata_response import LedPartition
+from barnabas.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs.metadata import Topic
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.outbox import Ids
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+    from barnabas.protocol.request_context import RequestContext
+    from barnabas.storage.log.log import Log
+
+NOBODY = -1
+INTERNAL_FACTORS = {
+    OFFSETS_TOPIC: "offsets.topic.replication.factor",
+    TRANSACTIONS_TOPIC: "transaction.state.log.replication.factor",
+}
+
+
+class Leadership(NamedTuple):
+    """Who leads a partition, NOBODY where nobody does; its replicas, and those in sync."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class Standby(NamedTuple):
+    """The other node of a pair, as clients are told of it (docs/STANDBY.md).
+
+    addresses: host and port, by listener. is_there: it follows. is_in_sync: it may take over, and
+    has all that was answered.
+    """
+
+    node_id: int
+    addresses: Mapping[str, tuple[str, int]]
+    is_there: bool
+    is_in_sync: bool
+
+
+class ClusterNode:
+    """One broker: whether it is there, at which port of each listener, and what it keeps for itself
+    alone.
+    """
+
+    __slots__ = ("fetch_sessions", "is_there", "node_id", "ports", "producer_ids")
+
+    def __init__(self, node_id: int, fetch_sessions: FetchSessions) -> None:
+        self.node_id = node_id
+        self.fetch_sessions = fetch_sessions
+        self.ports: dict[str, int] = {}
+        self.is_there = True
+        self.producer_ids: Iterator[int] = iter(())
+
+
+class Cluster:
+    """All brokers of the process, and the leaders of all partitions.
+
+    generation: rises with each change of a leader, of ACLs, and with deletions: fetches that wait
+    look anew.
+    controller_id: whom Metadata names. standby: the other node of a pair; the rim sets it.
+    """
+
+    def __init__(self, config: BrokerConfig, topics: TopicRegistry, ids: Ids) -> None:
+        self._config, self._topics = config, topics
+        slots = config.max_incremental_fetch_session_cache_slots
+        count = config.barnabas_brokers
+        self.is_one = count == 1
+        self.nodes = {
+            node_id: ClusterNode(node_id, FetchSessions(slots, ids))
+            for node_id in range(config.node_id, config.node_id + count)
+        }
+        self.controller_id: int = config.node_id
+        self.standby: Standby | None = None
+        self.generation = 0
+        self._leaderships: dict[str, tuple[Topic, list[Leadership]]] = {}
+        self._views = {
+            (node_id, is_acks_all): view(topics, self, node_id)
+            for node_id in self.nodes
+            for is_acks_all, view in ((False, NodeTopics), (True, NodeTopicsInSync))
+        }
+
+    # --- brokers ---------------------------------------------------------------------------------
+
+    def nodes_there(self) -> list[ClusterNode]:
+        """The brokers that are there, in order."""
+        return [node for node in self.nodes.values() if node.is_there]
+
+    @property
+    def node_ids(self) -> list[int]:
+        """All brokers, and the other node of a pair, in order."""
+        standby = self.standby
+        return sorted(self.nodes) if standby is None else sorted((*self.nodes, standby.node_id))
+
+    def node(self, node_id: int) -> ClusterNode:
+        """A broker. Raises: ValueError where there is none of that id."""
+        node = self.nodes.get(node_id)
+        if node is None:
+            named = ", ".join(map(str, self.nodes))
+            raise ValueError(f"there is no broker {node_id}: the brokers are {named}")
+        return node
+
+    def topics_of(self, node_id: int, *, acks_all: bool = False) -> NodeTopics:
+        """The topics as one of several brokers has them; as it has them for acks=all."""
+        return self._views[node_id, acks_all]
+
+    # --- leaders ---------------------------------------------------------------------------------
+
+    def leads(self, node_id: int, topic: str, index: int) -> bool:
+        """Whether that broker leads the partition. The one place where this is asked."""
+        leadership = self.leadership(topic, index)
+        return leadership is not None and leadership.leader == node_id
+
+    def leadership(self, topic: str, index: int) -> Leadership | None:
+        """Who leads a partition; None where there is no such partition."""
+        leaderships = self.leaderships(topic)
+        return leaderships[index] if 0 <= index < len(leaderships) else None
+
+    def leaderships(self, name: str) -> list[Leadership]:
+        """Who leads the partitions of a topic, by index; none where there is no such topic."""
+        topic = self._topics.metadata.topic(name)
+        if topic is None:
+            self._leaderships.pop(name, None)
+            return []
+        of_topic, leaderships = self._leaderships.get(name, (None, []))
+        if of_topic is not topic:
+            leaderships = []
+            self._leaderships[name] = (topic, leaderships)
+        while len(leaderships) < topic.partition_count:
+            replicas = self._replicas(topic, len(leaderships))
+            in_sync = tuple(one for one in replicas if self.nodes[one].is_there)
+            leader = in_sync[0] if in_sync else NOBODY
+            leaderships.append(Leadership(leader, replicas, in_sync or replicas[:1]))
+        return leaderships
+
+    def has_enough_in_sync(self, topic: str, index: int) -> bool:
+        """Whether as many replicas of a partition that is led are in sync as acks=all wants."""
+        leadership = self.leadership(topic, index)
+        assert leadership is not None, f"{topic}-{index} is led"
+        return len(leadership.in_sync) >= self._topics.min_in_sync_replicas(topic)
+
+    def may_coordinate(self, topic: str, key: str) -> bool:
+        """Whether what a coordinator decides about a group or transactional id can be written:
+        somebody is its coordinator, and enough replicas are in sync.
+        """
+        if self.is_one:
+            return True
+        topic, index = self.coordinator_partition(topic, key)
+        leadership = self.leadership(topic, index)
+        return (
+            leadership is not None
+            and leadership.leader != NOBODY
+            and self.has_enough_in_sync(topic, index)
+        )
+
+    def coordinator_partition(self, topic: str, key: str) -> TopicPartition:
+        """The partition of an internal topic that keeps a group or a transactional id."""
+        return TopicPartition(
+            topic, partition_for(key, self._topics.internal_partition_count(topic))
+        )
+
+    # --- replicas --------------------------------------------------------------------------------
+
+    def place(self, name: str, first: int, count: int, factor: int) -> list[tuple[int, ...]]:
+        """Replicas for partitions of a topic, round robin over all brokers.
+
+        Takes: first, the index of the first of them; the topic's name, by which topics of one
+               partition begin with different brokers, and each with the same at every start.
+        """
+        nodes = list(self.nodes)
+        start = sum(name.encode())
+        return [
+            tuple(nodes[(start + index + at) % len(nodes)] for at in range(factor))
+            for index in range(first, first + count)
+        ]
+
+    def default_factor(self, name: str) -> int:
+        """How many replicas a topic gets where nobody says it."""
+        setting = INTERNAL_FACTORS.get(name, "default.replication.factor")
+        factor: int = self._config[setting]
+        return min(factor, len(self.nodes))
+
+    def check_factor(self, factor: int) -> None:
+        """Raise KafkaError INVALID_REPLICATION_FACTOR where so many replicas cannot be had."""
+        if factor <= 0:
+            raise KafkaError(
+                Code.INVALID_REPLICATION_FACTOR,
+                f"The replication factor {factor} cannot be had: give a number from 1 on, or -1 "
+                "for the default.",
+            )
+        there = len(self.nodes_there())
+        if factor > there:
+            raise KafkaError(
+                Code.INVALID_REPLICATION_FACTOR,
+                f"The replication factor {factor} cannot be had: there are {there} brokers.",
+            )
+
+    def check_replicas(self, index: int, replicas: Sequence[int]) -> None:
+        """Raise KafkaError INVALID_REPLICA_ASSIGNMENT where a partition cannot lie there."""
+        refusal = None
+        if not replicas:
+            refusal = "is assigned to no broker"
+        elif len(set(replicas)) < len(replicas):
+            refusal = f"is assigned to {list(replicas)}, which names a broker twice"
+        elif unknown := [one for one in replicas if one not in self.nodes]:
+            refusal = f"cannot lie on broker {unknown[0]}: the brokers are {list(self.nodes)}"
+        if refusal:
+            raise KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, f"Partition {index} {refusal}.")
+
+    def _replicas(self, topic: Topic, index: int) -> tuple[int, ...]:
+        """The replicas as the journal has them; those that are no broker of this start are left
+        out, and where none is left they are placed anew.
+        """
+        if index < len(topic.replicas):
+            known = tuple(one for one in topic.replicas[index] if one in self.nodes)
+            if known:
+                return known
+        factor = len(topic.replicas[0]) if topic.replicas else self.default_factor(topic.name)
+        return self.place(topic.name, index, 1, min(factor, len(self.nodes)))[0]
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def take_away(self, node_id: int) -> list[TopicPartition]:
+        """A broker is not there any more. Gives the partitions that it led."""
+        self._decide_leaders()
+        self.node(node_id).is_there = False
+        self.node(node_id).fetch_sessions.clear()
+        if self.controller_id == node_id:
+            self.controller_id = next((node.node_id for node in self.nodes_there()), node_id)
+
+        def without(_: str, before: Leadership) -> Leadership:
+            in_sync = tuple(one for one in before.in_sync if one != node_id) or before.in_sync
+            leader = before.leader if before.leader != node_id else self._first_there(before)
+            return Leadership(leader, before.replicas, in_sync)
+
+        return self._change(without)
+
+    def give_back(self, node_id: int) -> list[TopicPartition]:
+        """A broker is there again. Gives the partitions that have a leader again."""
+        self._decide_leaders()
+        self.node(node_id).is_there = True
+        if not self.nodes[self.controller_id].is_there:
+            self.controller_id = node_id
+
+        def with_it(name: str, before: Leadership) -> Leadership:
+            leader, replicas, in_sync = before
+            if leader == NOBODY and node_id in replicas:
+                if node_id in in_sync:
+                    leader = node_id
+                elif self._may_lose(name):
+                    leader, in_sync = node_id, (node_id,)
+            return Leadership(leader, replicas, self._in_sync(leader, replicas, in_sync))
+
+        return self._change(with_it)
+
+    def move(self, partition: TopicPartition, node_id: int) -> list[TopicPartition]:
+        """Let a broker lead a partition. Gives the partition, if it did not lead before.
+
+        Raises: ValueError where it cannot.
+        """
+        name, index = partition
+        before = self.leadership(name, index)
+        if before is None:
+            raise ValueError(f"there is no partition {index} of a topic {name!r}")
+        if not self.node(node_id).is_there or node_id not in before.in_sync:
+            raise ValueError(
+                f"broker {node_id} cannot lead {name}-{index}: its replicas are "
+                f"{list(before.replicas)}, and {self._in_sync_there(before)} are there and in sync"
+            )
+        return self._set(partition, before._replace(leader=node_id))
+
+    def reassign(
+        self, partition: TopicPartition, replicas: tuple[int, ...]
+    ) -> list[TopicPartition]:
+        """Let a partition lie on these brokers. Gives it, if its leader is another then."""
+        before = self.leadership(*partition)
+        assert before is not None, f"{partition} is not there"
+        there = tuple(one for one in replicas if self.nodes[one].is_there)
+        leader = before.leader if before.leader in there else (there[0] if there else NOBODY)
+        return self._set(partition, Leadership(leader, replicas, there or replicas[:1]))
+
+    def elect_any(self, partition: TopicPartition) -> list[TopicPartition]:
+        """An unclean election: the first replica that is there leads. Gives it, if it does."""
+        before = self.leadership(*partition)
+        assert before is not None, f"{partition} is not there"
+        there = [one for one in before.replicas if self.nodes[one].is_there]
+        if before.leader != NOBODY or not there:
+            return []
+        return self._set(partition, Leadership(there[0], before.replicas, tuple(there)))
+
+    def _decide_leaders(self) -> None:
+        """Work out who leads what nobody has asked about, before who is there changes."""
+        for name in self._topics.metadata.topics:
+            self.leaderships(name)
+
+    def _change(self, change: Callable[[str, Leadership], Leadership]) -> list[TopicPartition]:
+        moved = []
+        for name in self._topics.metadata.topics:
+            for index, before in enumerate(list(self.leaderships(name))):
+                moved += self._set(TopicPartition(name, index), change(name, before))
+        return moved
+
+    def _set(self, partition: TopicPartition, after: Leadership) -> list[TopicPartition]:
+        name, index = partition
+        leaderships = self.leaderships(name)
+        before, leaderships[index] = leaderships[index], after
+        if before.leader == after.leader:
+            return []
+        self.generation += 1
+        return [partition]
+
+    def _first_there(self, leadership: Leadership) -> int:
+        return next(iter(self._in_sync_there(leadership)), NOBODY)
+
+    def _in_sync_there(self, leadership: Leadership) -> list[int]:
+        return [
+            one
+            for one in leadership.replicas
+            if one in leadership.in_sync and self.nodes[one].is_there
+        ]
+
+    def _in_sync(
+        self, leader: int, replicas: tuple[int, ...], in_sync: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Where somebody leads, each replica that is there; else the list stays."""
+        if leader == NOBODY:
+            return in_sync
+        return tuple(one for one in replicas if self.nodes[one].is_there)
+
+    def _may_lose(self, name: str) -> bool:
+        return self._topics.has_unclean_election(name)
+
+
+class NodeTopics:
+    """The topics as one of several brokers has them: with the logs that it leads.
+
+    It has the questions of `TopicRegistry` that requests about one partition's log ask.
+    """
+
+    def __init__(self, topics: TopicRegistry, cluster: Cluster, node_id: int) -> None:
+        self._topics, self._cluster, self._node_id = topics, cluster, node_id
+
+    def partition(self, topic: str, index: int) -> Log | None:
+        """The log of a partition that this broker leads, and that is not off line."""
+        log = self._topics.partition(topic, index)
+        return log if log is not None and self._leads(topic, index) else None
+
+    def partitions_of(self, topic: str) -> list[Log | None]:
+        """The logs of a topic by index; None for those that this broker does not lead."""
+        return [
+            log if log is not None and self._leads(topic, index) else None
+            for index, log in enumerate(self._topics.partitions_of(topic))
+        ]
+
+    def require_partition(self, topic: str, index: int) -> Log:
+        """The log of a partition. Raises KafkaError, with `missing_code`, where there is none."""
+        log = self.partition(topic, index)
+        if log is None:
+            raise KafkaError(self.missing_code(topic, index))
+        return log
+
+    def fenced_partition(self, topic: str, index: int, current_leader_epoch: int) -> Log:
+        """The log, as `TopicRegistry` gives it; NOT_LEADER_OR_FOLLOWER, too."""
+        log = self.require_partition(topic, index)
+        check_leader_epoch(log, current_leader_epoch)
+        return log
+
+    def missing_code(self, topic: str, index: int) -> Code:
+        """Why `partition` gave None: another one leads it, there is none, or it is damaged."""
+        if self._topics.partition_exists(topic, index) and not self._leads(topic, index):
+            return Code.NOT_LEADER_OR_FOLLOWER
+        return self._topics.missing_code(topic, index)
+
+    def _leads(self, topic: str, index: int) -> bool:
+        return self._cluster.leads(self._node_id, topic, index)
+
+
+class NodeTopicsInSync(NodeTopics):
+    """The topics for acks=all: with the logs of which enough replicas are in sync
+    (`min.insync.replicas`).
+    """
+
+    def partition(self, topic: str, index: int) -> Log | None:
+        """The log of a partition that this broker leads with enough others."""
+        log = super().partition(topic, index)
+        has_enough = log is not None and self._cluster.has_enough_in_sync(topic, index)
+        return log if has_enough else None
+
+    def missing_code(self, topic: str, index: int) -> Code:
+        """Why `partition` gave None: NOT_ENOUGH_REPLICAS besides."""
+        if super().partition(topic, index) is not None:
+            return Code.NOT_ENOUGH_REPLICAS
+        return super().missing_code(topic, index)
+
+
+def led_partitions(
+    cluster: Cluster, topic: str, logs: Sequence[Log | None]
+) -> tuple[LedPartition, ...]:
+    """What is told of the partitions of a topic; one whose log is damaged is led by nobody."""
+    if cluster.is_one:
+        return tuple(led_partition_of_pair(cluster, log) for log in logs)
+    return tuple(
+        led_partition(cluster, log, leadership)
+        for log, leadership in zip(logs, cluster.leaderships(topic), strict=False)
+    )
+
+
+def led_partition(cluster: Cluster, log: Log | None, leadership: Leadership) -> LedPartition:
+    """What is told of one partition."""
+    leader, replicas, in_sync = leadership
+    if log is None:
+        return LedPartition(NOBODY, replicas, in_sync, replicas)
+    offline = tuple(one for one in replicas if not cluster.nodes[one].is_there)
+    return LedPartition(leader, replicas, in_sync, offline)
+
+
+def led_partition_of_pair(cluster: Cluster, log: Log | None) -> LedPartition:
+    """What is told of one partition of a broker that is alone, or has a standby."""
+    me, standby, replicas = cluster.controller_id, cluster.standby, tuple(cluster.node_ids)
+    if log is None:
+        return LedPartition(NOBODY, replicas, replicas, replicas)
+    if standby is None:
+        return LedPartition(me, replicas, replicas, ())
+    in_sync = replicas if standby.is_in_sync else (me,)
+    return LedPartition(me, replicas, in_sync, () if standby.is_there else (standby.node_id,))
+
+
+class NodeProducerIds:
+    """Producer ids, from the block of the broker that hands them out (KIP-730).
+
+    context: of the InitProducerId that is being handled. A session that begins later, when the
+    transaction before it has ended, takes its id from whichever block was last taken from.
+    """
+
+    def __init__(self, cluster: Cluster, blocks: ProducerIdAllocator) -> None:
+        self._cluster, self._blocks = cluster, blocks
+        self._node = cluster.nodes[cluster.controller_id]
+
+    def serve(self, context: RequestContext) -> None:
+        """Give out ids from now on that are those of the broker that this request came to."""
+        self._node = self._cluster.nodes[context.node_id]
+
+    def allocate(self) -> int:
+        """An id that nobody has."""
+        producer_id = next(self._node.producer_ids, None)
+        if producer_id is None:
+            self._node.producer_ids = iter(self._blocks.reserve_block())
+            producer_id = next(self._node.producer_ids)
+        return producer_id

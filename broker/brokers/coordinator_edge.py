@@ -1,0 +1,253 @@
+"""Around the requests of coordinators, where a process is several brokers.
+
+A coordinator of groups or transactions is the broker that leads the partition of the internal topic
+in which it keeps them. Here, before its handler, a request that came to another one is refused with
+NOT_COORDINATOR; of a request about several, those that are another's. Lists of what a broker
+coordinates leave out what others do. What writes is refused with COORDINATOR_NOT_AVAILABLE while
+fewer replicas of that partition are in sync than it wants, as Apache Kafka answers where its
+coordinator's append is refused. The coordinators themselves know nothing of it.
+
+| requests | what becomes of them |
+|---|---|
+| `SINGLE`: about one group or transactional id | refused as a whole |
+| `SEVERAL`: about a list of them | those of other brokers are refused, the rest is answered |
+| `LISTS`: of all that the broker coordinates | the answer has those alone |
+
+| while too few are in sync | refused |
+|---|---|
+| `WRITING` | always; of several groups or transactional ids, those |
+| SyncGroup | of the leader, whose assignments complete a rebalance |
+| ConsumerGroupHeartbeat | if it joins or leaves, or if its Result has records, which are dropped |
+
+With one broker none of it is imported.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barnabas.broker.outbox import PARKED, Answer, CoordinatorWait
+from barnabas.broker.requests.dispatch import Route
+from barnabas.broker.requests.refusals import refusal
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.sync_group import SyncGroupRequest
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+    from barnabas.protocol.api_table import Api
+    from barnabas.protocol.messages.message import Message
+    from barnabas.protocol.request_context import RequestContext
+
+
+class One(NamedTuple):
+    """A field of a request: the group or transactional id that it is about."""
+
+    topic: str
+    field: str
+
+
+class Several(NamedTuple):
+    """A field of a request, a list: of texts, or of rows that have the text in a field. rows: the
+    list in its answer, in the same order. since: the first version that has it.
+    """
+
+    topic: str
+    field: str
+    rows: str
+    key: str | None = None
+    since: int = 0
+
+
+SINGLE = {
+    "OffsetCommit": One(OFFSETS_TOPIC, "group_id"),
+    "OffsetFetch": One(OFFSETS_TOPIC, "group_id"),
+    "JoinGroup": One(OFFSETS_TOPIC, "group_id"),
+    "Heartbeat": One(OFFSETS_TOPIC, "group_id"),
+    "LeaveGroup": One(OFFSETS_TOPIC, "group_id"),
+    "SyncGroup": One(OFFSETS_TOPIC, "group_id"),
+    "OffsetDelete": One(OFFSETS_TOPIC, "group_id"),
+    "TxnOffsetCommit": One(OFFSETS_TOPIC, "group_id"),
+    "ConsumerGroupHeartbeat": One(OFFSETS_TOPIC, "group_id"),
+    "InitProducerId": One(TRANSACTIONS_TOPIC, "transactional_id"),
+    "AddPartitionsToTxn": One(TRANSACTIONS_TOPIC, "v3_and_below_transactional_id"),
+    "AddOffsetsToTxn": One(TRANSACTIONS_TOPIC, "transactional_id"),
+    "EndTxn": One(TRANSACTIONS_TOPIC, "transactional_id"),
+}
+WRITING = frozenset(
+    {
+        "OffsetCommit",
+        "OffsetDelete",
+        "DeleteGroups",
+        "TxnOffsetCommit",
+        "InitProducerId",
+        "AddPartitionsToTxn",
+        "AddOffsetsToTxn",
+        "EndTxn",
+    }
+)
+SEVERAL = {
+    "OffsetFetch": Several(OFFSETS_TOPIC, "groups", "groups", "group_id", 8),
+    "DescribeGroups": Several(OFFSETS_TOPIC, "groups", "groups"),
+    "ConsumerGroupDescribe": Several(OFFSETS_TOPIC, "group_ids", "groups"),
+    "DeleteGroups": Several(OFFSETS_TOPIC, "groups_names", "results"),
+    "DescribeTransactions": Several(TRANSACTIONS_TOPIC, "transactional_ids", "transaction_states"),
+    "AddPartitionsToTxn": Several(
+        TRANSACTIONS_TOPIC, "transactions", "results_by_transaction", "transactional_id", 4
+    ),
+}
+LISTS = {
+    "ListGroups": Several(OFFSETS_TOPIC, "", "groups", "group_id"),
+    "ListTransactions": Several(TRANSACTIONS_TOPIC, "", "transaction_states", "transactional_id"),
+}
+
+
+def at_coordinator(broker: Broker, api: Api, row: Route) -> Route:
+    """The row with what is done around it; the row itself where it is no coordinator's."""
+    if api.name not in SINGLE and api.name not in SEVERAL and api.name not in LISTS:
+        return row
+    edge = _Edge(broker, api, row)
+    return row._replace(handle=edge.handle)
+
+
+class _Edge:
+    """One API's requests, on their way to its handler."""
+
+    def __init__(self, broker: Broker, api: Api, row: Route) -> None:
+        self._broker, self._api, self._handle = broker, api, row.handle
+        self._one, self._several = SINGLE.get(api.name), SEVERAL.get(api.name)
+        self._list = LISTS.get(api.name)
+
+    def handle(self, request: Message, context: RequestContext) -> Answer:
+        """Answer a request, or refuse what of it is another broker's."""
+        if self._api.name == "InitProducerId":
+            self._broker.node_producer_ids.serve(context)
+        if self._list is not None:
+            listed = self._list
+            self._broker.amend(
+                context.ticket, lambda answer: self._keep_own(listed, answer, context)
+            )
+            return self._handle(request, context)
+        if self._several is not None and context.api_version >= self._several.since:
+            return self._handle_several(self._several, request, context)
+        assert self._one is not None
+        key = getattr(request, self._one.field)
+        if not key:
+            return self._handle(request, context)  # no group or transactional id: its handler knows
+        if self._lacks_replicas(self._one.topic, key, context):
+            if self._api.name in WRITING:
+                return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
+            if isinstance(request, SyncGroupRequest):
+                if self._broker.groups.completes_rebalance(request):
+                    return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
+            elif isinstance(request, ConsumerGroupHeartbeatRequest):
+                return self._handle_heartbeat(request, context)
+        return self._handle_keys(self._one.topic, [key], request, context)
+
+    def _handle_several(
+        self, several: Several, request: Message, context: RequestContext
+    ) -> Answer:
+        items = getattr(request, several.field)
+
+        def key_of(item: Any) -> str:
+            key: str = item if several.key is None else getattr(item, several.key)
+            return key
+
+        def code_of(item: Any) -> Code:
+            if not self._is_own(several.topic, key_of(item), context):
+                return Code.NOT_COORDINATOR
+            writes = self._api.name in WRITING and not getattr(item, "verify_only", False)
+            if writes and self._lacks_replicas(several.topic, key_of(item), context):
+                return Code.COORDINATOR_NOT_AVAILABLE
+            return Code.NONE
+
+        codes = [code_of(item) for item in items]
+        served = [item for item, code in zip(items, codes, strict=True) if not code]
+        if len(served) == len(items):
+            return self._handle_keys(
+                several.topic, [key_of(one) for one in items], request, context
+            )
+        refusals: list[Any] = []
+        for refusing in (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE):
+            refused = copy.copy(request)
+            of_code = [item for item, code in zip(items, codes, strict=True) if code is refusing]
+            setattr(refused, several.field, of_code)
+            if of_code:
+                refusals.append(self._refusal(refused, context, refusing))
+        first, *others = refusals
+        for other in others:
+            getattr(first, several.rows).extend(getattr(other, several.rows))
+        if not served:
+            return first  # type: ignore[no-any-return]
+        setattr(request, several.field, served)
+        self._broker.amend(
+            context.ticket,
+            lambda answer: getattr(answer, several.rows).extend(getattr(first, several.rows)),
+        )
+        return self._handle(request, context)
+
+    def _handle_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+    ) -> Answer:
+        """A heartbeat of a consumer group whose records cannot be written: a sign of life counts,
+        what would be written is refused, and comes again with the next heartbeat.
+        """
+        broker = self._broker
+        if not broker.speaks_consumer_groups:
+            return self._handle(request, context)
+        if request.member_epoch > 0:
+            result = broker.groups.on_consumer_group_heartbeat(request, context, context.now_ms)
+            if not result.records:
+                broker.park(context)
+                broker.runtime.run_groups(result, context.now_ms)
+                return PARKED
+            broker.groups.on_records_dropped(request.group_id)
+        return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
+
+    def _handle_keys(
+        self, topic: str, keys: list[str], request: Message, context: RequestContext
+    ) -> Answer:
+        """Hand on a request about these, all of this broker or refused; while it waits for its
+        answer, they have to stay this broker's.
+        """
+        if not all(self._is_own(topic, key, context) for key in keys):
+            return self._refusal(request, context)
+        answer = self._handle(request, context)
+        connection = self._broker.connections.get(context.connection_id)
+        if connection is not None and connection.parked_ticket == context.ticket:
+            cluster = self._broker.cluster
+            connection.waits_for_coordinator = CoordinatorWait(
+                context.ticket,
+                topic,
+                frozenset(cluster.coordinator_partition(topic, key).partition for key in keys),
+                lambda: self._refusal(request, context),
+            )
+        return answer
+
+    def _lacks_replicas(self, topic: str, key: str, context: RequestContext) -> bool:
+        """Whether too few replicas are in sync of what this broker coordinates; not so where
+        another one does, which is refused elsewhere.
+        """
+        cluster = self._broker.cluster
+        return self._is_own(topic, key, context) and not cluster.has_enough_in_sync(
+            *cluster.coordinator_partition(topic, key)
+        )
+
+    def _refusal(
+        self, request: Message, context: RequestContext, code: Code = Code.NOT_COORDINATOR
+    ) -> Message:
+        return refusal(self._api, context.api_version, request, code)
+
+    def _keep_own(self, listed: Several, answer: Any, context: RequestContext) -> None:
+        assert listed.key is not None
+        rows = getattr(answer, listed.rows)
+        rows[:] = [
+            row for row in rows if self._is_own(listed.topic, getattr(row, listed.key), context)
+        ]
+
+    def _is_own(self, topic: str, key: str, context: RequestContext) -> bool:
+        cluster = self._broker.cluster
+        partition = cluster.coordinator_partition(topic, key)
+        return cluster.leads(context.node_id, *partition)

@@ -1,0 +1,145 @@
+"""Several brokers in one process: brokers go and come, leaders and coordinators are moved.
+
+What follows from a change of leaders, in this order:
+
+1. the partitions that are moved begin a leader epoch, which is durable then (KIP-101): the epoch of
+   coordinators, too, which the markers of transactions bear;
+2. requests that wait for a coordinator which is another broker's now are refused with
+   NOT_COORDINATOR, as Apache Kafka does; what they asked for goes on, as after a lost answer;
+3. fetches that wait are tried: who waits at a broker that leads no more learns it;
+4. the connections of a broker that is taken away end.
+
+The coordinators' state is one for all brokers, so nothing is loaded, and open transactions and
+groups go on where they stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker.brokers.cluster import NOBODY
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.protocol.errors import Code
+from barnabas.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+
+COORDINATORS = {"group": OFFSETS_TOPIC, "transaction": TRANSACTIONS_TOPIC}
+
+
+class Failover:
+    """The inputs that change who is there and who leads. Each raises ValueError, with a sentence,
+    where it cannot be.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self._cluster = broker, broker.cluster
+
+    def take_away(self, node_id: int, now_ms: int) -> None:
+        """Let a broker be gone: its leaders move to others in sync, and its connections end."""
+        self._check_several()
+        if not self._cluster.node(node_id).is_there:
+            return
+        self._follow(self._cluster.take_away(node_id), now_ms)
+        for connection in list(self._broker.connections.values()):
+            if connection.node_id == node_id:
+                self._broker.close(connection.connection_id, f"broker {node_id} is taken away")
+
+    def give_back(self, node_id: int, now_ms: int) -> None:
+        """Let a broker be there again. It leads what nobody could, and nothing else."""
+        self._check_several()
+        if not self._cluster.node(node_id).is_there:
+            self._follow(self._cluster.give_back(node_id), now_ms)
+
+    def move_leader(self, topic: str, index: int, node_id: int, now_ms: int) -> None:
+        """Let a broker lead a partition, of the replicas that are in sync."""
+        self._check_several()
+        self._follow(self._cluster.move(TopicPartition(topic, index), node_id), now_ms)
+
+    def move_coordinator(self, kind: str, key: str, node_id: int, now_ms: int) -> None:
+        """Let a broker be the coordinator of a "group" or a "transaction", and of those beside it.
+
+        It is the leader of a partition of the internal topic, which keeps others, too.
+        """
+        self._check_several()
+        topic = COORDINATORS.get(kind)
+        if topic is None:
+            raise ValueError(f"{kind!r} has no coordinator: a group or a transaction has one")
+        self._broker.topics.ensure_internal_topic(topic, now_ms)
+        self._follow(
+            self._cluster.move(self._cluster.coordinator_partition(topic, key), node_id), now_ms
+        )
+
+    def set_controller(self, node_id: int) -> None:
+        """Let Metadata name a broker as the controller.
+
+        Each broker takes the requests that are for it, as with Apache Kafka (KIP-590).
+        """
+        self._check_several()
+        if not self._cluster.node(node_id).is_there:
+            raise ValueError(f"broker {node_id} is not there: give it back first")
+        self._cluster.controller_id = node_id
+
+    def elect(
+        self, partition: TopicPartition, *, is_unclean: bool, now_ms: int
+    ) -> tuple[Code, str | None]:
+        """Hold an election as ElectLeaders asks for it. Gives the code and a sentence."""
+        name, index = partition
+        leadership = self._cluster.leadership(name, index)
+        if leadership is None:
+            return (
+                Code.UNKNOWN_TOPIC_OR_PARTITION,
+                f"There is no partition {index} of a topic '{name}'.",
+            )
+        leader, replicas, _ = leadership
+        if leader == (leader if is_unclean and leader != NOBODY else replicas[0]):
+            return (
+                Code.ELECTION_NOT_NEEDED,
+                f"Broker {leader} leads partition {index} of '{name}' already.",
+            )
+        if is_unclean:
+            moved = self._cluster.elect_any(partition)
+            self._follow(moved, now_ms)
+            if moved:
+                return Code.NONE, None
+            return (
+                Code.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                f"No replica of partition {index} of '{name}' is there.",
+            )
+        try:
+            self._follow(self._cluster.move(partition, replicas[0]), now_ms)
+        except ValueError as error:
+            return Code.PREFERRED_LEADER_NOT_AVAILABLE, f"{error}."
+        return Code.NONE, None
+
+    def reassign(self, partition: TopicPartition, replicas: tuple[int, ...], now_ms: int) -> None:
+        """Let a partition lie on these brokers, of which each is one."""
+        leaderships = self._cluster.leaderships(partition.topic)
+        lists = [one.replicas for one in leaderships]
+        lists[partition.partition] = replicas
+        self._broker.metadata.set_topic_replicas(partition.topic, tuple(lists))
+        self._follow(self._cluster.reassign(partition, replicas), now_ms)
+
+    # --- what follows ----------------------------------------------------------------------------
+
+    def _check_several(self) -> None:
+        if self._cluster.is_one:
+            raise ValueError("there is one broker: start several, by --brokers N")
+
+    def _follow(self, moved: Sequence[TopicPartition], now_ms: int) -> None:
+        if not moved:
+            return
+        broker = self._broker
+        logs = broker.topics.begin_leader_epoch(moved)
+        for connection in list(broker.connections.values()):
+            wait = connection.waits_for_coordinator
+            if wait is None or wait.ticket != connection.parked_ticket:
+                continue
+            if not all(
+                self._cluster.leads(connection.node_id, wait.topic, index)
+                for index in wait.partitions
+            ):
+                broker.reply(wait.ticket, wait.refusal())
+        broker.progress.try_fetches(logs, now_ms)

@@ -1,0 +1,604 @@
+"""A test's control of the server: what each request meets, a clock to be moved, and what happened.
+
+It is the server's Gate: requests are looked at before they are handed on, answers before they are
+sent. The core and the server are the same as without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from barnabas.broker.control.faults import Action, Fault, FaultTable
+from barnabas.broker.control.forgetful_disk import ForgetfulDisk
+from barnabas.broker.control.observed import (
+    ObservedRequest,
+    answer_of,
+    error_codes,
+    observe,
+    plain,
+    with_fetch_session,
+)
+from barnabas.broker.control.rim.clock import ControlledClock
+from barnabas.broker.outbox import ConnectionState
+from barnabas.broker.requests.refusals import can_refuse, refusal
+from barnabas.broker.rim.clocks import NS_PER_MS
+from barnabas.broker.rim.connection import Connection, HandleFrame
+from barnabas.broker.rim.server import Clock, Server
+from barnabas.protocol.errors import Code
+from barnabas.protocol.framing import SIZE, response_has_tagged_header
+from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.pooled_disk import disk_below
+
+if TYPE_CHECKING:
+    pass
+
+logger = logging.getLogger("barnabas.control")
+
+KEPT_REQUESTS, KEPT_BYTES = 10_000, 64 << 20
+_QUIET_ROUNDS, _ROUND_S = 3, 0.002
+
+
+OUTCOMES = ("under way", "answered", "answer dropped", "no answer", "connection closed")
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request, its answer, and what was made of both: a line of the journal.
+
+    outcome: under way, answered, no answer (none was asked for), answer dropped, answer cut, or
+    connection closed. node_id: of the broker that it came to. size: bytes of both that the journal
+    holds; 0 where it has let go of them. sender: the connection as the core knew it.
+    """
+
+    number: int
+    at_ms: int
+    connection: int
+    client: str
+    request: ObservedRequest
+    frame: bytes
+    faults: list[Fault]
+    answer: Any = None
+    errors: list[str] = field(default_factory=list)
+    outcome: str = OUTCOMES[0]
+    deliveries: int = 0
+    size: int = 0
+    node_id: int = -1
+    sender: ConnectionState | None = None
+
+    def has(self, action: Action) -> Fault | None:
+        """The first fault with that action that the request met."""
+        return next((fault for fault in self.faults if fault.action is action), None)
+
+    def told(self) -> dict[str, Any]:
+        """The event as plain values."""
+        request = self.request
+        return {
+            "number": self.number,
+            "at_ms": self.at_ms,
+            "connection": self.connection,
+            "broker": self.node_id,
+            "client": self.client,
+            "client_id": request.client_id,
+            "api": request.api.name,
+            "version": request.version,
+            "request": plain(request.body),
+            "answer": plain(self.answer),
+            "errors": self.errors,
+            "outcome": self.outcome,
+            "deliveries": self.deliveries,
+            "faults": [fault.number for fault in self.faults],
+        }
+
+
+class Journal:
+    """The last requests: at most so many, and of so many bytes with their answers."""
+
+    def __init__(self, most: int = KEPT_REQUESTS, most_bytes: int = KEPT_BYTES) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._exchanges: deque[Exchange] = deque()
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[Exchange]:
+        return iter(self._exchanges)
+
+    def add(self, exchange: Exchange) -> None:
+        """Keep a request that came."""
+        self._exchanges.append(exchange)
+        exchange.size = len(exchange.frame)
+        self._bytes += exchange.size
+        self._drop_earlier()
+
+    def on_answer(self, exchange: Exchange, size: int) -> None:
+        """Count the answer of a request, where it is still kept."""
+        if exchange.size:
+            exchange.size += size
+            self._bytes += size
+            self._drop_earlier()
+
+    def clear(self) -> None:
+        """Keep none of those that came so far."""
+        while self._exchanges:
+            self._drop_first()
+
+    def _drop_earlier(self) -> None:
+        while len(self._exchanges) > self._most or (
+            self._bytes > self._most_bytes and len(self._exchanges) > 1
+        ):
+            self._drop_first()
+
+    def _drop_first(self) -> None:
+        first = self._exchanges.popleft()
+        self._bytes -= first.size
+        first.size = 0
+
+
+class LateConnection:
+    """What stands for a connection that its client has ended, until a late request of it is done.
+
+    The core lets go of what a connection has under way when that ends, as the decoding of a large
+    request, which a thread does.
+    """
+
+    def __init__(self, server: Server, exchange: Exchange) -> None:
+        self._server = server
+        self.connection_id, self.peer = exchange.connection, exchange.client
+        self.in_flight, self.closed = True, False
+        self.has_stirred = True
+
+    def send(self, pieces: Any) -> None:
+        """Nobody is there to have the answer."""
+
+    def wake(self) -> None:
+        """The request is answered: there is nothing more to come."""
+        self._server.disconnect(cast("Connection", self), None)
+
+    def quiet_sweeps(self) -> int:
+        """How many sweeps it was quiet for: it is never idle."""
+        return 0
+
+    def socket_option(self, level: int, option: int, size: int) -> bytes:
+        """What the system says of its socket. Raises: OSError, since it has none."""
+        raise OSError(errno.ENOTCONN, "its client has hung up")
+
+    def close(self) -> None:
+        """Do nothing: it has no socket."""
+        self.closed = True
+
+
+class Control:
+    """What a test commands. All of it is to be called in the loop's thread.
+
+    server: known once it is made. _exchanges: what each connection has under way.
+    """
+
+    server: Server
+    silence: Callable[[], str | None] | None = None
+
+    def __init__(self, clock: ControlledClock) -> None:
+        self.clock = clock
+        self.faults = FaultTable()
+        self.journal = Journal()
+        self._next_number = 1
+        self._exchanges: dict[int, Exchange] = {}
+        self._held: dict[int, asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._refuses = False
+
+    def server_clock(self) -> Clock:
+        """The clock for the server."""
+        clock = self.clock
+        return Clock(
+            lambda: clock.steady_ms() * NS_PER_MS,
+            lambda: clock.wall_ms() * NS_PER_MS,
+        )
+
+    def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
+        """What takes each request of that server first."""
+        self.server, self._broker, self._handle = server, server.broker, handle
+        return self._on_frame
+
+    def start(self) -> None:
+        """Do nothing: the endpoint commands."""
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
+        if self.server.is_closed:
+            return  # the power is lost, and the process about to end
+        connection = self.server.connection(connection_id)
+        assert connection is not None
+        copy = bytes(frame)  # the frame's memory is the next request's soon
+        request = observe(memoryview(copy))
+        if request is None:
+            self._exchanges.pop(connection_id, None)
+            self._handle(connection_id, frame, now_ms)
+            return
+        sender = self._broker.connections[connection_id]
+        node_id = sender.node_id
+        request = self._with_names(request, node_id)
+        exchange = Exchange(
+            self._next_number, self.clock.wall_ms(), connection_id, connection.peer, request,
+            copy, self.faults.met_by(request, connection_id),
+            node_id=node_id, sender=sender,
+        )  # fmt: skip
+        self._next_number += 1
+        self.journal.add(exchange)
+        if exchange.faults and request.body is not None:
+            self._exchanges[connection_id] = exchange
+            # held from now on: the fault may be removed before the steps come to it
+            released = None
+            if hold := exchange.has(Action.HOLD):
+                released = self._held.setdefault(hold.number, asyncio.Event())
+            self._start(self._meet(connection, exchange, released))
+        else:
+            exchange.faults.clear()
+            self._hand_on(connection, exchange, frame, now_ms)
+
+    def _with_names(self, request: ObservedRequest, node_id: int) -> ObservedRequest:
+        """The topics by name, where the request has their ids; a Fetch's with those of its
+        session.
+        """
+        if isinstance(request.body, FetchRequest) and request.body.session_epoch > 0:
+            sessions = self._broker.cluster.nodes[node_id].fetch_sessions
+            remembered = sessions.partitions_of(request.body.session_id)
+            request = with_fetch_session(request, remembered)
+        by_id = {str(topic.topic_id): topic.name for topic in self._broker.metadata.topics.values()}
+        return request._replace(
+            topics={by_id.get(name, name): rows for name, rows in request.topics.items()}
+        )
+
+    def _start(self, steps: Coroutine[Any, Any, None]) -> None:
+        task = self.server.loop.create_task(steps)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _meet(
+        self,
+        connection: Connection,
+        exchange: Exchange,
+        released: asyncio.Event | None,
+    ) -> None:
+        """Do to a request what its faults say, and hand it on where they leave it."""
+        if delay := exchange.has(Action.DELAY):
+            await asyncio.sleep(delay.ms / 1000)
+        if released is not None:
+            await released.wait()
+        if exchange.has(Action.CLOSE_BEFORE) or (connection.closed and exchange.has(Action.ERROR)):
+            self._end(connection, exchange)
+        elif error := exchange.has(Action.ERROR):
+            assert error.code is not None
+            self._refuse(connection, exchange, error.code)
+        else:
+            self.deliver(connection, exchange)
+
+    def _refuse(self, connection: Connection, exchange: Exchange, code: Code) -> None:
+        request = exchange.request
+        frame = bytearray(SIZE.size) + SIZE.pack(request.correlation_id)
+        if response_has_tagged_header(request.api, request.version):
+            frame.append(0)
+        assert request.body is not None
+        refusal(request.api, request.version, request.body, code).write(frame, request.version)
+        SIZE.pack_into(frame, 0, len(frame) - SIZE.size)
+        connection.in_flight = False
+        self.send(connection, [bytes(frame)])
+        connection.wake()
+
+    def deliver(self, connection: Connection, exchange: Exchange) -> None:
+        """Hand a request on to the broker that was kept back, or is to come twice."""
+        if self.server.is_closed:
+            return
+        try:
+            frame = memoryview(bytearray(exchange.frame))
+            if connection.closed:
+                self._deliver_late(exchange, frame)
+                return
+            self._hand_on(connection, exchange, frame, self.server.now_ms())
+        except (OSError, AssertionError) as error:
+            self.server.fail(error)
+        except Exception as error:
+            logger.exception("a request of %s could not be handled", connection.peer)
+            self.server.disconnect(
+                connection, f"an error in the broker: {error!r}; please report it"
+            )
+        self.server.carry_out()
+
+    def _deliver_late(self, exchange: Exchange, frame: memoryview) -> None:
+        """A request whose client has hung up meanwhile: it had come before, so it is carried out.
+
+        The answer goes nowhere. It comes by its own connection, which only the core has then: by
+        one with a later number it would pass for a request of its producer's newest connection. It
+        is the user's who had shown himself there, and comes by the same listener.
+        """
+        connection_id = exchange.connection
+        host, _, _ = exchange.client.rpartition(":")
+        sender = exchange.sender
+        assert sender is not None
+        late = cast("Connection", LateConnection(self.server, exchange))
+        self._broker.on_connected(
+            connection_id, host, sender.local_host, sender.local_port, sender.node_id,
+            sender.listener,
+        )  # fmt: skip
+        state = self._broker.connections[connection_id]
+        state.principal, state.authentication = sender.principal, sender.authentication
+        self.server.put_connection(late)
+        exchange.deliveries += 1
+        try:
+            self._handle(connection_id, frame, self.server.now_ms())
+        except BaseException:
+            self.server.disconnect(late, None)
+            raise
+        self.server.carry_out()
+
+    def _hand_on(
+        self,
+        connection: Connection,
+        exchange: Exchange,
+        frame: memoryview,
+        now_ms: int,
+    ) -> None:
+        exchange.deliveries += 1
+        self._exchanges[connection.connection_id] = exchange
+        if getattr(exchange.request.body, "acks", None) == 0:
+            exchange.outcome = "no answer"
+            del self._exchanges[connection.connection_id]
+            if exchange.has(Action.TWICE):
+                exchange.deliveries += 1
+                self._handle(connection.connection_id, memoryview(bytearray(frame)), now_ms)
+        self._handle(connection.connection_id, frame, now_ms)
+
+    def _end(self, connection: Connection, exchange: Exchange) -> None:
+        exchange.outcome = "connection closed"
+        self.server.disconnect(connection, None)
+
+    def on_closing(self, connection: Connection) -> None:
+        """A connection is about to end; a request that is under way stays without its answer."""
+        exchange = self._exchanges.pop(connection.connection_id, None)
+        if exchange is not None and exchange.outcome == "under way":
+            exchange.outcome = "connection closed"
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def send(self, connection: Connection, pieces: Any) -> None:
+        """Send an answer as its request's faults will have it."""
+        exchange = self._exchanges.pop(connection.connection_id, None)
+        connection.is_held = False
+        if exchange is None:
+            connection.send(pieces)
+            return
+        frame = _whole(pieces)
+        exchange.answer = answer_of(exchange.request, frame)
+        exchange.errors = error_codes(exchange.answer)
+        self.journal.on_answer(exchange, len(frame))
+        if exchange.has(Action.TWICE) and exchange.deliveries == 1:
+            self._exchanges[connection.connection_id] = exchange
+            connection.hold()
+            self.server.loop.call_soon(self.deliver, connection, exchange)
+        elif delay := exchange.has(Action.DELAY_ANSWER):
+            connection.hold()
+            self.server.loop.call_later(
+                delay.ms / 1000, self._send_later, connection, exchange, frame
+            )
+        else:
+            self._send_or_not(connection, exchange, frame)
+
+    def _send_later(self, connection: Connection, exchange: Exchange, frame: bytes) -> None:
+        if not connection.closed:
+            connection.release()
+            self._send_or_not(connection, exchange, frame)
+            connection.wake()
+        else:
+            exchange.outcome = "connection closed"
+
+    def _send_or_not(self, connection: Connection, exchange: Exchange, frame: bytes) -> None:
+        if exchange.has(Action.DROP_ANSWER):
+            exchange.outcome = "answer dropped"
+        elif exchange.has(Action.CLOSE_AFTER):
+            self._close_soon(connection, exchange)
+        elif exchange.has(Action.CUT):
+            connection.send([frame[: len(frame) // 2]])
+            self._close_soon(connection, exchange, "answer cut")
+        else:
+            exchange.outcome = "answered"
+            connection.send([frame])
+
+    def _close_soon(
+        self, connection: Connection, exchange: Exchange, outcome: str = "connection closed"
+    ) -> None:
+        """End the connection after this event; nothing more is read from it."""
+        exchange.outcome = outcome
+        connection.in_flight = True
+        self.server.loop.call_soon(self.server.disconnect, connection, None)
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    def add_fault(self, fault: Fault) -> Fault:
+        """Let a fault hold. Raises: ValueError where its API's answers can bear no error."""
+        if fault.action is Action.ERROR and not can_refuse(fault.api or ""):
+            raise ValueError(f"an answer to {fault.api} can bear no error of a test's choice")
+        return self.faults.add(fault)
+
+    def remove_fault(self, number: int) -> Fault:
+        """Let it hold no more, and release what it holds. Raises: KeyError."""
+        fault = self.faults.remove(number)
+        self.release(number)
+        return fault
+
+    def remove_all_faults(self) -> list[Fault]:
+        """Let none hold, and release what they hold."""
+        faults = self.faults.clear()
+        for fault in faults:
+            self.release(fault.number)
+        return faults
+
+    def release(self, number: int) -> None:
+        """Let the requests go on that a fault holds; later ones are held again."""
+        released = self._held.pop(number, None)
+        if released is not None:
+            released.set()
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def close_connections(self, client_id: str | None = None) -> int:
+        """End all connections, or those of which the last request was of that client. Gives how
+        many.
+        """
+        last = {exchange.connection: exchange.request.client_id for exchange in self.journal}
+        chosen = [
+            connection
+            for connection in self.server.connections()
+            if isinstance(connection, Connection)
+            if client_id is None or last.get(connection.connection_id) == client_id
+        ]
+        for connection in chosen:
+            self.server.disconnect(connection, None)
+        return len(chosen)
+
+    def told_connections(self) -> list[dict[str, Any]]:
+        """Who is connected, as plain values; client_id is that of the last request."""
+        last = {exchange.connection: exchange.request.client_id for exchange in self.journal}
+        return [
+            {
+                "connection": connection.connection_id,
+                "client": connection.peer,
+                "client_id": last.get(connection.connection_id),
+            }
+            for connection in self.server.connections()
+            if isinstance(connection, Connection)
+        ]
+
+    def refuse_connections(self, refuse: bool) -> None:
+        """Refuse those who connect from now on, as a port does that nobody listens on; or listen
+        again.
+        """
+        if refuse == self._refuses:
+            return
+        for node in self._broker.cluster.nodes_there():
+            if refuse:
+                self.server.acceptor.close_listener(node.node_id)
+            else:  # another may have the port by now: then it goes on refusing
+                self.server.acceptor.open_listener(node.node_id)
+        self._refuses = refuse
+
+    # --- several brokers -------------------------------------------------------------------------
+
+    def change(self, call: Callable[..., None], *arguments: Any) -> None:
+        """An input that changes who is there and who leads, and what it asks for.
+
+        Raises: ValueError where it cannot be.
+        """
+        call(*arguments)
+        self.server.carry_out()
+
+    def take_away(self, node_id: int) -> None:
+        """Let a broker be gone: its port closes, and its connections end. Raises: ValueError."""
+        self.change(self._broker.failover.take_away, node_id, self.server.now_ms())
+        self.server.acceptor.close_listener(node_id)
+
+    def give_back(self, node_id: int) -> None:
+        """Let a broker be there again, at its port. Raises: ValueError; OSError where another has
+        the port by now.
+        """
+        self._broker.cluster.node(node_id)
+        if not self._refuses:
+            self.server.acceptor.open_listener(node_id)
+        self.change(self._broker.failover.give_back, node_id, self.server.now_ms())
+
+    def told_brokers(self) -> list[dict[str, Any]]:
+        """The brokers, and what each leads, as plain values."""
+        cluster = self._broker.cluster
+        rows = []
+        for node in cluster.nodes.values():
+            host, port = self.server.acceptor.listener_of(node.node_id).address
+            leads = {
+                name: indexes
+                for name in self._broker.metadata.topics
+                if (
+                    indexes := [
+                        index
+                        for index, one in enumerate(cluster.leaderships(name))
+                        if one.leader == node.node_id
+                    ]
+                )
+            }
+            rows.append(
+                {
+                    "id": node.node_id,
+                    "host": host,
+                    "port": port,
+                    "is_there": node.is_there,
+                    "is_controller": node.node_id == cluster.controller_id,
+                    "leads": leads,
+                }
+            )
+        return rows
+
+    # --- time ------------------------------------------------------------------------------------
+
+    async def advance(self, by_ms: int) -> None:
+        """Move time on, and wait until all that was due by then is done and on the disk."""
+        self.clock.advance(by_ms)
+        self._say_time()
+        self.server.guarded(self._broker.on_tick, self.server.now_ms())
+        await self._until_quiet()
+
+    def set_frozen(self, freeze: bool) -> None:
+        """Let time stand, or go on."""
+        if freeze:
+            self.clock.freeze()
+        else:
+            self.clock.unfreeze()
+        self._say_time()
+        self.server.reset_timer()
+
+    def _say_time(self) -> None:
+        """Whoever starts the broker again after it died reads there where its time was."""
+        logger.info("the test's clock is %d ms ahead of the machine's", self.clock.ahead_ms)
+
+    async def _until_quiet(self) -> None:
+        """Until nothing is due and no flush is under way, some times in a row."""
+        quiet = 0
+        while quiet < _QUIET_ROUNDS and not self.server.failed:
+            self.server.reset_timer()
+            await asyncio.sleep(_ROUND_S)
+            deadline = self._broker.next_deadline_ms()
+            is_due = deadline is not None and deadline <= self.clock.steady_ms()
+            quiet = 0 if is_due or not self._broker.flushes.is_idle else quiet + 1
+
+    # --- power -----------------------------------------------------------------------------------
+
+    def lose_power(self) -> None:
+        """Lose what was not flushed, and end the process as a crash does, a moment later.
+
+        Raises: ValueError where the disk is not one that can.
+        """
+        disk = disk_below(self._broker.logs.disk)
+        if not isinstance(disk, ForgetfulDisk):
+            raise ValueError("this broker's disk does not know what was flushed")
+        self.server.is_closed = True  # nothing more is answered or written
+        disk.lose_power()
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    # --- end -------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Hand on nothing more."""
+        for task in self._tasks:
+            task.cancel()
+
+
+def _whole(pieces: Sequence[Any]) -> bytes:
+    """An answer's bytes; those of slices are read from their files."""
+    return b"".join(
+        piece.file.pread(piece.size, piece.position) if type(piece) is Slice else bytes(piece)
+        for piece in pieces
+    )

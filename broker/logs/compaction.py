@@ -1,0 +1,316 @@
+"""When compacted logs are cleaned: one at a time, the dirtiest first; the cleaning itself is done
+elsewhere (`Outbox.cleanings`).
+
+The order of effects: the log is brought to the disk up to where it is cleaned -> a job goes out ->
+`on_cleaned` -> the recovery point is written down -> the new segments are swapped in, a few at each
+tick -> the cleaner's checkpoint is written. What fails is logged and tried again later; it never
+harms the log, which is as it was.
+
+A start replays the logs of internal topics from their first record to their last, and a segment of
+theirs may take 100 MB, of which each record but the last of its key says what no longer holds. So
+where they are dirty by more than barnabas.internal.topics.dirty.bytes together, their active
+segments are closed before they are full.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from barnabas.broker.outbox import Outbox
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.cleaning.clean_plan import Dirt, assess, dirty_bytes_if_rolled, is_due, plan
+from barnabas.storage.cleaning.cleaner import CleanedSegment, CleanJob, CleanResult
+from barnabas.storage.cleaning.segment_swap import discard_result, swap_in
+from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
+from barnabas.storage.files.checkpoints import (
+    CLEANER_NAME,
+    CorruptCheckpoint,
+    Offsets,
+    decode_offsets,
+    encode_offsets,
+)
+from barnabas.storage.log.segment import BuildPutOff, CorruptLog
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs.flush_queue import FlushQueue
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.storage.directory.log_manager import LogManager
+    from barnabas.storage.log.log import Log
+
+logger = logging.getLogger("barnabas.compaction")
+
+FIRST_RETRY_MS, LAST_RETRY_MS = 15_000, 3_600_000
+SWAPPED_AT_ONCE = 16  # segments; a dozen names change for each, and nobody is served meanwhile
+ROLLED_AT_ONCE = 4
+LEAST_SHARE = 1 / 16  # of barnabas.internal.topics.dirty.bytes: with less a segment stays open
+
+
+class Compaction:
+    """The cleaning of one broker's logs. Each log has at most one job, and there is at most one
+    job.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        logs: LogManager,
+        flushes: FlushQueue,
+        outbox: Outbox,
+        now_ms: int,
+    ) -> None:
+        self._config, self._logs, self._flushes, self._outbox = config, logs, flushes, outbox
+        self._cleaned_to = self._load()
+        self._under_way: Log | None = None
+        self._job: CleanJob | None = None
+        self._result: CleanResult | None = None
+        self._rest: tuple[CleanedSegment, ...] = ()
+        self._next_job_id = 1
+        self._next_ms = now_ms + config.log_cleaner_backoff_ms
+        self._is_enabled = config.log_cleaner_enable
+        self._failures: dict[TopicPartition, tuple[int, int]] = {}
+        self._told_unreadable: set[TopicPartition] = set()
+
+    def next_deadline_ms(self) -> int | None:
+        """When to look again; None: while a job is under way, or for ever."""
+        if self._under_way is not None:
+            return None if self._result is None else self._next_ms
+        return self._next_ms if self._is_enabled else None
+
+    def on_tick(self, now_ms: int) -> None:
+        """Begin with the dirtiest log, if one is dirty enough."""
+        deadline = self.next_deadline_ms()
+        if deadline is None or now_ms < deadline:
+            return
+        if self._result is not None:
+            self._swap(now_ms)
+            return
+        self._next_ms = now_ms + self._config.log_cleaner_backoff_ms
+        logs = self._compactable(now_ms)
+        self._roll_internal(logs, now_ms)
+        dirtiest = self._dirtiest(logs, now_ms)
+        if dirtiest is None:
+            return
+        log, dirt = dirtiest
+        self._under_way = log
+        if log.durability.recovery_point >= dirt.end_offset:
+            self._begin(now_ms)
+        else:
+            self._flushes.wait([log], self._begin, now_ms, in_place=True)
+
+    def on_cleaned(
+        self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int
+    ) -> None:
+        """A job ended. Takes: result, None where it failed: then the error says why."""
+        log = self._under_way
+        assert log is not None and job is self._job, "a cleaning ended that was not under way"
+        key = TopicPartition(log.topic, log.partition)
+        if result is None:
+            self._end(now_ms)
+            if self._is_wanted(log):
+                self._note_failure(key, error, now_ms)
+            return
+        self._failures.pop(key, None)
+        if result.unreadable and key not in self._told_unreadable:
+            self._told_unreadable.add(key)
+            logger.warning(
+                "%s: the records of %d batches cannot be read, the first at offset %d; they "
+                "were written so, and stay as they are",
+                TopicPartition(*key), len(result.unreadable), result.unreadable[0],
+            )  # fmt: skip
+        self._result, self._rest = result, result.segments
+        self._swap(now_ms)
+
+    def _swap(self, now_ms: int) -> None:
+        """Take in a few of the segments that are ready; with the last, the cleaning is over."""
+        log, job, result = self._under_way, self._job, self._result
+        assert log is not None and job is not None and result is not None
+        if not self._is_wanted(log):
+            discard_result(log, self._rest)
+            self._end(now_ms)
+            return
+        try:
+            self._logs.write_recovery_point(log, job.end_offset)
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            discard_result(log, self._rest)  # what was cleaned takes the room that is wanted
+            self._note_failure(TopicPartition(log.topic, log.partition), str(error), now_ms)
+            self._end(now_ms)
+            return
+        first, self._rest = self._rest[:SWAPPED_AT_ONCE], self._rest[SWAPPED_AT_ONCE:]
+        complete = swap_in(log, first, now_ms)
+        if complete and self._rest:
+            self._next_ms = now_ms
+            return
+        if complete:
+            self._cleaned_to[log.topic, log.partition] = result.next_dirty_offset
+            self._try_write()
+        else:
+            discard_result(log, self._rest)
+        logger.info(
+            "%r: compacted up to offset %d: %s", log, result.next_dirty_offset, _sizes(result)
+        )
+        self._end(now_ms)
+
+    def _is_wanted(self, log: Log) -> bool:
+        return self._logs.logs.get((log.topic, log.partition)) is log and log.config.is_compacted
+
+    def _end(self, now_ms: int) -> None:
+        self._under_way = self._job = self._result = None
+        self._rest = ()
+        self._next_ms = now_ms  # another may wait
+
+    def forget(self, keys: Iterable[TopicPartition]) -> None:
+        """Forget what is known of logs that are deleted."""
+        was_cleaned = False
+        for key in keys:
+            self._failures.pop(key, None)
+            was_cleaned |= self._cleaned_to.pop(key, None) is not None
+        if was_cleaned:
+            self._write()
+
+    # --- choosing --------------------------------------------------------------------------------
+
+    def _roll_internal(self, logs: list[Log], now_ms: int) -> None:
+        """Close some active segments, the dirtiest first, where a start would replay too much."""
+        most = self._config.barnabas_internal_topics_dirty_bytes
+        dirty = [
+            (dirty_bytes, log)
+            for log in logs
+            if log.topic in INTERNAL_TOPICS
+            and log.segments.active.size >= most * LEAST_SHARE
+            and (dirty_bytes := dirty_bytes_if_rolled(log, self._cleaned_to_of(log)))
+        ]
+        excess = sum(dirty_bytes for dirty_bytes, _ in dirty) - most
+        dirty.sort(key=lambda row: row[0], reverse=True)
+        for dirty_bytes, log in dirty[:ROLLED_AT_ONCE]:
+            if excess <= 0 or not log.try_roll(now_ms):
+                return
+            excess -= dirty_bytes
+        if excess > 0:
+            self._next_ms = now_ms
+
+    def _dirtiest(self, logs: list[Log], now_ms: int) -> tuple[Log, Dirt] | None:
+        best: tuple[Log, Dirt] | None = None
+        for log in logs:
+            dirt = self._assess(log, now_ms)
+            if (
+                dirt is not None
+                and is_due(log, dirt)
+                and (best is None or dirt.ratio > best[1].ratio)
+            ):
+                best = log, dirt
+        return best
+
+    def _compactable(self, now_ms: int) -> list[Log]:
+        """The compacted logs but those whose cleaning has failed and is not yet tried again."""
+        waiting = {key for key, (_, again_ms) in self._failures.items() if again_ms > now_ms}
+        return [
+            log
+            for key, log in self._logs.logs.items()
+            if log.config.is_compacted and key not in waiting
+        ]
+
+    def _cleaned_to_of(self, log: Log) -> int | None:
+        return self._cleaned_to.get((log.topic, log.partition))
+
+    def _assess(self, log: Log, now_ms: int) -> Dirt | None:
+        key = TopicPartition(log.topic, log.partition)
+        try:
+            with self._logs.cache.putting_off():
+                return assess(log, self._cleaned_to_of(log), now_ms + self._logs.wall.ahead_ms)
+        except BuildPutOff as put_off:  # its turn comes when it is built
+            self._logs.log_dir.build_later(put_off, lambda _: None)
+            return None
+        except (CorruptLog, OSError) as error:
+            self._note_unreadable(key, error, now_ms)
+            return None
+
+    def _begin(self, now_ms: int) -> None:
+        """The log is on the disk: send the job out, if there is still one."""
+        log = self._under_way
+        assert log is not None and self._job is None
+        key = TopicPartition(log.topic, log.partition)
+        dirt = self._assess(log, now_ms) if self._logs.logs.get(key) is log else None
+        if dirt is not None and log.durability.recovery_point < dirt.end_offset:
+            dirt = None  # it has grown by a segment meanwhile: its turn comes again
+        try:
+            if dirt is not None:
+                with self._logs.cache.putting_off():
+                    self._job = plan(
+                        log,
+                        dirt,
+                        job_id=self._next_job_id,
+                        map_bytes=self._config.log_cleaner_dedupe_buffer_size,
+                        wall_ms=now_ms + self._logs.wall.ahead_ms,
+                    )
+        except BuildPutOff as put_off:
+            self._logs.log_dir.build_later(put_off, self._begin)
+            return
+        except (CorruptLog, OSError) as error:
+            self._note_unreadable(key, error, now_ms)
+        if self._job is None:
+            self._under_way = None
+            return
+        self._next_job_id += 1
+        self._outbox.cleanings.append(self._job)
+
+    def _note_unreadable(self, key: TopicPartition, error: Exception, now_ms: int) -> None:
+        """Try it later where it is damaged, or no descriptor is left to read it with."""
+        if isinstance(error, OSError) and not is_out_of_descriptors(error):
+            raise error
+        self._note_failure(key, str(error), now_ms)
+
+    def _note_failure(self, key: TopicPartition, error: str, now_ms: int) -> None:
+        count = self._failures.get(key, (0, 0))[0] + 1
+        wait_ms = min(FIRST_RETRY_MS << min(count - 1, 16), LAST_RETRY_MS)
+        self._failures[key] = count, now_ms + wait_ms
+        logger.error(
+            "%s cannot be compacted; tried again in %d s: %s",
+            TopicPartition(*key),
+            wait_ms // 1000,
+            error,
+        )
+
+    # --- the checkpoint --------------------------------------------------------------------------
+
+    def _try_write(self) -> None:
+        """Write it down; without room a start cleans again what is clean."""
+        try:
+            self._write()
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            logger.warning("%s waits for space: %s", self._path(), error)
+
+    def _path(self) -> str:
+        return f"{self._logs.data_dir}/{CLEANER_NAME}"
+
+    def _load(self) -> Offsets:
+        try:
+            data = self._logs.disk.read(self._path())
+            return decode_offsets(data) if data else {}  # Apache Kafka makes it empty
+        except FileNotFoundError:
+            return {}
+        except CorruptCheckpoint as error:
+            logger.warning(
+                "%s cannot be used (%s): compacted logs are cleaned from their start",
+                self._path(),
+                error,
+            )
+            return {}
+
+    def _write(self) -> None:
+        """Without a sync: an old one, or none, only means more to clean."""
+        self._logs.disk.write_atomic(self._path(), encode_offsets(self._cleaned_to), sync=False)
+
+
+def _sizes(result: CleanResult) -> str:
+    replaced = sum(len(segment.replaces) for segment in result.segments)
+    return (
+        f"{result.read_bytes} bytes read, {replaced} segments are {len(result.segments)} "
+        f"of {result.written_bytes} bytes"
+    )

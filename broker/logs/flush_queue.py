@@ -1,0 +1,437 @@
+"""Group commit: who waits for which logs to be on the disk, and which flush serves them.
+
+At most one flush is under way. All who come while it runs are served together by the next one, so
+that a hundred transactions that end at the same time cost the disk no more than one. Order of
+effects: what of a log is not durable is collected only when a flush begins.
+
+Where several logs have only a little that is not durable, a flush writes it to the flush journal
+and brings that one file to the disk. A full or old journal is rolled: the next one follows it, and
+its logs are then checkpointed: their own files are flushed, a few with each flush that others wait
+for, more when nobody waits. Then the journal is deleted.
+
+A frame of the journal takes along records of those who wait for it (`wait_for_frame`): a record is
+durable together with the last data that it is about, so that one flush does for both. What follows
+from such a record can be made again from the journal, and nobody waits for it: it goes with the
+next flush, or a little later (`flush_later`). The queue has files, logs and records; what they mean
+is the business of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from barnabas.broker.outbox import FlushJob, Outbox
+
+if TYPE_CHECKING:
+    from barnabas.storage.directory.flush_journal import FlushJournal, JournalEntry, JournalRecord
+    from barnabas.storage.disk import Syncable
+    from barnabas.storage.log.durability import FlushToken
+    from barnabas.storage.log.log import Log
+    from barnabas.storage.log.segment_list import LogEnd
+
+Continuation = Callable[[int], None]
+
+# more goes to the log's own file and is not written twice, unless it is within the log's share of a
+# flush: then nobody who waits for the frame needs a flush more
+MOST_BYTES_OF_A_LOG = 32 << 10
+MOST_BYTES_OF_A_FLUSH = 1 << 20
+FULL_JOURNAL_BYTES = 64 << 20
+CHECKPOINTED_BESIDE, CHECKPOINTED_ALONE = 8, 64  # logs at a time
+LONGEST_LATER_MS = 100
+
+
+class Frame:
+    """A frame of the flush journal while it is made: the records that it takes along."""
+
+    __slots__ = ("followers", "logs", "records")
+
+    def __init__(self) -> None:
+        self.records: list[JournalRecord] = []
+        self.logs: list[Log] = []
+        self.followers: list[Continuation] = []
+
+    def add(self, record: JournalRecord, log: Log, then: Continuation) -> None:
+        """Take a record along that is not appended to `log` yet.
+
+        Takes:  then(now_ms), called when the frame is on the disk. It appends the record, and gives
+                what follows from it to `FlushQueue.flush_later`.
+        """
+        self.records.append(record)
+        self.logs.append(log)
+        self.followers.append(then)
+
+
+FrameContinuation = Callable[[Frame | None, int], None]
+
+
+class FlushQueue:
+    """Waiters by what they wait for; `then(now_ms)` runs once, when all of it is on the disk.
+
+    full_journal_bytes: at which size a journal is rolled.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        journal: FlushJournal | None = None,
+        *,
+        fewest_logs: int = 2,
+        journal_roll_ms: int = 60_000,
+        logs_to_checkpoint: Iterable[Log] = (),
+        keeps_earlier_journals: Callable[[], bool] = lambda: False,
+        has_disk_space: Callable[[], bool] = lambda: True,
+        on_advanced: Callable[[Log, int], None] = lambda _log, _now_ms: None,
+    ) -> None:
+        """A queue in which nobody waits. Eight parameters: each is a setting or a hook of its own.
+
+        Takes: journal, None: there is none. fewest_logs, from so many on the journal is used; 0:
+               never. journal_roll_ms, how old one may become. logs_to_checkpoint, those of which an
+               earlier run left journals. keeps_earlier_journals, whether these have to stay.
+               has_disk_space, whether the disk has space for journals; without it they go.
+               on_advanced, given each log whose high watermark a flush has moved, and the time.
+        """
+        self._outbox = outbox
+        self._journal = journal
+        self._fewest_logs = fewest_logs
+        self._journal_roll_ms = journal_roll_ms
+        self._keeps_earlier_journals = keeps_earlier_journals
+        self._has_disk_space = has_disk_space
+        self.full_journal_bytes = FULL_JOURNAL_BYTES
+        self._on_advanced = on_advanced
+        self._waiting: list[tuple[list[tuple[Log, int]], bool, Continuation]] = []
+        self._waiting_for_frame: list[tuple[list[tuple[Log, int]], FrameContinuation]] = []
+        self._followers: list[Continuation] = []  # of the frame that is under way
+        self._later: dict[Log, LogEnd] = {}
+        self._later_due_ms = 0
+        self._next: dict[Log, bool] = {}  # logs of the next flush: whether in their own files
+        self._under_way: FlushJob | None = None
+        self._is_beginning = False
+        self._next_job_id = 1
+        self._in_journal: dict[Log, None] = {}
+        self._journal_began_ms = 0
+        self._to_checkpoint: dict[Log, None] = dict.fromkeys(logs_to_checkpoint)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._under_way is None and not self._waiting and not self._waiting_for_frame
+
+    def wait(
+        self, logs: Iterable[Log], then: Continuation, now_ms: int, *, in_place: bool = False
+    ) -> None:
+        """Run `then` when everything appended so far to `logs` is on the disk: at once if it is.
+
+        Takes:  in_place, whether it has to be in the logs' own files.
+        """
+        missing = _missing([(log, log.log_end_offset) for log in logs], in_place)
+        if not missing:
+            then(now_ms)
+            return
+        for log, _ in missing:
+            self._next[log] = in_place or self._next.get(log, False)
+        self._waiting.append((missing, in_place, then))
+        self._begin(now_ms)
+
+    def wait_for_frame(self, logs: Iterable[Log], then: FrameContinuation, now_ms: int) -> None:
+        """Run `then` when what was appended to `logs` is on the disk, or goes there with a frame.
+
+        Takes:  then(frame, now_ms), called once; it may add records to the frame. Without a journal
+                the frame is None, and the data are on the disk.
+        """
+        missing = []
+        for log in logs:
+            if log.durability.durable_offset < log.log_end_offset:
+                missing.append((log, log.log_end_offset))
+                self._next.setdefault(log, False)
+        self._waiting_for_frame.append((missing, then))
+        self._begin(now_ms)
+
+    def flush_later(self, logs: Iterable[Log], now_ms: int) -> None:
+        """Bring to the disk, soon, what was appended to `logs` and follows from a journal's record.
+
+        Nobody waits for it. It comes there before any record that a later frame takes along, for
+        whoever made that one may have seen it. The journal stays until it is in the logs' own
+        files.
+        """
+        journal = self._journal
+        assert journal is not None
+        is_in_journal, is_in_older = bool(journal.size_bytes), journal.has_older
+        if not self._later:
+            self._later_due_ms = now_ms + LONGEST_LATER_MS
+        for log in logs:
+            self._later[log] = log.segments.end
+            if is_in_journal:
+                self._in_journal[log] = None
+            if is_in_older:
+                self._to_checkpoint[log] = None
+
+    def forget(self, log: Log, now_ms: int) -> None:
+        """The log is gone (its topic was deleted): nobody waits for it any more."""
+        self._next.pop(log, None)
+        self._later.pop(log, None)
+        self._in_journal.pop(log, None)
+        self._to_checkpoint.pop(log, None)
+        for missing in [
+            *(missing for missing, _, _ in self._waiting),
+            *(missing for missing, _ in self._waiting_for_frame),
+        ]:
+            missing[:] = [(other, offset) for other, offset in missing if other is not log]
+        self._release(now_ms)
+        if self._waiting_for_frame:
+            self._begin(now_ms)
+
+    def on_flushed(self, job: FlushJob, now_ms: int) -> None:
+        """The rim brought the job's files to the disk."""
+        assert self._under_way is job, "a flush ended that was not under way"
+        advanced: list[Log] = []
+        for log, token in job.tokens:
+            if log.finish_flush(token):
+                advanced.append(log)
+        journal = self._journal
+        if journal is not None:
+            journal.note_flushed()  # no frame is written while a flush is under way
+            if journal.has_older:
+                self._delete_journals()
+        followers, self._followers = self._followers, []
+        for then in followers:
+            then(now_ms)
+        if self._waiting:
+            self._release(now_ms)  # what these wait for next is served by one flush
+        for log in advanced:
+            self._on_advanced(log, now_ms)
+        self._under_way = None
+        self._begin(now_ms)
+
+    def _release(self, now_ms: int) -> bool:
+        """Let those go on whose logs are on the disk. Gives whether there was anybody."""
+        ready, waiting = [], []
+        for missing, in_place, then in self._waiting:
+            missing[:] = _missing(missing, in_place)
+            if missing:
+                waiting.append((missing, in_place, then))
+            else:
+                ready.append(then)
+        self._waiting = waiting
+        for then in ready:
+            then(now_ms)
+        return bool(ready)
+
+    # --- a flush ---------------------------------------------------------------------------------
+
+    def _begin(self, now_ms: int) -> None:
+        """Begin a flush, unless one is under way, or is being begun.
+
+        Whoever hears that a frame is made may ask for another flush.
+        """
+        if self._is_beginning:
+            return
+        if not (self._next or self._waiting_for_frame or self._later or self._to_checkpoint):
+            if self._under_way is None and self._journal is not None and self._journal.has_older:
+                self._delete_journals()
+            return
+        self._is_beginning = True
+        try:
+            may_journal = (
+                self._journal is not None and self._fewest_logs > 0 and self._has_disk_space()
+            )
+            if not may_journal:
+                while self._waiting_for_frame and self._try_release_without_frame(now_ms):
+                    pass  # whoever went on may wait again, for what is on the disk already
+            if self._under_way is None:
+                self._begin_one(may_journal, now_ms)
+        finally:  # an error of one request ends its connection, and no other's flushes
+            self._is_beginning = False
+
+    def _begin_one(self, may_journal: bool, now_ms: int) -> None:
+        tokens: list[tuple[Log, FlushToken]] = []
+        files: list[Syncable] = []
+        while self._next or self._waiting_for_frame or self._is_later_due(now_ms):
+            is_heard = self._take_next(tokens, files, may_journal, now_ms)
+            if tokens or files:
+                break
+            # who waited for a log that was flushed meanwhile without the queue, goes on by itself
+            is_released = self._release(now_ms)
+            if not is_heard and not is_released:
+                break  # else whoever went on may ask for a flush, or wait again
+        if self._to_checkpoint:
+            most = CHECKPOINTED_BESIDE if tokens or files else CHECKPOINTED_ALONE
+            self._take_to_checkpoint(most, tokens, files)
+        if tokens or files:
+            each = tuple(dict.fromkeys(files))  # new logs have the data directory in common
+            self._under_way = FlushJob(self._next_job_id, tuple(tokens), each)
+            self._next_job_id += 1
+            self._outbox.flushes.append(self._under_way)
+        else:
+            self._delete_journals()
+
+    def _take_next(
+        self,
+        tokens: list[tuple[Log, FlushToken]],
+        files: list[Syncable],
+        may_journal: bool,
+        now_ms: int,
+    ) -> bool:
+        """Take what the next flush is to bring to the disk: by the journal, or in its own files.
+
+        Gives whether anybody who waits for a frame was offered it.
+        """
+        journal = self._journal
+        is_full = journal is not None and journal.size_bytes >= self.full_journal_bytes
+        if self._in_journal and not self._to_checkpoint and (is_full or not may_journal):
+            self._roll_journal()
+        next_logs, self._next = self._next, {}
+        later, self._later = self._later, {}
+        uses_journal = may_journal and bool(
+            len(next_logs) >= self._fewest_logs or self._waiting_for_frame or later
+        )
+        ends: dict[Log, LogEnd | None] = {**later, **dict.fromkeys(next_logs)}
+        most_bytes = max(MOST_BYTES_OF_A_LOG, MOST_BYTES_OF_A_FLUSH // max(1, len(ends)))
+        entries: dict[Log, JournalEntry] = {}
+        for log, end in ends.items():
+            in_place = next_logs.get(log, False)
+            end_offset = log.log_end_offset if end is None else end.offset
+            if not in_place and log.durability.durable_offset >= end_offset:
+                continue  # the flush that was under way meanwhile has brought it to the disk
+            begun = None
+            if uses_journal and not in_place:
+                begun = log.durability.try_begin_journal(most_bytes, end)
+            if begun is None:
+                self._take_files(log, tokens, files)
+            else:
+                entries[log], token = begun
+                tokens.append((log, token))
+                self._in_journal[log] = None
+        return uses_journal and self._make_frame(entries, later, files, now_ms)
+
+    def _make_frame(
+        self,
+        entries: dict[Log, JournalEntry],
+        later: dict[Log, LogEnd],
+        files: list[Syncable],
+        now_ms: int,
+    ) -> bool:
+        """Write a frame of the entries, and of what those add who wait for one.
+
+        Gives whether anybody was offered it. Beside what of `later` goes to its own files a frame
+        takes no records: a power loss may keep the frame, and not the files.
+        """
+        frame, is_heard = Frame(), False
+        if not later or all(
+            log in entries or log.durability.durable_offset >= end.offset
+            for log, end in later.items()
+        ):
+            is_heard = self._offer(frame, entries, now_ms)
+        self._write_frame(frame, entries, files, now_ms)
+        return is_heard
+
+    def _offer(self, frame: Frame, entries: dict[Log, JournalEntry], now_ms: int) -> bool:
+        """Let those add to the frame whose data are on the disk, or go there with it."""
+        waiting, self._waiting_for_frame = self._waiting_for_frame, []
+        is_heard = False
+        for missing, then in waiting:
+            for log, offset in missing:
+                if log not in entries and log.durability.durable_offset < offset:
+                    self._waiting_for_frame.append((missing, then))
+                    break
+            else:
+                is_heard = True
+                then(frame, now_ms)
+        return is_heard
+
+    def _write_frame(
+        self,
+        frame: Frame,
+        entries: dict[Log, JournalEntry],
+        files: list[Syncable],
+        now_ms: int,
+    ) -> None:
+        journal = self._journal
+        assert journal is not None
+        if entries or frame.records:
+            if not journal.size_bytes:
+                self._journal_began_ms = now_ms
+            for log in frame.logs:
+                self._in_journal[log] = None
+            self._followers += frame.followers
+            files += journal.append(entries.values(), frame.records)
+
+    def _try_release_without_frame(self, now_ms: int) -> bool:
+        """There is no journal, or no space for it: those go on whose data are in their own files.
+
+        Gives whether there was anybody.
+        """
+        waiting, self._waiting_for_frame = self._waiting_for_frame, []
+        ready = []
+        for missing, then in waiting:
+            still_missing = _missing(missing, False)
+            if still_missing:
+                self._waiting_for_frame.append((still_missing, then))
+            else:
+                ready.append(then)
+        for then in ready:
+            then(None, now_ms)
+        return bool(ready)
+
+    def _take_files(
+        self, log: Log, tokens: list[tuple[Log, FlushToken]], files: list[Syncable]
+    ) -> None:
+        self._to_checkpoint.pop(log, None)
+        token = log.durability.begin_flush()
+        if token is not None:
+            tokens.append((log, token))
+            files += token.files
+
+    def _is_later_due(self, now_ms: int) -> bool:
+        return bool(self._later) and self._later_due_ms <= now_ms
+
+    # --- the journal's end -----------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int | None:
+        """When `on_tick` has something to do; None: never."""
+        if self._to_checkpoint:
+            return 0 if self._under_way is None else None
+        roll_ms = self._journal_began_ms + self._journal_roll_ms if self._in_journal else None
+        if (
+            self._later
+            and self._under_way is None
+            and (roll_ms is None or self._later_due_ms < roll_ms)
+        ):
+            return self._later_due_ms
+        return roll_ms
+
+    def on_tick(self, now_ms: int) -> None:
+        """Begin the flushes that nobody waits for; roll a journal that is old."""
+        deadline = self.next_deadline_ms()
+        if deadline is not None and deadline <= now_ms:
+            if (
+                self._in_journal
+                and not self._to_checkpoint
+                and self._journal_began_ms + self._journal_roll_ms <= now_ms
+            ):
+                self._roll_journal()
+            self._begin(now_ms)
+
+    def _roll_journal(self) -> None:
+        assert self._journal is not None
+        self._journal.begin_next()
+        self._to_checkpoint, self._in_journal = self._in_journal, {}
+
+    def _take_to_checkpoint(
+        self, most: int, tokens: list[tuple[Log, FlushToken]], files: list[Syncable]
+    ) -> None:
+        """Add the files of a few logs that are to be checkpointed."""
+        before = len(tokens)
+        while self._to_checkpoint and len(tokens) - before < most:
+            self._take_files(next(iter(self._to_checkpoint)), tokens, files)
+
+    def _delete_journals(self) -> None:
+        """No flush is under way. Where no log is left to checkpoint, journals of before go."""
+        if not self._to_checkpoint and self._journal is not None and self._journal.has_older:
+            self._journal.forget_older(keep_earlier=self._keeps_earlier_journals())
+
+
+def _missing(ends: list[tuple[Log, int]], in_place: bool) -> list[tuple[Log, int]]:
+    """Those of the ends that are not on the disk yet."""
+    if in_place:
+        return [(log, offset) for log, offset in ends if log.durability.recovery_point < offset]
+    return [(log, offset) for log, offset in ends if log.durability.durable_offset < offset]

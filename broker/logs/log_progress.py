@@ -1,0 +1,68 @@
+"""What follows from an append: fetches that wait are answered, and what is due reaches the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs.flush_queue import FlushQueue
+    from barnabas.broker.requests.purgatory import Purgatory
+    from barnabas.storage.log.log import Log
+
+
+class LogProgress:
+    """The progress of logs, told to those who wait for it; and flushes by time (`flush.ms`).
+
+    next_due_ms: when the next log is to be flushed by time; None: none is.
+    """
+
+    def __init__(self, purgatory: Purgatory, flushes: FlushQueue) -> None:
+        self._purgatory, self._flushes = purgatory, flushes
+        self._due_ms: dict[Log, int] = {}
+        self.next_due_ms: int | None = None
+
+    def on_appended(self, logs: Sequence[Log], now_ms: int) -> None:
+        """Something was appended to the logs, or became stable in them.
+
+        Those who wait for them are told. What readers may not see before the disk has it
+        (`flush.messages=1`) is brought there, in one flush.
+        """
+        for log in logs:
+            if log.high_watermark < log.log_end_offset:
+                self._flushes.wait(
+                    [log for log in logs if log.high_watermark < log.log_end_offset],
+                    lambda _: None,
+                    now_ms,
+                )
+                break
+        if self._purgatory.waiting_count:
+            self.try_fetches(logs, now_ms)
+
+    def try_fetches(self, logs: Sequence[Log], now_ms: int) -> None:
+        """Try the fetches that wait for the logs."""
+        if self._purgatory.waiting_count:
+            for log in logs:
+                self._purgatory.on_progress(log, now_ms)
+
+    def flush_later(self, log: Log, due_ms: int) -> None:
+        """Something was appended that is to be on the disk by then (`flush.ms`)."""
+        if log not in self._due_ms:
+            self._due_ms[log] = due_ms
+            if self.next_due_ms is None or due_ms < self.next_due_ms:
+                self.next_due_ms = due_ms
+
+    def on_deleted(self, log: Log, now_ms: int) -> None:
+        """The log is gone with its topic: fetches that wait for it learn so, and no flush comes."""
+        self._purgatory.on_progress(log, now_ms)
+        self._due_ms.pop(log, None)
+        self._flushes.forget(log, now_ms)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Flush the logs that are due."""
+        if self.next_due_ms is not None and self.next_due_ms <= now_ms:
+            due = [log for log, due_ms in self._due_ms.items() if due_ms <= now_ms]
+            for log in due:
+                del self._due_ms[log]
+            self.next_due_ms = min(self._due_ms.values(), default=None)
+            self._flushes.wait(due, lambda _: None, now_ms)

@@ -1,0 +1,708 @@
+"""What the broker knows of its topics and itself, kept in a journal.
+
+A journal is a file of frames, each appended by one write and flushed before it is acted upon:
+
+    at  size  field
+     0   4    length of the body
+     4   4    CRC-32C of the body
+     8   n    body: a msgpack map, `kind` and what belongs to it
+
+    kind             fields
+    header           version (1)                             the first frame
+    topic            name, id (16 bytes), partitions, configs, replicas (of several brokers)     made, grown or configured: the last one holds
+    topic_deleted    name, id                                its directories go from now on
+    topic_gone       id                                      they are gone, and the offsets of groups on it
+    broker_configs   configs                                 the dynamic settings of this broker, whole
+    broker_default_configs  configs                          the dynamic settings of every broker, whole
+    client_metrics   name, configs                           a subscription of clients' metrics, whole; none: it is gone
+    group_configs    name, configs                           the settings of a group, whole; none: it has none
+    features         levels, epoch, updated                  the finalised features, whole; updated: by requests
+    scram_credential user, mechanism (number), credential    salt, stored key, server key, iterations; nil: it is gone
+    acl              id (16 bytes), acl                      the fields of Kafka's AccessControlEntryRecord in their order
+    acl_removed      id
+    client_quota     entity, quotas                          what holds for an entity, whole; none: nothing. entity: of each type its name, nil for the default
+    producer_ids     next                                    ids below it may be in use
+    changes          changes                                 several of these, which hold together or not at all
+
+A kill at any byte leaves a torn last frame, which is cut with a line in the log. A frame that is
+wrong with good ones behind it is damage, and so is a file that does not begin with the header,
+which was flushed before anything followed: the broker says so and touches nothing. When most frames
+are out of date the journal is written anew beside itself and renamed.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import msgpack
+
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.protocol.checksum import crc32c
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.disk import Disk, File
+
+logger = logging.getLogger("barnabas.metadata")
+
+VERSION = 1
+RENAMED_CONFIGS = {
+    "remote.copy.disable": "remote.log.copy.disable"
+}  # of topics, in earlier journals
+SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
+_FRAME = struct.Struct(">II")
+
+
+class JournalError(LogDirectoryError):
+    """The journal is damaged; the text says where, and what to do."""
+
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Whom quotas are for (KIP-546): pairs of a type and a name, by type; the name None is the default
+of its type.
+"""
+
+
+class ScramCredential(NamedTuple):
+    """What is kept of a user's password (RFC 5802). It proves the password and does not tell it."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+class Acl(NamedTuple):
+    """What a principal may or may not do, as Kafka's AccessControlEntryRecord has it. Numbers are
+    those of the protocol (KIP-140, KIP-290).
+    """
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic. configs: what is set on it, as text; the rest is the broker's default. replicas: of
+    each partition, by node id; of some or none where they are placed by rule (broker/brokers/cluster.py).
+    """
+
+    name: str
+    topic_id: uuid.UUID
+    partition_count: int
+    configs: dict[str, str] = field(default_factory=dict)
+    replicas: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class ClusterMetadata:
+    """All topics in the order of their making, the dynamic settings, and the producer ids given
+    out.
+
+    deletions: name by id, of the topics whose deletion has begun and may not have come to its end.
+    coming: by id, the topics whose creation has begun; nobody else is told of them, and a start
+    after a kill ends it.
+    change_count: the changes that the journal held at the start, and those since; it only rises.
+    Takes:  disk and the journal's path; made if it is not there.
+    Raises: JournalError.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk, self._path = disk, path
+        self.topics: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self.deletions: dict[uuid.UUID, str] = {}
+        self.coming: dict[uuid.UUID, Topic] = {}
+        self._gone: list[uuid.UUID] = []
+        self.broker_configs: dict[str, str] = {}
+        self.broker_default_configs: dict[str, str] = {}
+        self.client_metrics: dict[str, dict[str, str]] = {}
+        self.scram_credentials: dict[tuple[str, int], ScramCredential] = {}
+        self.acls: dict[uuid.UUID, Acl] = {}
+        self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
+        self.group_configs: dict[str, dict[str, str]] = {}
+        self.feature_levels: dict[str, int] = {}
+        self.updated_features: dict[str, int] = {}
+        self.features_epoch = -1
+        self.next_producer_id = 0
+        self._frames = 0
+        self.generation = 0
+        self._torn_at = -1  # where a change begins that was not finished, until it is cut off
+        self._file = self._open()
+        self.change_count = self._frames
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic | None:
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    # --- changing --------------------------------------------------------------------------------
+
+    def create_topic(
+        self, name: str, topic_id: uuid.UUID, partition_count: int, configs: dict[str, str]
+    ) -> Topic:
+        """Keep a new topic. Its name and id are free."""
+        topic = Topic(name, topic_id, partition_count, dict(configs))
+        self.begin_topics([topic])
+        self.end_creation(topic)
+        return topic
+
+    def begin_topics(self, topics: Sequence[Topic]) -> None:
+        """Keep new topics, with one flush. Their names and ids are free. Each is among `topics`
+        from `end_creation` on.
+        """
+        for topic in topics:
+            assert topic.name not in self.topics and topic.topic_id not in self._by_id, (
+                f"{topic.name} exists"
+            )
+        self._append(*map(_topic_frame, topics))
+        self.coming.update((topic.topic_id, topic) for topic in topics)
+        self._maybe_rewrite()
+
+    def end_creation(self, topic: Topic) -> None:
+        """All of the topic is there."""
+        del self.coming[topic.topic_id]
+        self._take(topic)
+        self.generation += 1
+
+    def adopt_topic(
+        self,
+        name: str,
+        topic_id: uuid.UUID,
+        partition_count: int,
+        configs: dict[str, str] | None = None,
+    ) -> Topic:
+        """Keep a topic that was found in the data directory alone.
+
+        Takes: configs, as whoever wrote it had them; None where that is not known: then nothing of
+               it is let go until it is given some.
+        """
+        if name in INTERNAL_TOPICS:
+            logger.info(
+                "taking over %s with %d partitions, which the data directory holds",
+                name,
+                partition_count,
+            )
+            return self.create_topic(
+                name, topic_id, partition_count, {**(configs or {}), "cleanup.policy": "compact"}
+            )
+        if configs is not None:
+            logger.info(
+                "taking over %s with %d partitions, which the data directory holds, and with the "
+                "settings that Kafka's metadata log has (%s); "
+                "for all others the broker's defaults hold",
+                name,
+                partition_count,
+                ", ".join(f"{key}={value}" for key, value in configs.items()) or "none",
+            )
+            return self.create_topic(name, topic_id, partition_count, configs)
+        logger.warning(
+            "taking over %s with %d partitions, which the data directory holds; its settings are "
+            "not known, so that nothing of it is deleted "
+            "(retention.ms=-1) until you set cleanup.policy and retention.ms",
+            name,
+            partition_count,
+        )
+        return self.create_topic(name, topic_id, partition_count, {"retention.ms": "-1"})
+
+    def delete_topic(self, name: str) -> uuid.UUID:
+        """Delete a topic: from its return on it is deleted, whatever happens. Gives its id, for
+        `end_deletion`.
+        """
+        (topic_id,) = self.delete_topics([name])
+        return topic_id
+
+    def delete_topics(self, names: Iterable[str]) -> list[uuid.UUID]:
+        """Delete several topics, with one flush."""
+        topics = [self.topics[name] for name in names]
+        self._append(*(_deletion_frame(topic.topic_id, topic.name) for topic in topics))
+        for topic in topics:
+            self._drop(topic.name)
+            self.deletions[topic.topic_id] = topic.name
+        self._maybe_rewrite()
+        return [topic.topic_id for topic in topics]
+
+    def end_deletion(self, topic_id: uuid.UUID) -> None:
+        """Nothing of the topic is left; may be said twice.
+
+        It is written with the next change: what is deleted once more does no harm. A frame of its
+        own, not flushed, could be lost by a power loss that spares the next one, and the journal
+        would look damaged.
+        """
+        if self.deletions.pop(topic_id, None) is not None:
+            self._gone.append(topic_id)
+
+    def add_partitions(self, name: str, new_count: int) -> None:
+        self.grow_topics({name: new_count})
+
+    def grow_topics(self, counts: Mapping[str, int]) -> list[Topic]:
+        """Topics get these numbers of partitions, with one flush."""
+        topics = [self.topics[name] for name in counts]
+        for topic, new_count in zip(topics, counts.values(), strict=True):
+            assert new_count > topic.partition_count, "a topic grows"
+        self._append(
+            *(_topic_frame(replace(topic, partition_count=counts[topic.name])) for topic in topics)
+        )
+        for topic in topics:
+            topic.partition_count = counts[topic.name]
+        self._maybe_rewrite()
+        return topics
+
+    def set_topic_configs(self, name: str, configs: dict[str, str]) -> None:
+        topic = self.topics[name]
+        self._change(topic, replace(topic, configs=dict(configs)))
+
+    def set_topic_replicas(self, name: str, replicas: tuple[tuple[int, ...], ...]) -> None:
+        topic = self.topics[name]
+        self._change(topic, replace(topic, replicas=replicas))
+
+    def set_broker_configs(self, configs: dict[str, str]) -> None:
+        self._append({"kind": "broker_configs", "configs": configs})
+        self.broker_configs = dict(configs)
+        self._maybe_rewrite()
+
+    def set_broker_default_configs(self, configs: dict[str, str]) -> None:
+        self._append({"kind": "broker_default_configs", "configs": configs})
+        self.broker_default_configs = dict(configs)
+        self._maybe_rewrite()
+
+    def set_client_metrics(self, name: str, configs: dict[str, str]) -> None:
+        """Keep a subscription; without configs it is forgotten."""
+        self._append(_client_metrics_frame(name, configs))
+        self._take_client_metrics(name, configs)
+        self._maybe_rewrite()
+
+    def set_scram_credentials(
+        self, changes: Mapping[tuple[str, int], ScramCredential | None]
+    ) -> None:
+        """Keep credentials by (user, mechanism's number), with one flush; None forgets one."""
+        self._append(*(_scram_frame(key, credential) for key, credential in changes.items()))
+        for key, credential in changes.items():
+            self._take_scram_credential(key, credential)
+        self._maybe_rewrite()
+
+    def add_acls(self, acls: Mapping[uuid.UUID, Acl]) -> None:
+        """Keep ACLs by id, with one flush."""
+        self._append(*(_acl_frame(acl_id, acl) for acl_id, acl in acls.items()))
+        self.acls.update(acls)
+        self._maybe_rewrite()
+
+    def remove_acls(self, ids: Sequence[uuid.UUID]) -> None:
+        """Forget ACLs, with one flush."""
+        self._append(*({"kind": "acl_removed", "id": acl_id.bytes} for acl_id in ids))
+        for acl_id in ids:
+            del self.acls[acl_id]
+        self._maybe_rewrite()
+
+    def set_client_quotas(self, changes: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Keep what holds for entities, whole, with one flush; no quotas: nothing holds."""
+        self._append(*(_client_quota_frame(entity, quotas) for entity, quotas in changes.items()))
+        for entity, quotas in changes.items():
+            self._take_client_quotas(entity, quotas)
+        self._maybe_rewrite()
+
+    def set_group_configs(self, name: str, configs: dict[str, str]) -> None:
+        """Keep the settings of a group, whole; none: it has none."""
+        self._append(_group_configs_frame(name, configs))
+        self._take_group_configs(name, configs)
+        self._maybe_rewrite()
+
+    def set_features(self, levels: Mapping[str, int], updated: Mapping[str, int]) -> None:
+        """Keep the levels of all features, and what requests have set, with the next epoch."""
+        epoch = self.features_epoch + 1
+        self._append(_features_frame(levels, epoch, updated))
+        self.feature_levels, self.features_epoch = dict(levels), epoch
+        self.updated_features = dict(updated)
+        self._maybe_rewrite()
+
+    def set_next_producer_id(self, next_producer_id: int) -> None:
+        """Note the next id: from its return on, ids below may be given out."""
+        self._append({"kind": "producer_ids", "next": next_producer_id})
+        self.next_producer_id = next_producer_id
+        self._maybe_rewrite()
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether the journal ends in a change that is not whole, and may lack topics with it."""
+        return self._torn_at >= 0
+
+    def cut_torn(self) -> None:
+        """Cut off a change that was not finished. Until then the next start finds it, too."""
+        if self._torn_at >= 0:
+            self._file.truncate(self._torn_at)
+            self._file.fsync()
+            self._torn_at = -1
+
+    def close(self) -> None:
+        self.cut_torn()
+        if self._gone:
+            self._append()
+        self._file.close()
+
+    # --- the journal -----------------------------------------------------------------------------
+
+    def _change(self, topic: Topic, changed: Topic) -> None:
+        self._append(_topic_frame(changed))
+        topic.partition_count, topic.configs = changed.partition_count, changed.configs
+        topic.replicas = changed.replicas
+        self._maybe_rewrite()
+
+    def _take(self, topic: Topic) -> None:
+        self.topics[topic.name] = self._by_id[topic.topic_id] = topic
+
+    def _take_scram_credential(
+        self, key: tuple[str, int], credential: ScramCredential | None
+    ) -> None:
+        if credential is None:
+            self.scram_credentials.pop(key, None)
+        else:
+            self.scram_credentials[key] = credential
+
+    def _take_client_metrics(self, name: str, configs: dict[str, str]) -> None:
+        if configs:
+            self.client_metrics[name] = dict(configs)
+        else:
+            self.client_metrics.pop(name, None)
+
+    def _take_client_quotas(self, entity: QuotaEntity, quotas: Mapping[str, float]) -> None:
+        if quotas:
+            self.client_quotas[entity] = dict(quotas)
+        else:
+            self.client_quotas.pop(entity, None)
+
+    def _take_group_configs(self, name: str, configs: dict[str, str]) -> None:
+        if configs:
+            self.group_configs[name] = dict(configs)
+        else:
+            self.group_configs.pop(name, None)
+
+    def _drop(self, name: str) -> None:
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            del self._by_id[topic.topic_id]
+
+    def _append(self, *changes: dict[str, Any]) -> None:
+        """Write the changes, and what has gone since the last ones, as one frame: a power loss
+        takes it whole or not at all.
+        """
+        bodies = [
+            *({"kind": "topic_gone", "id": topic_id.bytes} for topic_id in self._gone),
+            *changes,
+        ]
+        if not bodies:
+            return
+        self.cut_torn()
+        self._file.append(
+            _encode(bodies[0] if len(bodies) == 1 else {"kind": "changes", "changes": bodies})
+        )
+        self._file.fsync()
+        self._gone.clear()
+        self._frames += len(bodies)
+        self.change_count += len(bodies)
+        self.generation += 1
+
+    def _open(self) -> File:
+        file = self._disk.open(self._path, create=True)
+        data = file.pread(file.size, 0)
+        good = self._read(data)
+        if good < len(data):
+            logger.warning(
+                "%s: cutting %d bytes of a change that was not finished",
+                self._path,
+                len(data) - good,
+            )
+            if good:
+                self._torn_at = good
+            else:
+                file.truncate(good)
+        if good == 0:
+            file.append(_HEADER)
+            self._frames = 1
+        # a kill may have come between a write and its flush, or between the file's making and its
+        # name's flush
+        file.fsync()
+        self._disk.fsync_dir(self._path.rsplit("/", 1)[0] or "/")
+        return file
+
+    def _read(self, data: bytes) -> int:
+        """Take in every frame; gives where the good ones end."""
+        position = 0
+        while position < len(data):
+            body = _decode(data, position)
+            if body is None:
+                self._check_torn(data, position)
+                break
+            if position == 0 and body.get("kind") != "header":
+                raise JournalError(
+                    f"{self._path} does not begin as a journal does: restore the file from a copy, "
+                    "or move it away"
+                )
+            self._replay(body, position)
+            position += _FRAME.size + _FRAME.unpack_from(data, position)[0]
+            self._frames += 1
+        return position
+
+    def _check_torn(self, data: bytes, position: int) -> None:
+        """A frame that cannot be read is the torn last one, unless a good one follows, or it is the
+        first of a file that holds more.
+        """
+        if position == 0 and not _is_torn_header(data):
+            raise JournalError(
+                f"{self._path} is damaged at byte 0, or is no journal: restore the file from a "
+                "copy; or move it away, and the topics are "
+                f"taken over from their directories, without their settings"
+            )
+        for later in range(position + 1, len(data) - _FRAME.size):
+            body = _decode(data, later)
+            if isinstance(body, dict) and "kind" in body:
+                raise JournalError(
+                    f"{self._path} is damaged at byte {position}, and good changes follow at byte "
+                    f"{later}: restore the file from a copy; "
+                    "or move it away, and the topics are taken over from their directories, "
+                    "without their settings"
+                )
+
+    def _replay(self, body: dict[str, Any], position: int) -> None:
+        """Let one change of the journal hold. One function, since it is a table: a row a kind."""
+        try:
+            kind = body["kind"]
+            if kind == "topic":
+                configs = {
+                    RENAMED_CONFIGS.get(key, key): text for key, text in body["configs"].items()
+                }
+                replicas = tuple(tuple(of_one) for of_one in body.get("replicas", ()))
+                topic = Topic(
+                    body["name"], uuid.UUID(bytes=body["id"]), body["partitions"], configs, replicas
+                )
+                self._replay_topic(topic)
+            elif kind == "topic_deleted":
+                self._drop(body["name"])
+                if "id" in body:
+                    self.deletions[uuid.UUID(bytes=body["id"])] = body["name"]
+            elif kind == "changes":
+                for change in body["changes"]:
+                    self._replay(change, position)
+                self._frames += len(body["changes"]) - 1
+            elif kind == "topic_gone":
+                self.deletions.pop(uuid.UUID(bytes=body["id"]), None)
+            elif kind == "broker_configs":
+                self.broker_configs = dict(body["configs"])
+            elif kind == "broker_default_configs":
+                self.broker_default_configs = dict(body["configs"])
+            elif kind == "client_metrics":
+                self._take_client_metrics(body["name"], body["configs"])
+            elif kind == "group_configs":
+                self._take_group_configs(body["name"], body["configs"])
+            elif kind == "features":
+                self.feature_levels, self.features_epoch = dict(body["levels"]), body["epoch"]
+                self.updated_features = dict(body.get("updated", ()))
+            elif kind == "scram_credential":
+                kept = body["credential"]
+                self._take_scram_credential(
+                    (body["user"], body["mechanism"]),
+                    None if kept is None else ScramCredential(*kept),
+                )
+            elif kind == "acl":
+                self.acls[uuid.UUID(bytes=body["id"])] = Acl(*body["acl"])
+            elif kind == "acl_removed":
+                self.acls.pop(uuid.UUID(bytes=body["id"]), None)
+            elif kind == "client_quota":
+                self._take_client_quotas(tuple(sorted(body["entity"].items())), body["quotas"])
+            elif kind == "producer_ids":
+                self.next_producer_id = max(self.next_producer_id, body["next"])
+            elif kind == "header":
+                if body["version"] != VERSION:
+                    raise JournalError(
+                        f"{self._path} is of version {body['version']}, this broker reads "
+                        f"{VERSION}: use the barnabas that wrote it"
+                    )
+            else:
+                raise JournalError(
+                    f"{self._path} holds a change of the unknown kind {kind!r} at byte {position}: "
+                    "use a later barnabas"
+                )
+        except (KeyError, TypeError, ValueError) as error:
+            raise JournalError(
+                f"{self._path} holds a change that cannot be read at byte {position}: {error!r}"
+            ) from error
+
+    def _replay_topic(self, topic: Topic) -> None:
+        existing = self.topics.get(topic.name)
+        if existing is not None and existing.topic_id == topic.topic_id:
+            existing.partition_count, existing.configs = topic.partition_count, topic.configs
+            existing.replicas = topic.replicas
+            return
+        self._drop(topic.name)
+        self._take(topic)
+
+    def _maybe_rewrite(self) -> None:
+        """Write the journal anew when at most a tenth of its frames still count."""
+        living = (
+            len(self.topics)
+            + len(self.coming)
+            + len(self.deletions)
+            + len(self.client_metrics)
+            + len(self.scram_credentials)
+            + len(self.acls)
+            + len(self.client_quotas)
+            + len(self.group_configs)
+            + 5
+        )
+        if self._frames < max(SMALLEST_REWRITE, REWRITE_FACTOR * living):
+            return
+        frames = [
+            _deletion_frame(topic_id, name) for topic_id, name in self.deletions.items()
+        ]  # a topic of that name may be there again
+        frames += [_topic_frame(topic) for topic in (*self.topics.values(), *self.coming.values())]
+        frames.append({"kind": "broker_configs", "configs": self.broker_configs})
+        if self.broker_default_configs:  # a kind that earlier versions do not know
+            frames.append(
+                {"kind": "broker_default_configs", "configs": self.broker_default_configs}
+            )
+        frames += [
+            _client_metrics_frame(name, configs) for name, configs in self.client_metrics.items()
+        ]
+        frames += [
+            _scram_frame(key, credential) for key, credential in self.scram_credentials.items()
+        ]
+        frames += [_acl_frame(acl_id, acl) for acl_id, acl in self.acls.items()]
+        frames += [
+            _client_quota_frame(entity, quotas) for entity, quotas in self.client_quotas.items()
+        ]
+        frames += [
+            _group_configs_frame(name, configs) for name, configs in self.group_configs.items()
+        ]
+        if self.feature_levels:
+            frames.append(
+                _features_frame(self.feature_levels, self.features_epoch, self.updated_features)
+            )
+        frames.append({"kind": "producer_ids", "next": self.next_producer_id})
+        self._file.close()
+        self._disk.write_atomic(self._path, _HEADER + b"".join(_encode(body) for body in frames))
+        self._file = self._disk.open(self._path)
+        self._gone.clear()
+        self._frames = 1 + len(frames)
+
+
+def _topic_frame(topic: Topic) -> dict[str, Any]:
+    frame = {
+        "kind": "topic",
+        "name": topic.name,
+        "id": topic.topic_id.bytes,
+        "partitions": topic.partition_count,
+        "configs": topic.configs,
+    }
+    return {**frame, "replicas": topic.replicas} if topic.replicas else frame
+
+
+def _group_configs_frame(name: str, configs: dict[str, str]) -> dict[str, Any]:
+    return {"kind": "group_configs", "name": name, "configs": configs}
+
+
+def _client_metrics_frame(name: str, configs: dict[str, str]) -> dict[str, Any]:
+    return {"kind": "client_metrics", "name": name, "configs": configs}
+
+
+def _scram_frame(key: tuple[str, int], credential: ScramCredential | None) -> dict[str, Any]:
+    user, mechanism = key
+    kept = None if credential is None else list(credential)
+    return {
+        "kind": "scram_credential", "user": user, "mechanism": mechanism, "credential": kept,
+    }  # fmt: skip
+
+
+def _acl_frame(acl_id: uuid.UUID, acl: Acl) -> dict[str, Any]:
+    return {"kind": "acl", "id": acl_id.bytes, "acl": list(acl)}
+
+
+def _client_quota_frame(entity: QuotaEntity, quotas: Mapping[str, float]) -> dict[str, Any]:
+    return {"kind": "client_quota", "entity": dict(entity), "quotas": dict(quotas)}
+
+
+def _features_frame(
+    levels: Mapping[str, int], epoch: int, updated: Mapping[str, int]
+) -> dict[str, Any]:
+    return {
+        "kind": "features",
+        "levels": dict(levels),
+        "epoch": epoch,
+        "updated": dict(updated),
+    }
+
+
+def _deletion_frame(topic_id: uuid.UUID, name: str) -> dict[str, Any]:
+    return {"kind": "topic_deleted", "name": name, "id": topic_id.bytes}
+
+
+def _encode(body: dict[str, Any]) -> bytes:
+    data: bytes = msgpack.packb(body)
+    return _FRAME.pack(len(data), crc32c(data)) + data
+
+
+_HEADER = _encode({"kind": "header", "version": VERSION})
+
+
+def changes_in(data: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """(position, end, body) of the whole frames that a journal begins with, for tools."""
+    position = 0
+    while (body := _decode(data, position)) is not None:
+        end = position + _FRAME.size + _FRAME.unpack_from(data, position)[0]
+        yield position, end, body
+        position = end
+
+
+def topics_in(data: bytes) -> dict[str, Topic]:
+    """The topics that a journal has at its end, by name; it is only read."""
+    topics: dict[str, Topic] = {}
+    position = 0
+    while (body := _decode(data, position)) is not None:
+        for change in body["changes"] if body["kind"] == "changes" else (body,):
+            if change["kind"] == "topic":
+                topics[change["name"]] = Topic(
+                    change["name"], uuid.UUID(bytes=change["id"]), change["partitions"]
+                )
+            elif change["kind"] == "topic_deleted":
+                topics.pop(change["name"], None)
+        position += _FRAME.size + _FRAME.unpack_from(data, position)[0]
+    return topics
+
+
+def _is_torn_header(data: bytes) -> bool:
+    """Whether a kill or a power failure can leave this of a new file: its beginning, or zeros where
+    bytes did not reach the disk.
+    """
+    return len(data) <= len(_HEADER) and all(
+        actual in (0, meant) for actual, meant in zip(data, _HEADER, strict=False)
+    )
+
+
+def _decode(data: bytes, position: int) -> dict[str, Any] | None:
+    """The frame's body, or None where it is not whole or not right."""
+    if position + _FRAME.size > len(data):
+        return None
+    length, crc = _FRAME.unpack_from(data, position)
+    start = position + _FRAME.size
+    if length == 0 or start + length > len(data):
+        return None
+    body = data[start : start + length]
+    if crc32c(body) != crc:
+        return None
+    try:
+        decoded = msgpack.unpackb(body)
+    except (ValueError, msgpack.exceptions.ExtraData):
+        return None
+    return decoded if isinstance(decoded, dict) else None

@@ -1,0 +1,254 @@
+"""What a start makes of an opened data directory, before the first client is heard.
+
+| step | by |
+|---|---|
+| deletions that a kill cut short take the directories that are left | `adopt_logs` |
+| topics of another broker are taken over; every topic gets its logs | `adopt_logs` |
+| internal topics are replayed into the coordinators | `resume` |
+| decisions that only a flush journal holds are appended | `resume` |
+| producer ids that logs tell of are skipped | `resume` |
+| what is decided is completed, what nobody can decide is aborted | `resume` |
+| after a power loss: transactional producers are fenced, groups look at their offsets | `resume` |
+| the same in a standby's copy that may lack answers (`broker.replication.following`) | `resume` |
+| groups that have committed beyond the end of a log go on from where it was cut | `resume` |
+| the offsets of deleted topics go | `resume` |
+| what readers may have seen is brought to the disk | `resume` |
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from barnabas.broker.kafka_directory.take_over import take_over_topics
+from barnabas.broker.logs.topics import internal_log_is_damaged
+from barnabas.broker.slices import run_through
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.transactions.transaction_state import TransactionState
+from barnabas.protocol.records import Record, decode_marker, records_of
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.files.checkpoints import NO_TOPIC_ID
+from barnabas.storage.log.segment import CorruptLog
+
+if TYPE_CHECKING:
+    from barnabas.broker.coordinator_runtime import CoordinatorRuntime
+    from barnabas.broker.logs.topic_deletion import TopicDeletion
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.outbox import Ids
+    from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+    from barnabas.storage.directory.log_manager import LogManager
+    from barnabas.storage.disk import Syncable
+    from barnabas.storage.log.durability import FlushToken
+    from barnabas.storage.log.log import Log
+
+logger = logging.getLogger("barnabas.broker")
+
+LAST_LIKELY_PRODUCER_ID = 1 << 62
+UNHEARD_PRODUCER_IDS = 1_000_000_000  # more than a leader gives out before its standby hears of it
+
+
+def adopt_logs(
+    topics: TopicRegistry, producer_ids: ProducerIdAllocator, ids: Ids, node_id: int, now_ms: int
+) -> None:
+    """Give every topic its logs; topics that only the directories tell of are taken over."""
+    for topic_id, name in topics.metadata.deletions.items():
+        _delete_what_is_left(topics, topic_id, name, now_ms)
+    topics.logs.end_removals()
+    take_over_topics(topics, producer_ids, ids, node_id)
+    for topic in list(topics.metadata.topics.values()):
+        topics.load(topic, now_ms)
+
+
+def _delete_what_is_left(
+    topics: TopicRegistry, topic_id: uuid.UUID, name: str, now_ms: int
+) -> None:
+    """A deletion was cut short by a kill: the directories that it did not come to would be taken
+    for another broker's topic.
+    """
+    logs = topics.logs
+    for key in [key for key in (*logs.logs, *logs.offline) if key[0] == name]:
+        log = logs.logs.get(key)
+        id_of_log = log.topic_id if log is not None else NO_TOPIC_ID
+        if id_of_log == topic_id or (
+            id_of_log == NO_TOPIC_ID and topics.metadata.topic(name) is None
+        ):
+            logger.info("%s goes: the deletion of its topic was cut short", TopicPartition(*key))
+            logs.remove(*key, now_ms)
+
+
+class Start:
+    """The part of a start that the coordinators take part in."""
+
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        producer_ids: ProducerIdAllocator,
+        runtime: CoordinatorRuntime,
+        recovery: TransactionRecovery,
+        deletion: TopicDeletion,
+    ) -> None:
+        self._topics, self._logs = topics, topics.logs
+        self._groups, self._transactions = groups, transactions
+        self._producer_ids, self._runtime, self._deletion = producer_ids, runtime, deletion
+        self._recovery = recovery
+
+    def resume(self, now_ms: int, sync: Callable[[list[Syncable]], None]) -> None:
+        """Feed the internal topics to the coordinators, then end what a crash left half-ended.
+
+        Takes: sync, which fsyncs many files.
+        """
+        self._replay()
+        self._transactions.is_loaded = True
+        self._recovery.redo_decisions(self._logs.decisions, now_ms)
+        self._producer_ids.skip_used(self._highest_producer_id() + 1)
+        self._runtime.run_groups(self._groups.on_loaded(now_ms), now_ms)
+        self._recovery.complete_transactions(now_ms)
+        self._logs.decisions = []
+        if self._logs.config.may_lack_acknowledged:
+            self._producer_ids.skip(UNHEARD_PRODUCER_IDS)
+        if self._logs.may_lack_acknowledged:
+            self._fence(now_ms)
+        self._set_offsets_back(now_ms)
+        self._warn_of_undecided()
+        if self._logs.lost_power:
+            # not before: a crash until here must find the power loss again
+            self._logs.note_boot()
+        deletions = dict(self._topics.metadata.deletions)
+        if deletions:
+            run_through(self._deletion.end_deletions(deletions, now_ms), now_ms)
+        _flush_what_readers_saw(self._logs, sync)
+
+    def _replay(self) -> None:
+        for name, replay in (
+            (TRANSACTIONS_TOPIC, self._replay_transactions),
+            (OFFSETS_TOPIC, self._replay_offsets),
+        ):
+            for log in self._topics.logs_of(name):
+                try:
+                    replay(log)
+                except CorruptLog as error:
+                    raise internal_log_is_damaged(name, log.partition, error) from error
+
+    def _replay_transactions(self, log: Log) -> None:
+        for record in records_of_log(log):
+            if record.key is not None:
+                self._transactions.replay(log.partition, record.offset, record.key, record.value)
+
+    def _replay_offsets(self, log: Log) -> None:
+        index = log.partition
+        for header, batch in log.read_batches():
+            if header.is_control:
+                commit = decode_marker(batch).commit
+                self._groups.replay_marker(
+                    index, header.base_offset, header.producer_id, header.producer_epoch, commit
+                )
+                continue
+            producer = (
+                (header.producer_id, header.producer_epoch) if header.is_transactional else None
+            )
+            for record in records_of(batch):
+                if record.key is not None:
+                    self._groups.replay(index, record.offset, record.key, record.value, producer)
+
+    def _highest_producer_id(self) -> int:
+        """The highest producer id that logs and transactional ids tell of.
+
+        Another broker gave them out, where our journal does not have them; given out again, a
+        producer's first batches would pass for repeated ones of the earlier producer, and be lost.
+        Ids that no broker comes to are left out: any client can write a batch with one.
+        """
+        highest = -1
+        for log in self._logs.logs.values():
+            for producer_id in log.producer_state.producers:
+                if highest < producer_id < LAST_LIKELY_PRODUCER_ID:
+                    highest = producer_id
+        for metadata in self._transactions.snapshot().values():
+            highest = max(highest, metadata.producer_id, metadata.next_producer_id)
+        return highest
+
+    def _fence(self, now_ms: int) -> None:
+        """Fence every transactional producer once: what it believes acknowledged may be gone.
+
+        One whose transaction was decided is fenced with the end of it, which is not waited for: a
+        kill before it would leave a producer that the next start does not fence.
+        """
+        ended = self._transactions.on_power_loss(
+            now_ms, spares_two_phase=not self._logs.config.may_lack_acknowledged
+        )
+        self._runtime.run_transactions(ended, now_ms)
+        self._recovery.end_all(now_ms)
+        for log in self._topics.logs_of(TRANSACTIONS_TOPIC):
+            log.flush()
+        self._runtime.run_groups(self._groups.on_power_loss(now_ms), now_ms)
+
+    def _warn_of_undecided(self) -> None:
+        """Name the open transactions of two-phase commit where the settings let nobody commit."""
+        if self._transactions.settings.two_phase_commit_enable:
+            return
+        for name, metadata in self._transactions.snapshot().items():
+            if metadata.is_two_phase and metadata.state is TransactionState.ONGOING:
+                logger.warning(
+                    "%s has a transaction of two-phase commit open, which can only be aborted "
+                    "without transaction.two.phase.commit.enable=true",
+                    name,
+                    extra={"transactional_id": name},
+                )
+
+    def _set_offsets_back(self, now_ms: int) -> None:
+        """Groups that have committed beyond the end of a log go on from where it was cut; durably,
+        before anybody writes there.
+        """
+
+        def log_end(topic: str, index: int) -> int | None:
+            log = self._topics.partition(topic, index)
+            return None if log is None else log.log_end_offset
+
+        def epoch_end(topic: str, index: int, epoch: int) -> tuple[int, int]:
+            log = self._topics.partition(topic, index)
+            assert log is not None, f"{topic}-{index} had an end"
+            leader_epoch, end_offset = log.end_offset_for_epoch(epoch)
+            return leader_epoch, max(end_offset, log.log_start_offset) if leader_epoch >= 0 else -1
+
+        rows = self._groups.offsets_beyond_log_end(
+            log_end, epoch_end, lost_power=self._logs.may_lack_acknowledged
+        )
+        if not rows:
+            return
+        for row in rows:
+            logger.warning(
+                "group %s goes on at %d of %s-%d: it has committed %d, and the records from there "
+                "to that were lost",
+                row.group_id, row.offset, row.topic, row.partition, row.committed.offset,
+                extra={"group": row.group_id, "topic": row.topic, "partition": row.partition},
+            )  # fmt: skip
+        self._runtime.run_groups(self._groups.reset_offsets(rows), now_ms)
+        for log in self._topics.logs_of(OFFSETS_TOPIC):
+            log.flush()
+
+
+def records_of_log(log: Log) -> Iterator[Record]:
+    """Every data record of a log, in order."""
+    for header, batch in log.read_batches():
+        if not header.is_control:
+            yield from records_of(batch)
+
+
+def _flush_what_readers_saw(logs: LogManager, sync: Callable[[list[Syncable]], None]) -> None:
+    """Bring to the disk what readers may have seen before a kill: nothing says that it is there."""
+    tokens: list[tuple[Log, FlushToken]] = []
+    files: dict[Syncable, None] = {}
+    for log in logs.logs.values():
+        token = log.durability.begin_flush() if log.high_watermark < log.log_end_offset else None
+        if token is not None:
+            tokens.append((log, token))
+            files.update(dict.fromkeys(token.files))
+    sync(list(files))
+    for log, token in tokens:
+        log.finish_flush(token)

@@ -1,0 +1,122 @@
+"""The deletion of topics, with all that hangs on them: logs, waiting fetches, flushes, and the
+offsets that groups committed on them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, Slices, Wait, run_through
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
+from barnabas.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.coordinator_runtime import CoordinatorRuntime
+    from barnabas.broker.logs.compaction import Compaction
+    from barnabas.broker.logs.flush_queue import FlushQueue
+    from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.transactions.transaction_end import TransactionEnds
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.storage.log.log import Log
+
+
+class TopicDeletion:
+    """Deletes topics, in this order:
+
+    1. the topics leave the journal, and nobody finds them from then on;
+    2. which transactions are completed is being brought to the disk;
+    3. their logs are moved away, a few in each slice, and the renames made durable;
+    4. the offsets that groups committed on them are deleted;
+    5. when those tombstones are on the disk, the journal forgets the deletion.
+
+    A start goes on from wherever a kill cut it short. Other topics of these names come when what 2
+    and 5 wait for is on the disk (`before_creation`).
+    """
+
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        groups: GroupCoordinator,
+        runtime: CoordinatorRuntime,
+        transaction_ends: TransactionEnds,
+        progress: LogProgress,
+        flushes: FlushQueue,
+        compaction: Compaction,
+        cluster: Cluster,
+    ) -> None:
+        self._topics, self._groups, self._runtime = topics, groups, runtime
+        self._transaction_ends = transaction_ends
+        self._progress, self._flushes, self._compaction = progress, flushes, compaction
+        self._cluster = cluster
+        topics.before_creation = self.before_creation
+
+    def before_creation(self, names: Collection[str], now_ms: int) -> Wait | None:
+        """What has to be on the disk before topics of these names are made; None: it is there.
+
+        The offsets of the topics that had the names before, and which transactions are completed.
+        """
+        logs = self._transaction_ends.undurable()
+        if any(name in names for name in self._topics.metadata.deletions.values()):
+            logs += self._topics.logs_of(OFFSETS_TOPIC)
+        logs = [log for log in logs if log.durability.durable_offset < log.log_end_offset]
+        if not logs:
+            return None
+        return Wait(
+            partial(self._flushes.wait, logs, now_ms=now_ms),
+            partial(_flush_all, logs),
+        )
+
+    def delete_topic(self, name: str, now_ms: int) -> None:
+        """Delete one topic at once."""
+        run_through(self.delete_topics([name], now_ms), now_ms)
+
+    def delete_topics(self, names: Sequence[str], now_ms: int) -> Slices:
+        """Delete topics, a few logs in each slice."""
+        topic_ids = self._topics.metadata.delete_topics(names)
+        partitions = deque(self._topics.forget(names))
+        self._transaction_ends.flush_completions(now_ms)
+        self._cluster.generation += 1  # fetches that wait for these logs learn that they are gone
+        while partitions:
+            count = min(LOGS_DELETED_AT_ONCE, len(partitions))
+            # whoever holds a log last frees it: not all of them in one slice
+            self._delete_logs([partitions.popleft() for _ in range(count)], now_ms)
+            if partitions:
+                now_ms = yield
+        self._topics.logs.end_removals()
+        yield from self.end_deletions(dict(zip(topic_ids, names, strict=True)), now_ms)
+
+    def _delete_logs(self, partitions: Sequence[tuple[str, int, Log | None]], now_ms: int) -> None:
+        for name, index, log in partitions:
+            self._topics.logs.remove(name, index, now_ms)
+            if log is not None:
+                self._progress.on_deleted(log, now_ms)
+        self._compaction.forget([TopicPartition(name, index) for name, index, _ in partitions])
+
+    def end_deletions(self, names: Mapping[uuid.UUID, str], now_ms: int) -> Slices:
+        """The topics' logs are gone: so go the offsets that groups committed on them, or they would
+        hold for topics of the same names.
+        """
+        metadata = self._topics.metadata
+        # after a start there may be a topic of the same name already, with offsets of its own
+        absent = [name for name in names.values() if metadata.topic(name) is None]
+        for number, result in enumerate(self._groups.on_topics_deleted(absent)):
+            if number:
+                now_ms = yield
+            self._runtime.run_groups(result, now_ms)
+
+        def end(_: int) -> None:
+            for topic_id in names:
+                metadata.end_deletion(topic_id)
+
+        self._flushes.wait(self._topics.logs_of(OFFSETS_TOPIC), end, now_ms)
+
+
+def _flush_all(logs: list[Log]) -> None:
+    for log in logs:
+        log.flush()

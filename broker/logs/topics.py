@@ -1,0 +1,490 @@
+"""The registry of topics: their partitions' logs, leader epochs and settings; creation and growth.
+
+The metadata journal goes first, as `slices.py` has it. A topic that is made is journaled before its
+first log is, and `partition` gives its logs when all of them are there. One that is deleted leaves
+the journal and this registry before its first log goes. A start ends what was cut short.
+What else hangs on a topic that goes (waiting fetches, flushes, offsets of groups) is in
+`topic_deletion.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.logs.metadata import Topic
+from barnabas.broker.settings.config import topic_log_config, topic_setting_value
+from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, Wait, run_through
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.result import partition_for
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import NO_LEADER_EPOCH
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.files.checkpoints import (
+    MANIFEST_NAME,
+    NO_TOPIC_ID,
+    PARTITION_METADATA_NAME,
+    encode_topic_id,
+)
+from barnabas.storage.log.segment import ForeignLog
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs.disk_space import DiskSpace
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.outbox import Ids
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.protocol.topic_partition import TopicPartition
+    from barnabas.storage.directory.log_manager import LogManager
+    from barnabas.storage.log.log import Log
+    from barnabas.storage.log.segment import CorruptLog
+    from barnabas.storage.log_config import LogConfig
+
+logger = logging.getLogger("barnabas.broker")
+
+NEW_LOG_BYTES = 16 * 1024  # a directory and the files in it, in blocks
+LOGS_CONFIGURED_AT_ONCE, LOGS_AS_A_CONFIG = 500, 4
+
+
+class TopicRegistry:
+    """All topics of the broker, with the logs of their partitions.
+
+    A partition whose log is damaged, or of another topic by the id in its directory, is off line:
+    it exists, and `partition` gives None for it.
+
+    before_creation: what has to be on the disk before topics of some names are made
+    (`TopicDeletion`). on_created: given the logs of topics that have come or grown.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        logs: LogManager,
+        ids: Ids,
+        disk_space: DiskSpace,
+        on_created: Callable[[list[Log]], None] = lambda logs: None,
+    ) -> None:
+        self._config, self.metadata, self.logs, self._ids = config, metadata, logs, ids
+        self._disk_space, self.on_created = disk_space, on_created
+        self.version = 0  # it rises whenever a topic comes, grows or goes
+        self._partitions: dict[str, list[Log | None]] = {}
+        self._leader_epochs: dict[str, tuple[int, ...]] = {}
+        self._configuring: Iterator[None] | None = None
+        self.before_creation: Callable[[Collection[str], int], Wait | None] = lambda *_: None
+
+    # --- partitions ------------------------------------------------------------------------------
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is such a topic, with all its logs."""
+        return name in self._partitions
+
+    def partition(self, topic: str, index: int) -> Log | None:
+        """The log of a partition; None where there is none, or it is off line."""
+        logs = self._partitions.get(topic)
+        if logs is None or not 0 <= index < len(logs):
+            return None
+        return logs[index]
+
+    def require_partition(self, topic: str, index: int) -> Log:
+        """The log of a partition. Raises KafkaError, with `missing_code`, where there is none."""
+        log = self.partition(topic, index)
+        if log is None:
+            raise KafkaError(self.missing_code(topic, index))
+        return log
+
+    def partitions_of(self, topic: str) -> list[Log | None]:
+        """The logs of a topic by index; None for those that are off line."""
+        return self._partitions.get(topic, [])
+
+    def logs_of(self, topic: str) -> list[Log]:
+        """The logs of a topic, without those that are off line."""
+        return [log for log in self._partitions.get(topic, ()) if log is not None]
+
+    def partition_exists(self, topic: str, index: int) -> bool:
+        """Whether there is such a partition, be it off line: then offsets on it and transactions
+        with it wait for it to return.
+        """
+        return self.partition(topic, index) is not None or (topic, index) in self.logs.offline
+
+    def missing_code(self, topic: str, index: int) -> Code:
+        """Why `partition` gave None: there is no such partition, or its log is damaged and off
+        line.
+        """
+        return (
+            Code.KAFKA_STORAGE_ERROR
+            if (topic, index) in self.logs.offline
+            else Code.UNKNOWN_TOPIC_OR_PARTITION
+        )
+
+    # --- leader epochs ---------------------------------------------------------------------------
+
+    def leader_epochs(self, topic: str) -> tuple[int, ...]:
+        """The leader epoch of each partition of a topic; of one that is off line the one that it
+        comes back with, at the least.
+        """
+        epochs = self._leader_epochs.get(topic)
+        if epochs is None:
+            latest = self.logs.leader_epoch
+            logs = self.partitions_of(topic)
+            epochs = self._leader_epochs[topic] = tuple(
+                [latest if log is None else log.leader_epoch for log in logs]
+            )
+        return epochs
+
+    def leader_epoch(self, topic: str, index: int) -> int:
+        """The leader epoch of a partition; 0, its first one, where it is not there yet."""
+        log = self.partition(topic, index)
+        return 0 if log is None else log.leader_epoch
+
+    def begin_leader_epoch(self, partitions: Iterable[TopicPartition]) -> list[Log]:
+        """Begin a leader epoch in partitions whose leaders have changed. Gives their logs."""
+        logs = []
+        for name, index in partitions:
+            self._leader_epochs.pop(name, None)
+            log = self.partition(name, index)
+            if log is not None:
+                logs.append(log)
+        self.logs.begin_leader_epoch(logs)
+        return logs
+
+    def fenced_partition(self, topic: str, index: int, current_leader_epoch: int) -> Log:
+        """The log of a partition for a reader that believes the leader to be in that epoch.
+
+        Raises: KafkaError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH
+                where the reader is behind, UNKNOWN_LEADER_EPOCH where it is ahead.
+        Source: KIP-320.
+        """
+        log = self.require_partition(topic, index)
+        check_leader_epoch(log, current_leader_epoch)
+        return log
+
+    # --- internal topics -------------------------------------------------------------------------
+
+    def internal_partition_count(self, name: str) -> int:
+        """How many partitions an internal topic has, or will have."""
+        topic = self.metadata.topic(name)
+        if topic is not None:
+            return topic.partition_count
+        if name == TRANSACTIONS_TOPIC:
+            return self._config.transaction_state_log_num_partitions
+        return self._config.offsets_topic_num_partitions
+
+    def group_partition(self, group_id: str) -> int:
+        """The partition of __consumer_offsets that a group's records go to."""
+        return partition_for(group_id, self.internal_partition_count(OFFSETS_TOPIC))
+
+    def ensure_internal_topic(self, name: str, now_ms: int) -> None:
+        """Make an internal topic when it is first needed, as Kafka does."""
+        if name not in self._partitions:
+            if name == TRANSACTIONS_TOPIC:
+                segment_bytes = self._config.transaction_state_log_segment_bytes
+            else:
+                segment_bytes = self._config.offsets_topic_segment_bytes
+            configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
+            self.create_topic(name, self.internal_partition_count(name), configs, now_ms=now_ms)
+
+    def internal_log(self, name: str, index: int, now_ms: int) -> Log:
+        """A partition of an internal topic."""
+        if name not in self._partitions:
+            self.ensure_internal_topic(name, now_ms)
+        log = self._partitions[name][index]
+        assert log is not None, f"{name}-{index} is missing"
+        return log
+
+    # --- creation and growth ---------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partition_count: int,
+        configs: dict[str, str],
+        *,
+        topic_id: uuid.UUID | None = None,
+        now_ms: int,
+    ) -> Topic:
+        """Make a topic and its logs, at once. The name is free and everything is valid: handlers
+        see to that.
+        """
+        topic = Topic(name, topic_id or self._ids.uuid(), partition_count, dict(configs))
+        wait = self.before_creation([name], now_ms)
+        if wait is not None:
+            wait.at_once()
+        self._begin_topics([topic])
+        run_through(self._make_logs([topic], now_ms), now_ms)
+        return topic
+
+    def create_topics(self, topics: Sequence[Topic], now_ms: int) -> Slices:
+        """Make topics and their logs. Names and ids are free and everything is valid. A topic is
+        there once all its logs are.
+
+        Gives: the names of those that are refused because the disk is full: all of them, or none.
+        """
+        wait = self.before_creation({topic.name for topic in topics}, now_ms)
+        if wait is not None:
+            now_ms = yield wait
+        if not self._reserve_logs(sum(topic.partition_count for topic in topics)):
+            return [topic.name for topic in topics]
+        self._begin_topics(topics)
+        yield from self._make_logs(topics, now_ms)
+        self._tell_created(topics)
+        return []
+
+    def add_partitions(self, counts: Mapping[str, int], now_ms: int) -> Slices:
+        """Let topics grow to these numbers of partitions. A topic's new ones are there all at once.
+
+        Gives: the names of those that are refused because the disk is full: all of them, or none.
+        """
+        if not self._reserve_logs(
+            sum(count - len(self._partitions[name]) for name, count in counts.items())
+        ):
+            return list(counts)
+        topics = self.metadata.grow_topics(counts)
+        yield from self._make_logs(topics, now_ms)
+        self._tell_created(topics)
+        return []
+
+    def _tell_created(self, topics: Iterable[Topic]) -> None:
+        self.on_created([log for topic in topics for log in self.logs_of(topic.name)])
+
+    def _reserve_logs(self, partition_count: int) -> bool:
+        return self._disk_space.reserve(NEW_LOG_BYTES * partition_count)
+
+    def _begin_topics(self, topics: Sequence[Topic]) -> None:
+        self._end_deletions_of_namesakes({topic.name for topic in topics})
+        self.metadata.begin_topics(topics)
+
+    def _end_deletions_of_namesakes(self, names: set[str]) -> None:
+        """Topics of these names come: the offsets of those before them are gone, on the disk."""
+        deleted = [topic_id for topic_id, name in self.metadata.deletions.items() if name in names]
+        for topic_id in deleted:
+            self.metadata.end_deletion(topic_id)
+
+    def _make_logs(self, topics: Iterable[Topic], now_ms: int) -> Slices:
+        """Give each topic the logs that it lacks."""
+        made = 0
+        for topic in topics:
+            logs = list(self._partitions.get(topic.name, ()))
+            config, is_interrupted = self._log_config(topic), False
+            while len(logs) < topic.partition_count:
+                if made == LOGS_MADE_AT_ONCE:
+                    made, now_ms = 0, (yield)
+                    is_interrupted = True
+                for index in range(
+                    len(logs), min(topic.partition_count, len(logs) + LOGS_MADE_AT_ONCE - made)
+                ):
+                    logs.append(self._loaded_or_new_log(topic, index, config, now_ms))
+                    made += 1
+            self._partitions[topic.name] = logs
+            self.version += 1
+            self._leader_epochs.pop(topic.name, None)
+            if is_interrupted and self._log_config(topic) != config:
+                self._configure(topic)  # it was altered between two slices
+            if topic.topic_id in self.metadata.coming:
+                self.metadata.end_creation(topic)
+
+    def load(self, topic: Topic, now_ms: int) -> None:
+        """At a start: give a topic the logs that are loaded, and new ones where a kill came before
+        they were made.
+
+        The new ones begin with the leader epoch of this start, since clients may know the
+        partitions.
+        """
+        self._leader_epochs.pop(topic.name, None)
+        config = self._log_config(topic)
+        self.version += 1
+        self._partitions[topic.name] = [
+            self._loaded_or_new_log(
+                topic, index, config, now_ms, leader_epoch=self.logs.leader_epoch
+            )
+            for index in range(topic.partition_count)
+        ]
+
+    def _loaded_or_new_log(
+        self, topic: Topic, index: int, config: LogConfig, now_ms: int, *, leader_epoch: int = 0
+    ) -> Log | None:
+        log = self.logs.logs.get((topic.name, index))
+        if (topic.name, index) in self.logs.offline:
+            if topic.internal:
+                raise internal_log_is_damaged(
+                    topic.name, index, self.logs.offline[topic.name, index]
+                )
+        elif log is None:
+            log = self.logs.create(
+                topic.name, index, topic.topic_id, config, now_ms, leader_epoch=leader_epoch
+            )
+        elif log.topic_id not in (topic.topic_id, NO_TOPIC_ID):
+            error = _is_of_another_topic(log, topic)
+            if topic.internal:
+                raise internal_log_is_damaged(topic.name, index, error)
+            self.logs.take_off_line(log, error)
+            log = None
+        else:
+            if log.config != config:
+                log.config = config
+            if log.topic_id == NO_TOPIC_ID:
+                _give_topic_id(log, topic.topic_id)
+        if log is not None and topic.internal:
+            log.make_files()  # a coordinator's write must not be the one that finds no space
+        return log
+
+    # --- deletion --------------------------------------------------------------------------------
+
+    def forget(self, names: Sequence[str]) -> list[tuple[str, int, Log | None]]:
+        """Let go of topics that the journal has no more. Gives: topic, index and log of each
+        partition that they had; the logs are still on the disk.
+        """
+        self.version += 1
+        for name in names:
+            self._leader_epochs.pop(name, None)
+        return [
+            (name, index, log)
+            for name in names
+            for index, log in enumerate(self._partitions.pop(name, ()))
+        ]
+
+    # --- settings --------------------------------------------------------------------------------
+
+    def set_topic_configs(self, name: str, configs: dict[str, str]) -> None:
+        """Replace a topic's configs; its logs heed them from the next append on."""
+        self.metadata.set_topic_configs(name, configs)
+        topic = self.metadata.topic(name)
+        assert topic is not None
+        self._configure(topic)
+
+    def set_broker_configs(self, configs: dict[str, str]) -> None:
+        """Replace the dynamic configs of this broker; topics heed those that are their defaults.
+
+        Where there are many logs, a part of them does so at each tick. Apache Kafka, too, answers
+        before all heed it.
+        """
+        self.metadata.set_broker_configs(configs)
+        self._config.set_dynamic(configs)
+        self._configure_all()
+
+    def set_broker_default_configs(self, configs: dict[str, str]) -> None:
+        """Replace the dynamic configs of every broker; topics heed their defaults among them."""
+        self.metadata.set_broker_default_configs(configs)
+        self._config.set_dynamic_defaults(configs)
+        self._configure_all()
+
+    def min_in_sync_replicas(self, name: str) -> int:
+        """How many replicas of a topic have to be in sync for acks=all, and for what coordinators
+        write.
+        """
+        topic = self.metadata.topic(name)
+        has_own = topic is not None and "min.insync.replicas" in topic.configs
+        is_of_transactions = name == TRANSACTIONS_TOPIC and not has_own
+        count: int = (
+            self._config.transaction_state_log_min_isr
+            if is_of_transactions
+            else self._setting(name, "min.insync.replicas")
+        )
+        return count
+
+    def has_unclean_election(self, name: str) -> bool:
+        """Whether a replica of a topic that was not in sync may lead."""
+        return bool(self._setting(name, "unclean.leader.election.enable"))
+
+    def _setting(self, name: str, setting: str) -> Any:
+        topic = self.metadata.topic(name)
+        return topic_setting_value(self._config, {} if topic is None else topic.configs, setting)
+
+    def _configure_all(self) -> None:
+        self._configuring = self._configuring_all()  # by what holds when each is done
+        self.on_tick()
+
+    def on_tick(self) -> None:
+        """Let some more logs heed a change of the broker's settings."""
+        if self._configuring is not None:
+            self._configuring = None if next(self._configuring, True) else self._configuring
+
+    @property
+    def is_configuring(self) -> bool:
+        """Whether `on_tick` has something to do."""
+        return self._configuring is not None
+
+    def _configuring_all(self) -> Iterator[None]:
+        """Configure all logs, LOGS_CONFIGURED_AT_ONCE in each slice."""
+        left = LOGS_CONFIGURED_AT_ONCE
+        for topic in list(self.metadata.topics.values()):
+            logs = self._partitions.get(topic.name, [])
+            config = self._log_config(topic)
+            left -= LOGS_AS_A_CONFIG
+            index = 0
+            while index < len(logs):
+                if left <= 0:
+                    left = LOGS_CONFIGURED_AT_ONCE
+                    yield  # it may be deleted or grow, and its own settings may change
+                    logs = self._partitions.get(topic.name, [])
+                    config = self._log_config(self.metadata.topics.get(topic.name, topic))
+                    continue
+                log = logs[index]
+                if log is not None and log.config != config:
+                    log.config = config
+                index, left = index + 1, left - 1
+
+    def _configure(self, topic: Topic) -> None:
+        config = self._log_config(topic)
+        for log in self._partitions.get(topic.name, ()):
+            if log is not None:
+                log.config = config
+
+    def _log_config(self, topic: Topic) -> LogConfig:
+        return topic_log_config(self._config, topic.configs)
+
+
+def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
+    """Refuse a reader that believes the leader of a partition to be in another epoch, so that it
+    asks for metadata and compares logs.
+
+    The one place where a leader epoch fences. NO_LEADER_EPOCH: the reader does not know one, or its
+    version cannot tell.
+
+    Raises: KafkaError FENCED_LEADER_EPOCH where the reader is behind, UNKNOWN_LEADER_EPOCH where it
+            is ahead.
+    Source: KIP-320.
+    """
+    if current_leader_epoch in (NO_LEADER_EPOCH, log.leader_epoch):
+        return
+    code = (
+        Code.FENCED_LEADER_EPOCH
+        if current_leader_epoch < log.leader_epoch
+        else Code.UNKNOWN_LEADER_EPOCH
+    )
+    raise KafkaError(
+        code, f"{log!r} is in leader epoch {log.leader_epoch}, not {current_leader_epoch}"
+    )
+
+
+def internal_log_is_damaged(topic: str, index: int, error: CorruptLog) -> LogDirectoryError:
+    """The error that ends a start where the log of an internal topic cannot be read."""
+    return LogDirectoryError(
+        f"{topic}-{index} is damaged, and without it groups or transactions would be forgotten: "
+        f"{error}"
+    )
+
+
+def _is_of_another_topic(log: Log, topic: Topic) -> ForeignLog:
+    """The error of a directory that was restored from an earlier topic of that name, or copied."""
+    return ForeignLog(
+        f"{log.directory}/{PARTITION_METADATA_NAME}",
+        0,
+        f"the directory is of the topic with the id {encode_topic_id(log.topic_id)}, and "
+        f"{topic.name} has the id {encode_topic_id(topic.topic_id)}",
+        "Move the directory out of the data directory; or, if its records are those of "
+        f"{log.topic}-{log.partition}, remove that file and {MANIFEST_NAME}. Then start the broker "
+        "again",
+    )
+
+
+def _give_topic_id(log: Log, topic_id: uuid.UUID) -> None:
+    """Give a log without a topic's id that of its topic; where the disk is full, a later start."""
+    try:
+        log.adopt_topic_id(topic_id)
+    except OSError as error:
+        if not is_out_of_resources(error):
+            raise
+        logger.warning("%r is without its topic's id until there is space: %s", log, error)

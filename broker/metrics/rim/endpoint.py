@@ -1,0 +1,46 @@
+"""The metrics endpoint: GET /metrics, in Prometheus' text format."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from barnabas.broker.metrics.rim.collector import Collector
+from barnabas.broker.metrics.rim.exposition import CONTENT_TYPE
+from barnabas.broker.metrics.rim.measured import Measuring
+from barnabas.broker.metrics.table import Detail
+from barnabas.broker.replication.state import ReplicationState
+from barnabas.broker.rim.http_server import HttpServer, Request, Response, error_response
+from barnabas.broker.rim.server import Server
+
+PATH = "/metrics"
+
+
+class MetricsEndpoint:
+    """The HTTP server; a scrape is made in its threads, and looks at the broker in the loop's."""
+
+    def __init__(
+        self,
+        server: Server,
+        measuring: Measuring,
+        sock: socket.socket,
+        replication: Callable[[], ReplicationState] | None,
+    ) -> None:
+        detail = Detail(server.broker.config.barnabas_metrics_detail)
+        self._loop = server.loop
+        self._collector = Collector(server, measuring, detail, replication)
+        self._http = HttpServer(sock, self._answer, "metrics")
+
+    @property
+    def url(self) -> str:
+        """What Prometheus is to scrape."""
+        return self._http.url + PATH
+
+    def _answer(self, request: Request) -> Response:
+        if request.method != "GET":
+            return error_response(405, "metrics are only read: GET /metrics")
+        if request.path == "/":
+            return Response(200, b"Barnabas: see /metrics\n", "text/plain; charset=utf-8")
+        if request.path != PATH:
+            return error_response(404, f"there is no {request.path}: see /metrics")
+        return Response(200, self._collector.text(self._loop).encode(), CONTENT_TYPE)

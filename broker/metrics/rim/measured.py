@@ -1,0 +1,318 @@
+"""Measures how long requests queue, work and wait, how long flushes take and the loop stalls.
+
+    phase   of a request                                     from             until
+    queue   it is there, and others have their turn          the loop woke    its handling begins
+    work    the core handles it                              it begins        it is handled
+    wait    it is parked, for data, members, time, a thread  it was handled   it is answered
+    disk    it is parked, and a flush released it            it was handled   it is answered
+
+It sits between the loop and the core, which knows nothing of it. Where it is not asked for, none of
+this is loaded.
+
+To measure a request costs a twentieth of what the cheapest ones cost. So of each API MEASURED at
+most are in half a second, and stand for the rest, which are counted: below 100 requests a
+second each is measured, and above that the number is exact and the times are of a sample.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import socket
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from operator import sub
+from time import monotonic_ns
+from typing import Any, NamedTuple
+
+from barnabas.broker.metrics.histogram import Histogram
+from barnabas.broker.outbox import FlushJob
+from barnabas.broker.rim.connection import Connection, HandleFrame
+from barnabas.broker.rim.flusher import Flusher
+from barnabas.broker.rim.server import Server
+from barnabas.protocol.api_table import BY_KEY
+
+NOTABLE_STALL_NS, STALL_WINDOW_NS = 5_000_000, 60_000_000_000
+FOLD_INTERVAL_S, MEASURED = 0.5, 50
+SHORT_FRAME = 255  # the key of no API, for what has none
+UNKNOWN_API = "unknown"
+_TCP_INFO = getattr(socket, "TCP_INFO", None)  # Linux has it
+# tcpi_bytes_received; tcpi_bytes_sent, tcpi_bytes_retrans (linux/tcp.h, since Linux 4.19)
+_RECEIVED, _SENT, _TCP_INFO_BYTES = struct.Struct("=Q"), struct.Struct("=QQ"), 216
+_RECEIVED_AT, _SENT_AT = 128, 200
+
+
+class RequestTimes:
+    """How long the requests of one API took, by phase. whole: from its arrival to its answer.
+
+    `queue` and `work` are of all requests, `whole` of those that were answered; `wait` and `disk`
+    of those that were parked. latest: (when the loop woke, when its handling began and ended) of
+    each that was answered at once and is not in the histograms yet: to append is the least that can
+    be done with it. unmeasured: how many those in the histograms do not stand for yet.
+    """
+
+    __slots__ = ("disk", "latest", "queue", "unmeasured", "wait", "whole", "work")
+
+    def __init__(self) -> None:
+        self.queue, self.work, self.wait = Histogram(), Histogram(), Histogram()
+        self.disk, self.whole = Histogram(), Histogram()
+        self.latest: list[tuple[int, int, int]] = []
+        self.unmeasured = 0
+
+    def fold(self) -> None:
+        """Take the latest into the histograms, and have them stand for those not measured."""
+        if self.latest:
+            woke, began, ended = zip(*self.latest, strict=True)
+            self.latest.clear()
+            self.queue.observe_all(list(map(sub, began, woke)))
+            self.work.observe_all(list(map(sub, ended, began)))
+            self.whole.observe_all(list(map(sub, ended, woke)))
+        answered = self.whole.latest
+        if self.unmeasured and answered and self.queue.latest:
+            for histogram in (self.queue, self.work, self.whole):
+                histogram.repeat_latest(self.unmeasured)
+            for histogram in (self.wait, self.disk):
+                histogram.repeat_latest(self.unmeasured * histogram.latest // answered)
+            self.unmeasured = 0
+        if not self.unmeasured:
+            for histogram in (self.queue, self.work, self.whole, self.wait, self.disk):
+                histogram.mark()
+
+
+class Traffic(NamedTuple):
+    """Bytes that came and went by a socket."""
+
+    received: int
+    sent: int
+
+
+class Instruments:
+    """What is measured: written in the loop's thread (flushes in the flusher's), read in any.
+
+    requests: by API key. left: of each, how many more are measured before the next fold; below 0,
+    how many were not. unknown: of those that are not spoken. closed_traffic: of connections that
+    are gone.
+    """
+
+    def __init__(self) -> None:
+        self.unknown = RequestTimes()
+        self.requests: list[RequestTimes] = [self.unknown] * 256
+        for key in BY_KEY:
+            self.requests[key] = RequestTimes()
+        self.fsyncs, self.flushes, self.stalls = Histogram(), Histogram(), Histogram()
+        self.left = [MEASURED] * len(self.requests)
+        self.closed_traffic = Traffic(0, 0)
+
+    def by_api(self) -> list[tuple[str, RequestTimes]]:
+        """Each API's by its name."""
+        rows = [(api.name, self.requests[key]) for key, api in sorted(BY_KEY.items())]
+        return [*rows, (UNKNOWN_API, self.unknown)]
+
+    def fold(self) -> None:
+        """Take the latest requests into the histograms. In the loop's thread."""
+        for key, left in enumerate(self.left):
+            times = self.requests[key]
+            if left < MEASURED or times.unmeasured:
+                times.unmeasured += max(0, -left)
+                times.fold()
+                self.left[key] = MEASURED
+
+
+class TimedSelector(selectors.DefaultSelector):
+    """The loop's selector, which knows when the loop woke, and notes when it was long in a round.
+
+    woke_ns: when the round under way began.
+    """
+
+    def __init__(self, stalls: Histogram) -> None:
+        super().__init__()
+        self.woke_ns = sys.maxsize  # what goes before the first round is no stall
+        self._stalls = stalls
+        self._window = 0
+        self._longest_ns = self._longest_before_ns = 0
+        self._notable_ns = 1  # a round that is longer than any before, or a stall
+
+    def select(
+        self,
+        timeout: float | None = None,
+        _select: Callable[..., list[Any]] = selectors.DefaultSelector.select,
+        _clock: Callable[[], int] = monotonic_ns,
+    ) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait as the selector does; what is bound at the definition is looked up fast."""
+        busy_ns = _clock() - self.woke_ns
+        if busy_ns >= self._notable_ns:
+            self._note(busy_ns)
+        ready = _select(self, timeout)
+        self.woke_ns = _clock()
+        return ready
+
+    def _note(self, busy_ns: int) -> None:
+        self._turn_window()
+        self._longest_ns = max(self._longest_ns, busy_ns)
+        if busy_ns >= NOTABLE_STALL_NS:
+            self._stalls.observe(busy_ns)
+        self._notable_ns = min(self._longest_ns + 1, NOTABLE_STALL_NS)
+
+    def longest_stall_ns(self) -> int:
+        """The longest round of the minute, by the clock, and of the minute before it. In the loop's
+        thread.
+        """
+        self._turn_window()
+        return max(self._longest_ns, self._longest_before_ns)
+
+    def _turn_window(self) -> None:
+        window = monotonic_ns() // STALL_WINDOW_NS
+        if window != self._window:
+            self._longest_before_ns = self._longest_ns if window == self._window + 1 else 0
+            self._window, self._longest_ns, self._notable_ns = window, 0, 1
+
+
+class _TimedFile:
+    """A file of a flush, whose fsync is timed."""
+
+    __slots__ = ("_durations_ns", "_file")
+
+    def __init__(self, file: Any, durations_ns: list[int]) -> None:
+        self._file, self._durations_ns = file, durations_ns
+
+    def fsync(self) -> None:
+        began_ns = monotonic_ns()
+        self._file.fsync()
+        self._durations_ns.append(monotonic_ns() - began_ns)
+
+
+class TimedFlusher(Flusher):
+    """A flusher that measures its flushes, and the fsync of each file."""
+
+    instruments: Instruments
+
+    def sync(self, files: list[Any]) -> None:
+        """Flush as Flusher does; one call at a time."""
+        durations_ns: list[int] = []
+        began_ns = monotonic_ns()
+        super().sync([_TimedFile(file, durations_ns) for file in files])
+        self.instruments.flushes.observe(monotonic_ns() - began_ns)
+        self.instruments.fsyncs.observe_all(durations_ns)
+
+
+class Measuring:
+    """Measures the requests of a server: its Observer.
+
+    _parked: by connection, of a request that is not answered yet: its row, how long it took so far,
+    and since when it waits.
+    """
+
+    def __init__(self, instruments: Instruments, selector: TimedSelector) -> None:
+        self.instruments, self.selector = instruments, selector
+        self._parked: dict[int, tuple[RequestTimes, int, int]] = {}
+        self._fold_timer: asyncio.TimerHandle | None = None
+
+    def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
+        """What takes a request in the place of `handle`, and measures how long it takes.
+
+        `pump` reads the clock right before, and so that is when the request began.
+        """
+        self._fold_later(server.loop)
+        selector, outbox = self.selector, server.broker.outbox
+        note = [times.latest.append for times in self.instruments.requests]
+        left = self.instruments.left
+        clock, is_controlled = monotonic_ns, not server.has_machine_clock
+
+        def on_frame(connection_id: int, frame: memoryview, now_ms: int) -> None:
+            try:
+                key = frame[1]
+            except IndexError:
+                key = SHORT_FRAME
+            left[key] = more = left[key] - 1
+            if more < 0:
+                handle(connection_id, frame, now_ms)
+                return
+            began = clock() if is_controlled else server.event_ns
+            handle(connection_id, frame, now_ms)
+            ended = clock()
+            try:
+                ((answered, _),) = outbox.sends
+            except ValueError:  # none, or many
+                answered = 0
+            if answered == connection_id:
+                note[key]((selector.woke_ns, began, ended))
+            else:
+                queue_ns = began - selector.woke_ns
+                self._note_other(connection_id, frame, queue_ns, ended - began, ended)
+                if outbox.sends:
+                    self._note_answers(outbox.sends, ended, answered_at_once=connection_id)
+
+        return on_frame
+
+    def flusher(self, on_flushed: Callable[[FlushJob, OSError | None], None]) -> Flusher:
+        """A flusher that is measured."""
+        flusher = TimedFlusher(on_flushed)
+        flusher.instruments = self.instruments
+        return flusher
+
+    def on_answers(self, sends: Sequence[tuple[int, Any]], *, after_flush: bool) -> None:
+        """These answers are about to be sent; after_flush: a flush released them."""
+        if self._parked:
+            self._note_answers(sends, monotonic_ns(), after_flush=after_flush)
+
+    def on_closing(self, connection: Connection) -> None:
+        """A connection is about to end; what came and went by it goes on counting."""
+        self._parked.pop(connection.connection_id, None)
+        received, sent = traffic_of(connection)
+        before = self.instruments.closed_traffic
+        self.instruments.closed_traffic = Traffic(before.received + received, before.sent + sent)
+
+    def close(self) -> None:
+        """Measure nothing more."""
+        if self._fold_timer is not None:
+            self._fold_timer.cancel()
+
+    def _fold_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._fold_timer = loop.call_later(FOLD_INTERVAL_S, self._fold, loop)
+
+    def _fold(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.instruments.fold()
+        self._fold_later(loop)
+
+    def _note_other(
+        self, connection_id: int, frame: memoryview, queue_ns: int, work_ns: int, now_ns: int
+    ) -> None:
+        """Note a request that was not the only one to be answered, or was not answered at once."""
+        is_known = len(frame) > 1 and not frame[0]
+        times = self.instruments.requests[frame[1]] if is_known else self.instruments.unknown
+        times.queue.observe(queue_ns)
+        times.work.observe(work_ns)
+        self._parked[connection_id] = (times, queue_ns + work_ns, now_ns)
+
+    def _note_answers(
+        self,
+        sends: Sequence[tuple[int, Any]],
+        now_ns: int,
+        *,
+        answered_at_once: int = 0,
+        after_flush: bool = False,
+    ) -> None:
+        for connection_id, _ in sends:
+            request = self._parked.pop(connection_id, None)
+            if request is not None:
+                times, took_ns, since_ns = request
+                waited_ns = now_ns - since_ns
+                if connection_id != answered_at_once:
+                    (times.disk if after_flush else times.wait).observe(waited_ns)
+                times.whole.observe(took_ns + waited_ns)
+
+
+def traffic_of(connection: Connection) -> Traffic:
+    """What came and went by it, as the system counts it; nothing where the system does not."""
+    if _TCP_INFO is None:
+        return Traffic(0, 0)
+    try:
+        info = connection.socket_option(socket.IPPROTO_TCP, _TCP_INFO, _TCP_INFO_BYTES)
+    except OSError:
+        return Traffic(0, 0)
+    if len(info) < _TCP_INFO_BYTES:
+        return Traffic(0, 0)
+    (received,) = _RECEIVED.unpack_from(info, _RECEIVED_AT)
+    sent, repeated = _SENT.unpack_from(info, _SENT_AT)
+    return Traffic(received, sent - repeated)

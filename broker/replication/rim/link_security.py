@@ -1,0 +1,84 @@
+"""What protects the link between a leader and its standby, by the settings; what lacks is refused.
+
+    barnabas.replication.secret              always: each side shows that it knows it
+    barnabas.replication.security.protocol   SSL, by the settings ssl.* that listeners have, too; or
+                                             PLAINTEXT. Not set: SSL where ssl.* names a key or
+                                             authorities
+
+Every record goes over the link, and the users' credentials. So without TLS it neither listens at
+nor connects to another address than one of this machine alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.rim.tls import TlsListener, make_client_context
+from barnabas.broker.settings.exposure import is_local
+
+if TYPE_CHECKING:
+    import ssl
+
+    from barnabas.broker.settings.config import BrokerConfig
+
+SECRET = "barnabas.replication.secret"
+PROTOCOL = "barnabas.replication.security.protocol"
+_OF_TLS = (
+    "ssl.keystore.location",
+    "ssl.keystore.key",
+    "ssl.truststore.location",
+    "ssl.truststore.certificates",
+)
+
+
+class LinkSecurityError(Exception):
+    """The link would be open to strangers; the text says what to set."""
+
+
+def check_secret(config: BrokerConfig) -> None:
+    """Raises: LinkSecurityError where there is none."""
+    if not (config.barnabas_replication_secret or "").strip():
+        raise LinkSecurityError(
+            f"{SECRET} is not set: every client of barnabas.replication.port gets all records and "
+            "the users' credentials. Give the leader and its standby the same long secret "
+            "(`openssl rand -hex 32` makes one), in the file of --config, or as "
+            f"{SECRET}=${{file:/PATH:KEY}}"
+        )
+
+
+def check_address(config: BrokerConfig, setting: str, host: str) -> None:
+    """Takes: setting, by which the host was said. Raises: LinkSecurityError where data would go
+    over a network as they are.
+    """
+    if not is_local(host) and not has_tls(config):
+        raise LinkSecurityError(
+            f"{setting}: {host or 'every address'} is not of this machine alone, and what is sent "
+            f"there would not be encrypted. Set {PROTOCOL}=SSL with ssl.keystore.location and "
+            "ssl.truststore.location, as for a listener, on both sides; or take 127.0.0.1, and a "
+            "tunnel to it"
+        )
+
+
+def has_tls(config: BrokerConfig) -> bool:
+    """Whether the link speaks TLS."""
+    protocol = config.barnabas_replication_security_protocol
+    if protocol:
+        return protocol == "SSL"
+    return any(config.explicit.get(name) for name in _OF_TLS)
+
+
+def leaders_tls(config: BrokerConfig) -> TlsListener | None:
+    """What puts TLS on the connection of a standby; None without it. Raises: TlsError."""
+    return TlsListener(_tls_settings(config)) if has_tls(config) else None
+
+
+def standbys_tls(config: BrokerConfig) -> ssl.SSLContext | None:
+    """With what a standby connects, by the files as they are now; None without TLS.
+
+    Raises: TlsError.
+    """
+    return make_client_context(_tls_settings(config)) if has_tls(config) else None
+
+
+def _tls_settings(config: BrokerConfig) -> dict[str, str]:
+    return {name: text for name, text in config.explicit.items() if name.startswith("ssl.")}

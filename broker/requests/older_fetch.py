@@ -1,0 +1,87 @@
+"""The answer to a Fetch before version 4: older messages, made of the batches that were read.
+
+They are made while everybody else waits. So an answer has `MOST_BYTES` of them in all, the first
+whatever its size; what is left out comes with the next request. Such clients do not take turns
+with their partitions, as later ones do (KIP-74): each answer begins with another one.
+
+Markers and what compaction has emptied make no messages. A client that is given none asks for the
+same offset again, for ever: so reading goes on behind them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.message_sets import MOST_BYTES, TIMES_IN_FETCH, downgraded
+from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from barnabas.broker.requests.fetch_sessions import FetchTarget
+    from barnabas.protocol.hot_responses import FetchedPartition
+    from barnabas.protocol.request_context import RequestContext
+    from barnabas.storage.log.log import Log
+
+_FRAME = struct.Struct(">ii")
+
+
+def encode_older(
+    context: RequestContext,
+    topics: Sequence[tuple[Any, Sequence[FetchedPartition]]],
+    logs: Sequence[tuple[FetchTarget, Log]],
+    throttle_ms: int,
+) -> bytes:
+    """The whole frame, of version 0 to 3.
+
+    Takes: topics, the answer as later versions have it; logs, what it was read of.
+    """
+    version = context.api_version
+    sources = {(target.topic, target.index): (target, log) for target, log in logs}
+    readable = [
+        (name, row.index) for name, rows in topics for row in rows if row.records is not None
+    ]
+    begin = context.correlation_id % len(readable) if readable else 0
+    converted: dict[tuple[Any, int], tuple[int, bytes]] = {}
+    left = MOST_BYTES
+    for key in readable[begin:] + readable[:begin]:
+        if left <= 0:
+            break
+        converted[key] = _converted(*sources[key], int(version >= TIMES_IN_FETCH), left)
+        left -= len(converted[key][1])
+    responses = []
+    for name, rows in topics:
+        partitions = []
+        for row in rows:
+            code, messages = converted.get((name, row.index), (row.error_code, b""))
+            partitions.append(
+                PartitionData(
+                    partition_index=row.index,
+                    error_code=code,
+                    high_watermark=row.high_watermark,
+                    records=messages,
+                )
+            )
+        responses.append(FetchableTopicResponse(topic=name, partitions=partitions))
+    body = FetchResponse(throttle_time_ms=throttle_ms, responses=responses).encode(version)
+    return _FRAME.pack(4 + len(body), context.correlation_id) + body
+
+
+def _converted(target: FetchTarget, log: Log, magic: int, most_bytes: int) -> tuple[int, bytes]:
+    """A partition's code, and its messages from the offset of the request on."""
+    most_bytes = min(most_bytes, target.partition_max_bytes)
+    offset = target.fetch_offset
+    try:
+        while True:
+            data = log.read(offset, max_bytes=most_bytes, min_one_batch=True)[0]
+            if data is None:
+                return Code.NONE, b""
+            batches = data.file.pread(data.size, data.position)
+            messages, next_offset = downgraded(batches, magic, offset, most_bytes)
+            if messages or next_offset <= offset:
+                return Code.NONE, messages
+            offset = next_offset
+    except KafkaError as error:
+        return error.code, b""

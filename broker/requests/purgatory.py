@@ -1,0 +1,114 @@
+"""Fetches that wait for data: by the logs they read, and by when they stop waiting (Kafka's delayed
+fetch).
+
+Order of effects: a log's progress tries each of its waiting fetches in the order in which they
+came, those that it says something to; one that is answered leaves every log it waited at. Time is a
+row in a heap; rows of answered fetches are dropped when they come up, or when most rows are such: a
+busy reader's fetches are answered long before their time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.storage.log.log import Log
+
+    IsWorthATry = Callable[[Log], bool]
+TryComplete = Callable[[int, bool], bool]
+
+DUE_AT_ONCE = 100  # fetches that are answered by one tick
+FEWEST_SWEPT = 64  # rows of answered fetches
+
+
+def _always(_log: Log) -> bool:
+    return True
+
+
+class WaitingFetch:
+    """One parked fetch. `try_complete(now_ms, out_of_time)` answers it, if it may, and says whether
+    it did.
+
+    `is_worth_a_try(log)`, asked first when that log progresses, looks at this log alone: a fetch of
+    a thousand partitions, of which each gets a batch that cannot be read yet, would be read a
+    million times otherwise.
+    """
+
+    __slots__ = ("done", "is_worth_a_try", "logs", "try_complete")
+
+    def __init__(
+        self, logs: list[Log], try_complete: TryComplete, is_worth_a_try: IsWorthATry = _always
+    ) -> None:
+        self.logs, self.try_complete, self.is_worth_a_try, self.done = (
+            logs,
+            try_complete,
+            is_worth_a_try,
+            False,
+        )
+
+
+class Purgatory:
+    """The fetches that wait for progress of their logs, or for their deadline."""
+
+    def __init__(self) -> None:
+        self._by_log: dict[Log, dict[WaitingFetch, None]] = {}
+        self._deadlines: list[tuple[int, int, WaitingFetch]] = []
+        self._sequence = 0
+        self.waiting_count = 0
+
+    def park(self, fetch: WaitingFetch, deadline_ms: int) -> None:
+        """Let it wait for progress of its logs, until the deadline."""
+        self._sequence += 1
+        self.waiting_count += 1
+        heapq.heappush(self._deadlines, (deadline_ms, self._sequence, fetch))
+        for log in fetch.logs:
+            self._by_log.setdefault(log, {})[fetch] = None
+
+    def on_progress(self, log: Log, now_ms: int) -> None:
+        """Data were appended, became stable, or went away."""
+        waiting = self._by_log.get(log)
+        if waiting:
+            for fetch in list(waiting):
+                if (
+                    not fetch.done
+                    and fetch.is_worth_a_try(log)
+                    and fetch.try_complete(now_ms, False)
+                ):
+                    self._remove(fetch)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Answer those whose time is up; the next tick goes on behind DUE_AT_ONCE of them."""
+        left = DUE_AT_ONCE
+        while left and self._deadlines and self._deadlines[0][0] <= now_ms:
+            fetch = heapq.heappop(self._deadlines)[2]
+            if not fetch.done:
+                left -= 1
+                answered = fetch.try_complete(now_ms, True)
+                assert answered, "a fetch whose time is up was not answered"
+                self._remove(fetch)
+
+    def cancel(self, fetch: WaitingFetch) -> None:
+        """Give up a fetch whose connection is gone."""
+        self._remove(fetch)
+
+    def next_deadline_ms(self) -> int | None:
+        while self._deadlines and self._deadlines[0][2].done:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _remove(self, fetch: WaitingFetch) -> None:
+        if fetch.done:
+            return
+        fetch.done = True
+        self.waiting_count -= 1
+        if len(self._deadlines) > max(FEWEST_SWEPT, 2 * self.waiting_count):
+            self._deadlines = [row for row in self._deadlines if not row[2].done]
+            heapq.heapify(self._deadlines)
+        for log in fetch.logs:
+            waiting = self._by_log.get(log)
+            if waiting is not None:
+                waiting.pop(fetch, None)
+                if not waiting:
+                    del self._by_log[log]

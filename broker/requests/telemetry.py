@@ -1,0 +1,163 @@
+"""Metrics that clients push (KIP-714): who is asked for which, and what has come.
+
+Somebody sets a subscription (`client_metrics.py`): then ApiVersions tells of the two requests, and
+clients ask what is wanted of them. What they push is counted and not read: it is for a monitoring
+system of theirs, and there is none behind this broker. Without subscriptions no client is asked.
+
+State: one row for each client that asked, the latest `MOST_INSTANCES` of them; soft, lost at a
+restart, after which a client is asked to ask anew.
+"""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from barnabas.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
+from barnabas.coordinator.groups.consumer.topic_patterns import InvalidPatternError, TopicPattern
+from barnabas.protocol.compression import Codec
+from barnabas.protocol.errors import Code, KafkaError
+
+MOST_INSTANCES = 10_000
+MOST_BYTES = 1 << 20  # telemetry.max.bytes
+DEFAULT_INTERVAL_MS: int = CLIENT_METRICS_SETTINGS["interval.ms"].default
+CODECS = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
+ALL_METRICS = "*"
+LONGEST_MATCHED = 1000  # of what a client says of itself: each new letter is a state's work
+NO_ID = uuid.UUID(int=0)
+
+
+class MetricsSubscription(NamedTuple):
+    """What is wanted of one client. metrics: prefixes of their names; none: nothing."""
+
+    subscription_id: int
+    interval_ms: int
+    metrics: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Instance:
+    """A client. last_ms: of its last request that was not refused; may_push: whether it has asked
+    since it last pushed; may_ask: whether it was told to ask anew.
+    """
+
+    wanted: MetricsSubscription
+    last_ms: int
+    may_push: bool = True
+    may_ask: bool = False
+    has_ended: bool = False
+
+
+class Telemetry:
+    """The clients that were asked for metrics, and what has come of them.
+
+    Takes: subscriptions, by name, as the metadata journal keeps them.
+    Tracks: push_count and pushed_bytes, of what was taken; refused_count.
+    """
+
+    def __init__(self, subscriptions: Mapping[str, Mapping[str, str]]) -> None:
+        self._subscriptions = subscriptions
+        self._instances: dict[uuid.UUID, _Instance] = {}
+        self.push_count = self.pushed_bytes = self.refused_count = 0
+
+    def on_get_subscriptions(
+        self, client_id: uuid.UUID, properties: Mapping[str, str], now_ms: int
+    ) -> MetricsSubscription:
+        """What is wanted of the client.
+
+        Takes:  properties, by the names that `match` has for them.
+        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED where it asked or pushed just now.
+        """
+        known = self._instances.pop(client_id, None)
+        if known is not None:
+            self._instances[client_id] = known
+            if not known.may_ask and now_ms < known.last_ms + known.wanted.interval_ms:
+                raise KafkaError(Code.THROTTLING_QUOTA_EXCEEDED)
+        wanted = self._wanted(client_id, properties)
+        self._instances[client_id] = _Instance(wanted, now_ms)
+        if len(self._instances) > MOST_INSTANCES:
+            del self._instances[next(iter(self._instances))]
+        return wanted
+
+    def on_push(
+        self,
+        client_id: uuid.UUID,
+        subscription_id: int,
+        properties: Mapping[str, str],
+        *,
+        codec: int,
+        size_bytes: int,
+        is_last: bool,
+        now_ms: int,
+    ) -> None:
+        """Count what a client has pushed.
+
+        Raises: KafkaError INVALID_REQUEST without an id, and after the last push;
+                THROTTLING_QUOTA_EXCEEDED too early, UNKNOWN_SUBSCRIPTION_ID where something else is
+                wanted by now, UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE.
+        """
+        try:
+            instance = self._instances.get(client_id)
+            if client_id == NO_ID or (instance is not None and instance.has_ended):
+                raise KafkaError(Code.INVALID_REQUEST)
+            if instance is None:
+                raise KafkaError(Code.UNKNOWN_SUBSCRIPTION_ID)
+            is_early = now_ms < instance.last_ms + instance.wanted.interval_ms
+            if is_early and not instance.may_push and not is_last:
+                raise KafkaError(Code.THROTTLING_QUOTA_EXCEEDED)
+            instance.may_push, instance.last_ms = False, now_ms
+            if subscription_id != self._wanted(client_id, properties).subscription_id:
+                instance.may_ask = True
+                raise KafkaError(Code.UNKNOWN_SUBSCRIPTION_ID)
+            if codec not in (Codec.NONE, *CODECS):
+                instance.may_ask = True
+                raise KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE)
+            if size_bytes > MOST_BYTES:
+                raise KafkaError(Code.TELEMETRY_TOO_LARGE)
+            instance.has_ended = is_last
+        except KafkaError:
+            self.refused_count += 1
+            raise
+        self.push_count += 1
+        self.pushed_bytes += size_bytes
+
+    def _wanted(self, client_id: uuid.UUID, properties: Mapping[str, str]) -> MetricsSubscription:
+        """What all subscriptions that match ask for: every metric, in the shortest interval."""
+        metrics: dict[str, None] = {}
+        interval_ms = None
+        for configs in self._subscriptions.values():
+            if not _matches(configs.get("match", ""), properties):
+                continue
+            named = CLIENT_METRICS_SETTINGS["metrics"].parse(configs.get("metrics", ""))
+            metrics.update(dict.fromkeys(named))
+            own = CLIENT_METRICS_SETTINGS["interval.ms"].parse(
+                configs.get("interval.ms", str(DEFAULT_INTERVAL_MS))
+            )
+            interval_ms = own if interval_ms is None else min(interval_ms, own)
+        names = (ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics))
+        interval_ms = DEFAULT_INTERVAL_MS if interval_ms is None else interval_ms
+        text = f"{interval_ms} {','.join(names)}".encode()
+        number = zlib.crc32(client_id.bytes, zlib.crc32(text))
+        return MetricsSubscription(
+            number - (1 << 32) if number >> 31 else number, interval_ms, names
+        )
+
+
+def _matches(patterns: str, properties: Mapping[str, str]) -> bool:
+    """Whether every PROPERTY=PATTERN holds. One that is none in RE2's syntax holds for no client,
+    and none does for a client that says very much of itself.
+    """
+    for pattern in CLIENT_METRICS_SETTINGS["match"].parse(patterns):
+        name, _, wanted = pattern.partition("=")
+        value = properties.get(name.strip(), "")
+        if len(value) > LONGEST_MATCHED:
+            return False
+        try:
+            if not TopicPattern(wanted.strip(), frozenset(value)).matches(value):
+                return False
+        except InvalidPatternError:
+            return False
+    return True

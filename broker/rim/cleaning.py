@@ -1,0 +1,210 @@
+"""The part of the rim that runs compaction off the event loop: jobs go to a process of its own, one
+after the other.
+
+The process is this interpreter, started with -P when the first job comes and ended when none came
+for a while; it runs at low priority. Jobs and results are frames (uint32 size, msgpack) over its
+standard input and output. It ends as soon as its input does, so none is left behind however the
+broker ends. If it dies over a job, the job has failed, and the next starts another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import queue
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import IO, Any
+
+import msgpack
+
+from barnabas.protocol.compression import Levels
+from barnabas.storage.cleaning.cleaner import CleanedSegment, CleanJob, CleanResult, clean
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.txn_index import TxnIndex
+from barnabas.storage.log.segment import CorruptLog
+
+logger = logging.getLogger("barnabas.compaction")
+
+IDLE_S = 30.0
+NICENESS = 10
+_SIZE = struct.Struct(">I")
+_BOOTSTRAP = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from barnabas.broker.rim.cleaning import serve; serve()"
+)
+
+Ended = Callable[[CleanJob, CleanResult | None, str], None]
+
+
+class CleanerProcess:
+    """Takes cleaning jobs; `on_done(job, result, error)` is called, in a thread of its own, when
+    one has ended; result is None if it failed.
+    """
+
+    def __init__(self, on_done: Ended, *, idle_s: float = IDLE_S) -> None:
+        self._on_done = on_done
+        self._idle_s = idle_s
+        self._jobs: queue.SimpleQueue[CleanJob | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = False
+
+    def submit(self, job: CleanJob) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="cleaner", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    @property
+    def process_id(self) -> int | None:
+        """The id of the process, while there is one."""
+        process = self._process
+        return None if process is None else process.pid
+
+    def stop(self) -> None:
+        """End the process, whatever it does; the next start drops what it has not finished."""
+        with self._lock:
+            self._stopping = True
+            if self._process is not None:
+                self._process.kill()
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=self._idle_s if self._process is not None else None)
+            except queue.Empty:
+                self._end_process()
+                continue
+            if job is None or self._stopping:
+                self._end_process()
+                return
+            result, error = self._clean(job)
+            if not self._stopping:
+                self._on_done(job, result, error)
+
+    def _clean(self, job: CleanJob) -> tuple[CleanResult | None, str]:
+        try:
+            process = self._process or self._start_process()
+            assert process.stdin is not None and process.stdout is not None
+            _write_frame(process.stdin, _pack_job(job))
+            answer = _read_frame(process.stdout)
+        except OSError as error:
+            self._end_process()
+            return None, f"the cleaner's process: {error}"
+        if answer is None:
+            code = self._end_process()
+            return None, f"the cleaner's process ended with {code}"
+        return _unpack_answer(answer)
+
+    def _start_process(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(sys.path)]
+        with self._lock:
+            if self._stopping:
+                raise OSError("the broker stops")
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            return self._process
+
+    def _end_process(self) -> int | None:
+        with self._lock:
+            process, self._process = self._process, None
+        if process is None:
+            return None
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        process.stdout.close()
+        try:
+            return process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+
+# --- the process --------------------------------------------------------------------------------
+
+
+def serve() -> None:
+    """What the process runs: a job after the other, until its input ends."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # of a terminal: it is the broker that is meant, and it ends this process
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(sys.stdin.buffer, jobs), daemon=True).start()
+    disk = OsDisk()
+    while True:
+        job = _unpack_job(jobs.get())
+        try:
+            answer = _pack_result(clean(disk, job))
+        except (CorruptLog, OSError) as error:
+            answer = msgpack.packb({"error": str(error)})
+        except Exception as error:
+            answer = msgpack.packb(
+                {"error": f"an error in the cleaner: {error!r}; please report it"}
+            )
+        _write_frame(sys.stdout.buffer, answer)
+
+
+def _receive(stream: IO[bytes], jobs: queue.SimpleQueue[bytes]) -> None:
+    while (frame := _read_frame(stream)) is not None:
+        jobs.put(frame)
+    os._exit(0)  # the broker is gone, or wants no more: in the midst of a job too
+
+
+# --- frames -------------------------------------------------------------------------------------
+
+
+def _write_frame(stream: IO[bytes], data: bytes) -> None:
+    stream.write(_SIZE.pack(len(data)) + data)
+    stream.flush()
+
+
+def _read_frame(stream: IO[bytes]) -> bytes | None:
+    """None at the end of the stream."""
+    head = stream.read(_SIZE.size)
+    if len(head) < _SIZE.size:
+        return None
+    (size,) = _SIZE.unpack(head)
+    data = stream.read(size)
+    return data if len(data) == size else None
+
+
+def _pack_job(job: CleanJob) -> bytes:
+    fields: dict[str, Any] = job._asdict()
+    fields["aborted"] = TxnIndex(list(job.aborted)).encode()
+    packed: bytes = msgpack.packb(fields)
+    return packed
+
+
+def _unpack_job(data: bytes) -> CleanJob:
+    fields = msgpack.unpackb(data, strict_map_key=False, use_list=False)
+    fields["aborted"] = tuple(TxnIndex.decode(fields["aborted"]).entries)
+    fields["levels"] = Levels(*fields["levels"])
+    return CleanJob(**fields)
+
+
+def _pack_result(result: CleanResult) -> bytes:
+    packed: bytes = msgpack.packb(result._asdict())
+    return packed
+
+
+def _unpack_answer(data: bytes) -> tuple[CleanResult | None, str]:
+    fields = msgpack.unpackb(data, use_list=False)
+    if "error" in fields:
+        return None, fields["error"]
+    fields["segments"] = tuple(CleanedSegment(*segment) for segment in fields["segments"])
+    return CleanResult(**fields), ""

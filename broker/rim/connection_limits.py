@@ -1,0 +1,167 @@
+"""How many connections there may be, and how fast they may come: in all, and from each address.
+
+    setting or quota                     what meets a connection beyond it
+    max.connections                      it waits until another one ends
+    max.connection.creation.rate         it is taken, and those after it wait
+    connection_creation_rate (a quota    it is closed after the time to wait, a window at most,
+     of an address, KIP-612)              and not counted
+    max.connections.per.ip, and          it is closed at once
+     max.connections.per.ip.overrides
+
+A listener may have a `max.connections` and a `max.connection.creation.rate` of its own: they make
+those wait that come by it.
+
+Rates are measured over the windows of `quota.window.num` and `quota.window.size.seconds`. All of
+these but a listener's own may change at run time. Source: KIP-402, KIP-612; Apache Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from barnabas.broker.logs.metadata import QuotaEntity
+from barnabas.broker.quotas.entities import limit_of_address
+from barnabas.broker.quotas.rates import Rate, Windows
+from barnabas.broker.settings.config import INT_MAX, BrokerConfig, parse_connection_overrides
+from barnabas.broker.settings.listeners import UNIX_SCHEME, ListenerConfig
+
+MAX_CONNECTIONS, MAX_RATE = "max.connections", "max.connection.creation.rate"
+FEWEST_KEPT = 1000
+LEAST_RATE = 1e-9  # instead of 0, of which each connection is beyond
+
+
+class Refusal(NamedTuple):
+    """A connection is to be closed, after so many milliseconds."""
+
+    after_ms: int
+    why: str
+
+
+class ListenerLimits:
+    """The bounds of one listener's own: how many connections it has, and how fast they come."""
+
+    def __init__(self, most: int, most_per_s: int, windows: Windows, now_ms: int) -> None:
+        self._most, self._most_per_s, self._windows = most, most_per_s, windows
+        self._count, self._rate = 0, Rate(windows, now_ms)
+
+    def on_connected(self, now_ms: int) -> int:
+        """One more was taken. Gives: for how many milliseconds no other is to be."""
+        self._count += 1
+        return _pause_ms(self._rate, self._most_per_s, self._windows, now_ms)
+
+    def on_closed(self) -> None:
+        """One that was taken has ended."""
+        self._count -= 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many as it may have."""
+        return self._count >= self._most
+
+
+def limits_of_listener(
+    listener: ListenerConfig, config: BrokerConfig, now_ms: int
+) -> ListenerLimits:
+    """The limits of one listener, by settings of its own."""
+    most, most_per_s = (
+        listener[name] if name in listener.own else INT_MAX for name in (MAX_CONNECTIONS, MAX_RATE)
+    )
+    return ListenerLimits(most, most_per_s, _windows(config), now_ms)
+
+
+def _windows(config: BrokerConfig) -> Windows:
+    return Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
+
+
+def _pause_ms(rate: Rate, most_per_s: int, windows: Windows, now_ms: int) -> int:
+    """One more was taken. Gives: for how long no other is to be."""
+    if most_per_s == INT_MAX:
+        return 0
+    rate.record(1, now_ms)
+    return min(rate.throttle_ms(max(most_per_s, LEAST_RATE), now_ms), windows.size_ms)
+
+
+class ConnectionLimits:
+    """Those who are connected, by address, and how fast they have come.
+
+    Takes: quotas, those of the metadata journal; addresses, of those that are connected already.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        quotas: Mapping[QuotaEntity, Mapping[str, float]],
+        addresses: Iterable[str],
+        now_ms: int,
+    ) -> None:
+        self._config, self._quotas = config, quotas
+        self._windows = _windows(config)
+        self._counts = Counter(addresses)
+        self._total = self._counts.total()
+        self._rate = Rate(self._windows, now_ms)
+        self._rates: dict[str, Rate] = {}
+        self._most_kept = FEWEST_KEPT
+
+    def on_connected(self, address: str, now_ms: int) -> Refusal | None:
+        """One more comes from there. None: it may stay, and is counted until `on_closed`."""
+        refusal = self._refusal(address, now_ms)
+        if refusal is not None:
+            return refusal
+        self._counts[address] += 1
+        self._total += 1
+        return None
+
+    def _refusal(self, address: str, now_ms: int) -> Refusal | None:
+        if address.startswith(UNIX_SCHEME):
+            return None  # of this machine, and no address
+        wait_ms = self._throttle_address(address, now_ms)
+        if wait_ms:
+            return Refusal(wait_ms, f"more come from {address} than its connection_creation_rate")
+        config = self._config
+        most = parse_connection_overrides(config.max_connections_per_ip_overrides).get(
+            address, config.max_connections_per_ip
+        )
+        if self._counts[address] >= most:
+            return Refusal(0, f"{address} has {most} connections (max.connections.per.ip)")
+        return None
+
+    def on_closed(self, address: str) -> None:
+        """One that was counted has ended."""
+        self._total -= 1
+        self._counts[address] -= 1
+        if self._counts[address] <= 0:
+            del self._counts[address]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many as there may be."""
+        return self._total >= self._config.max_connections
+
+    def pause_ms(self, now_ms: int) -> int:
+        """One more was taken. Gives: for how long no other is to be."""
+        most = self._config.max_connection_creation_rate
+        return _pause_ms(self._rate, most, self._windows, now_ms)
+
+    def _throttle_address(self, address: str, now_ms: int) -> int:
+        limit = limit_of_address(self._quotas, address)
+        if limit is None:
+            return 0
+        rate = self._rates.get(address)
+        if rate is None:
+            self._make_room(now_ms)
+            rate = self._rates[address] = Rate(self._windows, now_ms)
+        rate.record(1, now_ms)
+        wait_ms = min(rate.throttle_ms(limit, now_ms), self._windows.size_ms)
+        if wait_ms:
+            rate.record(-1, now_ms)
+        return wait_ms
+
+    def _make_room(self, now_ms: int) -> None:
+        """Forget addresses from which nobody came for long, when twice as many are kept."""
+        if len(self._rates) < self._most_kept:
+            return
+        for address in [one for one, rate in self._rates.items() if rate.is_obsolete(now_ms)]:
+            del self._rates[address]
+        self._most_kept = max(FEWEST_KEPT, 2 * len(self._rates))

@@ -1,0 +1,114 @@
+"""The command `barnabas`: reads its arguments, and starts the broker or runs another command."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from barnabas.broker.observation.log_lines import LineFormatter
+from barnabas.broker.rim.daemon.arguments import StartError, parser, refuse_unknown
+from barnabas.installing import install_command
+
+logger = logging.getLogger("barnabas")
+
+OWN_ARGUMENTS = (["start"], ["settings"], ["--version"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code: 0, 1 after one line that says what is wrong, or 130 for a
+    Ctrl-C before it listens.
+    """
+    _fill_standard_descriptors()
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments[:1] not in OWN_ARGUMENTS:
+        return _run_other_command(arguments)
+    options, unknown = parser().parse_known_args(arguments)
+    if unknown:
+        refuse_unknown(options.parser, unknown)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(
+        level=logging.WARNING if getattr(options, "quiet", False) else logging.INFO,
+        handlers=[handler],
+    )
+    is_json = getattr(options, "log_format", None) == "json"
+    try:
+        if options.command == "settings":
+            return _print_settings(options.filter)
+        from barnabas.broker.rim.daemon.configure import log_as_json
+        from barnabas.broker.rim.daemon.modes import start
+
+        if is_json:
+            log_as_json()
+        return start(options)
+    except StartError as error:
+        if is_json:
+            logger.critical("%s", error)
+        else:
+            print(f"barnabas: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run_other_command(arguments: list[str]) -> int:
+    """Run a command of `barnabas.cli`, which the daemon never imports; gives its exit code."""
+    try:
+        from barnabas.cli import run
+
+        return run(arguments, parser())
+    except ModuleNotFoundError as error:
+        if error.name not in ("click", "kafka", "rich"):
+            raise
+    if not arguments or arguments[0] in ("-h", "--help"):
+        parser().print_help()
+        return 0
+    print(
+        f"barnabas: `barnabas {arguments[0]}` needs more than the broker does: "
+        + install_command("cli"),
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _fill_standard_descriptors() -> None:
+    """Have something at descriptors 0 to 2: whatever is opened next takes the lowest that is free.
+
+    A process may be started with standard input, output or error closed (`2>&-`, some supervisors).
+    Then the metadata journal had number 2, and what a library or the cleaner's process says on
+    standard error would have been written into it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+def _print_settings(text: str) -> int:
+    from barnabas.broker.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
+
+    is_found = False
+    for heading, settings in (
+        ("# of the broker: with --set, or in a file for --config", BROKER_SETTINGS),
+        (
+            "# of a topic: when it is created, or with kafka-configs and other clients that alter "
+            "configs",
+            TOPIC_SETTINGS,
+        ),
+    ):
+        matches = [setting for _, setting in sorted(settings.items()) if text in setting.name]
+        if matches:
+            print(f"{chr(10) if is_found else ''}{heading}\n")
+            is_found = True
+        for setting in matches:
+            print(f"{setting.name}={setting.render(setting.default) or ''}\n    {setting.doc}")
+    if not is_found:
+        raise StartError(
+            f"no setting has {text!r} in its name; `barnabas settings` lists all of them"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""The way from a configuration to a running broker: the order in which a data directory is opened.
+
+lock -> metadata journal -> logs (recovered where the last stop was not clean) -> internal topics
+replayed -> half-ended transactions ended.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from barnabas.broker.core import Broker
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.outbox import Ids
+from barnabas.broker.settings.config import BrokerConfig, topic_log_config
+from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
+from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
+from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
+from barnabas.storage.log_config import LogManagerConfig
+from barnabas.storage.pooled_disk import PooledDisk
+
+if TYPE_CHECKING:
+    from barnabas.storage.log_config import LogConfig
+
+logger = logging.getLogger("barnabas.opening")
+
+JOURNAL = "barnabas-metadata.journal"
+# What a topic may be of which nothing is known: gaps in it are no damage.
+COMPACTED = {"cleanup.policy": "compact"}
+
+
+def open_broker(
+    config: BrokerConfig,
+    ids: Ids,
+    *,
+    disk: Disk | None = None,
+    now_ms: int,
+    wall_ms: int | None = None,
+    sync: Callable[[list[Syncable]], None] = sync_one_by_one,
+    leader_epoch: int = 0,
+) -> Broker:
+    """Open the data directory that the configuration names, and whatever is in it.
+
+    Takes:  now_ms, the steady time; wall_ms, what the wall clock shows, the same where it is not
+            given. sync, which fsyncs many files; one that does several at a time makes the start of
+            many logs quick. leader_epoch, of this node's claim where two share a lease, else 0:
+            its partitions are led by no lower one, and a standby's copy that was in sync has all
+            that was answered.
+    Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError
+            of the disk.
+    """
+    disk = PooledDisk(OsDisk() if disk is None else disk)
+    was_standby = _was_standby(disk, config.data_dir)
+    log_config = _log_manager_config(config, ids, leader_epoch)
+    if was_standby:
+        log_config = replace(
+            log_config,
+            may_lack_acknowledged=_may_lack_acknowledged(disk, config.data_dir, leader_epoch),
+        )
+    logs = LogManager(disk, config.data_dir, config=log_config, now_ms=now_ms)
+    if wall_ms is not None:
+        logs.wall.feed(now_ms, wall_ms)
+
+    settings = _TopicSettings(config, disk)
+    try:
+        logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
+        settings.metadata().cut_torn()  # not before: a refused start leaves it for the next one
+        broker = Broker(config, settings.metadata(), logs, ids, now_ms, sync)
+        if was_standby:
+            _end_standby(disk, config.data_dir)
+        return broker
+    except OSError as error:
+        if may_have_lost_pages(error):
+            logs.note_failure()
+        raise
+
+
+def _was_standby(disk: Disk, data_dir: str) -> bool:
+    """Whether a standby had the directory. Raises: LogDirectoryError where it is not whole."""
+    if not disk.exists(f"{data_dir}/{STANDBY_NOTE_NAME}"):
+        return False
+    from barnabas.broker.replication.following import StandbyNote
+
+    return StandbyNote(disk, data_dir).check()
+
+
+def _may_lack_acknowledged(disk: Disk, data_dir: str, leader_epoch: int) -> bool:
+    """Whether the standby's copy may lack what its leader answered. A claim has an epoch."""
+    from barnabas.broker.replication.following import StandbyNote
+
+    lacks = StandbyNote(disk, data_dir).may_lack_acknowledged(is_claimed=leader_epoch > 0)
+    if lacks:
+        logger.warning(
+            "%s was a standby's, whose leader may have answered what it had not told: "
+            "transactional producers are fenced, and open transactions aborted", data_dir,
+        )  # fmt: skip
+    return lacks
+
+
+def _end_standby(disk: Disk, data_dir: str) -> None:
+    from barnabas.broker.replication.following import StandbyNote
+
+    StandbyNote(disk, data_dir).remove()
+    logger.warning(
+        "%s was a standby's: this broker goes on from all that its leader had told it. That leader "
+        "must not run any more but as a standby of this one", data_dir,
+    )  # fmt: skip
+
+
+class _TopicSettings:
+    """The settings of topics: of the metadata journal, else of Apache Kafka's metadata log.
+
+    Each is read once, when it is first needed: the log manager locks the directory before it needs
+    any topic's settings.
+    """
+
+    def __init__(self, config: BrokerConfig, disk: Disk) -> None:
+        self._config = config
+        self._disk = disk
+        self._metadata: ClusterMetadata | None = None
+        self._kafkas_configs: dict[str, dict[str, str]] | None = None
+        self._log_configs: dict[str, LogConfig] = {}
+
+    def metadata(self) -> ClusterMetadata:
+        """The metadata journal; the broker's dynamic settings in it hold from then on."""
+        metadata = self._metadata
+        if metadata is None:
+            path = f"{self._config.data_dir}/{JOURNAL}"
+            metadata = self._metadata = ClusterMetadata(self._disk, path)
+            self._config.set_dynamic(metadata.broker_configs)
+            self._config.set_dynamic_defaults(metadata.broker_default_configs)
+        return metadata
+
+    def log_config(self, name: str) -> LogConfig:
+        """The settings of the logs of a topic."""
+        if name not in self._log_configs:
+            topic = self.metadata().topic(name)
+            configs = self._of_kafka(name) if topic is None else topic.configs
+            self._log_configs[name] = topic_log_config(self._config, configs)
+        return self._log_configs[name]
+
+    def _of_kafka(self, name: str) -> dict[str, str]:
+        """The settings of a topic that only Apache Kafka's metadata log may know."""
+        if self._kafkas_configs is None:
+            from barnabas.broker.kafka_directory.kafka_metadata import (
+                read_kafka_metadata,  # none reads it as a rule
+            )
+
+            kafka = read_kafka_metadata(self._disk, self._config.data_dir)
+            self._kafkas_configs = {} if kafka is None else kafka.usable_topic_configs()
+        return self._kafkas_configs.get(name, COMPACTED)
+
+
+def _log_manager_config(config: BrokerConfig, ids: Ids, leader_epoch: int) -> LogManagerConfig:
+    return LogManagerConfig(
+        node_id=config.node_id,
+        cluster_id=base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("="),
+        directory_id=base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("="),
+        recovery_checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+        retention_check_interval_ms=config.log_retention_check_interval_ms,
+        producer_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
+        initial_task_delay_ms=config.log_initial_task_delay_ms,
+        producer_snapshot_interval_ms=config.barnabas_producer_snapshot_interval_ms,
+        lowest_leader_epoch=leader_epoch,
+    )
+
+
+class _Progress:
+    """Says how far a long recovery is, once a second."""
+
+    def __init__(self) -> None:
+        self._next_s = time.monotonic() + 1.0
+
+    def __call__(self, done: int, total: int, read_bytes: int) -> None:
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + 1.0
+            logger.info(
+                "opened %d of %d logs, read %d MB of what no checkpoint knew",
+                done,
+                total,
+                read_bytes >> 20,
+            )

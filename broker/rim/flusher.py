@@ -1,0 +1,96 @@
+"""The thread that brings files to the disk, so that the event loop never waits for it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from barnabas.broker.outbox import FlushJob
+from barnabas.storage.disk import FailedFsync, is_out_of_descriptors
+
+PARALLEL_FILES = 8
+DESCRIPTOR_TRIES, DESCRIPTOR_PAUSE_S = 200, 0.05
+
+
+def _sync_all(files: list[Any]) -> None:
+    for file in files:
+        _sync(file)
+
+
+def _sync(file: Any) -> None:
+    """Bring one file to the disk; one that is closed waits for a descriptor to open it with."""
+    for _ in range(DESCRIPTOR_TRIES):
+        try:
+            file.fsync()
+            return
+        except OSError as error:
+            if isinstance(error, FailedFsync) or not is_out_of_descriptors(error):
+                raise
+            time.sleep(DESCRIPTOR_PAUSE_S)
+    file.fsync()
+
+
+def _shares(files: list[Any]) -> Iterator[list[Any]]:
+    """Each thread's, given at once: handing over each file costs more than its flush."""
+    return (files[first::PARALLEL_FILES] for first in range(min(PARALLEL_FILES, len(files))))
+
+
+def sync_together(files: list[Any]) -> None:
+    """Bring the files to the disk, several at a time where there are many: before there is a
+    Flusher. Raises OSError.
+    """
+    if len(files) <= 2:
+        _sync_all(files)
+        return
+    with ThreadPoolExecutor(PARALLEL_FILES, thread_name_prefix="fsync") as pool:
+        list(pool.map(_sync_all, _shares(files)))
+
+
+class Flusher:
+    """Takes flush jobs in order; `on_done(job, error)` is called in the flusher's own thread.
+
+    A job of many files is spread over a few threads: the disk's own batching serves them together.
+    """
+
+    def __init__(self, on_done: Callable[[FlushJob, OSError | None], Any]) -> None:
+        self._on_done = on_done
+        self._jobs: queue.SimpleQueue[FlushJob | None] = queue.SimpleQueue()
+        self._pool: ThreadPoolExecutor | None = None
+        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: FlushJob) -> None:
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """Finish what was submitted, then end the thread. `sync` may still be called, until
+        `close`.
+        """
+        self._jobs.put(None)
+        self._thread.join()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def sync(self, files: list[Any]) -> None:
+        """Bring the files to the disk, several at a time where there are many. Raises OSError."""
+        if len(files) <= 2:
+            _sync_all(files)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(PARALLEL_FILES, thread_name_prefix="fsync")
+        list(self._pool.map(_sync_all, _shares(files)))
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            error = None
+            try:
+                self.sync(list(job.files))
+            except OSError as failure:
+                error = failure
+            self._on_done(job, error)

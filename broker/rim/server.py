@@ -1,0 +1,580 @@
+"""The rim: sockets on asyncio's selector loop, feeding the broker and carrying out its outbox.
+
+Order of effects in one event: bytes are received until the socket has no more or a share is used
+up; each whole frame is given to the broker; after each the outbox is carried out. `connection.py`
+has the hot path, `acceptor.py` the listening sockets.
+
+There is one Server. What holds back or changes requests and answers is handed in as its Gate (test
+control, a standby, a lease), what measures them as its Observer, and time as its Clock.
+
+Idle connections (`connections.max.idle.ms`): what happens on a connection leaves a mark, and no
+more; from time to time all marks are looked at. The time is that of the sweeps, so a connection
+ends up to a twentieth later than asked for, and a process that was stopped for an hour does not
+close all connections when it goes on. A connection that waits for its answer is not idle. (In
+Apache Kafka it is, and a member whose JoinGroup waits longer than that for the others has to begin
+again, and they with it.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import math
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from barnabas.broker.core import Broker
+from barnabas.broker.outbox import ANONYMOUS, CloseReason, FlushJob, Work
+from barnabas.broker.rim.acceptor import Acceptor, host_of
+from barnabas.broker.rim.cleaning import CleanerProcess
+from barnabas.broker.rim.clocks import NS_PER_MS, busy_ns, steady_ns, wall_ns
+from barnabas.broker.rim.closing_lines import ClosingLines
+from barnabas.broker.rim.connection import Connection, HandleFrame
+from barnabas.broker.rim.flusher import Flusher
+from barnabas.broker.rim.receive_turns import ReceiveTurns
+from barnabas.broker.rim.thread_calls import ThreadCalls
+from barnabas.broker.rim.worker import Worker
+from barnabas.protocol.framing import ReceiveMemory
+from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult
+
+if TYPE_CHECKING:
+    from barnabas.broker.rim.tls import TlsSocket
+
+TLS_CHUNK_BYTES = 256 * 1024
+GREETING_PART = 8  # of queued.max.request.bytes, beside it
+IDLE_SWEEPS = 20  # in the time that a connection may be idle
+SHORTEST_SWEEP_S = 0.05
+HANG_UPS_PER_EVENT = 100  # thousands may become idle together, and others have requests
+# a timer that comes so late shows that the process was stopped, or that the loop was held up
+LATE_MS = 100
+# of the loop: what was received, what waited to be accepted, and what these sent
+HEARING_ROUNDS = 4
+
+
+class Clock(NamedTuple):
+    """Where time comes from: a steady clock and the wall clock, in nanoseconds."""
+
+    steady_ns: Callable[[], int] = steady_ns
+    wall_ns: Callable[[], int] = wall_ns
+
+
+MACHINE_CLOCK = Clock()
+
+
+class Gate(Protocol):
+    """What stands between connections and the core: it may hold back requests and answers.
+
+    silence: why nothing may be sent any more, None where it may; None: it always may.
+    """
+
+    silence: Callable[[], str | None] | None
+
+    def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
+        """What takes a request in the place of `handle`, and calls it now or later."""
+
+    def send(self, connection: Connection, pieces: Any) -> None:
+        """Send an answer by `Connection.send`, now or later, or not at all."""
+
+    def start(self) -> None:
+        """The server listens."""
+
+    def on_closing(self, connection: Connection) -> None:
+        """A connection is about to end."""
+
+    def close(self) -> None:
+        """The server has closed its connections and its logs."""
+
+
+class Observer(Protocol):
+    """What measures requests, answers, flushes and connections."""
+
+    def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
+        """What takes a request in the place of `handle`, and calls it."""
+
+    def flusher(self, on_flushed: Callable[[FlushJob, OSError | None], None]) -> Flusher:
+        """The flusher, whose flushes are measured."""
+
+    def on_answers(self, sends: Sequence[tuple[int, Any]], *, after_flush: bool) -> None:
+        """These answers are about to be sent; after_flush: a flush released them."""
+
+    def on_closing(self, connection: Connection) -> None:
+        """A connection is about to end."""
+
+    def close(self) -> None:
+        """The server closes."""
+
+
+def _greeting_memory(memory: ReceiveMemory) -> ReceiveMemory:
+    """The part of clients that have not shown who they are: half requests of theirs keep nobody
+    else's out.
+    """
+    most = memory.max_bytes
+    return ReceiveMemory(most // GREETING_PART if most >= 0 else -1, memory.shared)
+
+
+def _audit_log(path: str | None) -> Any:
+    """An AuditLog, imported only where there is one."""
+    if not path:
+        return None
+    from barnabas.broker.rim.audit_log import AuditLog
+
+    return AuditLog(path)
+
+
+class Server:
+    """The connections, the timer and the threads around the core.
+
+    Takes: sock, of the one broker with one listener; or one for each of several brokers, listener
+           by listener. gate: what may hold back requests and answers; observer: what measures.
+    on_frame: what takes the connections' requests. event_ns: the steady time of the core's latest
+    event. is_closed: nothing is answered or written any more.
+    """
+
+    _tls_chunk: memoryview | None = None
+
+    def __init__(
+        self,
+        broker: Broker,
+        sock: socket.socket | Sequence[socket.socket],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        clock: Clock = MACHINE_CLOCK,
+        gate: Gate | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.broker, self.loop = broker, loop
+        self._steady_ns, self._wall_ns = clock
+        broker.busy_ns = busy_ns
+        self.max_frame_bytes = broker.config.socket_request_max_bytes
+        self.max_other_bytes = broker.config.barnabas_request_max_bytes
+        self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
+        self._connections: dict[int, Connection] = {}
+        self.turns = self._turns_of(self.memory)
+        self.greeting_memory = _greeting_memory(self.memory)
+        self.greeting_turns = self._turns_of(self.greeting_memory)
+        self.acceptor = Acceptor(self, [sock] if isinstance(sock, socket.socket) else sock)
+        self._muted: dict[int, asyncio.TimerHandle] = {}
+        self.throttled_count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = self.event_ns = self._hearing_rounds = 0
+        self._closing_lines = ClosingLines(loop)
+        self._carrying_out = self._is_after_flush = self.is_closed = False
+        self._idle_ms = broker.config.connections_max_idle_ms
+        self._sweep_s = max(self._idle_ms / 1000 / IDLE_SWEEPS, SHORTEST_SWEEP_S)
+        self._sweep_timer = (
+            loop.call_later(self._sweep_s, self._sweep) if self._idle_ms >= 0 else None
+        )
+        self.failure: asyncio.Future[Exception] = loop.create_future()
+        self._flush_error: OSError | None = None
+        self._thread_calls = ThreadCalls(loop)
+        self._hand_in(gate, observer)
+        new_flusher = Flusher if observer is None else observer.flusher
+        self._flusher = new_flusher(self._flushed_in_thread)
+        self._cleaner = CleanerProcess(self._cleaned_in_thread)
+        self._worker = Worker(self._worked_in_thread)
+        self._audit_log = _audit_log(broker.config.barnabas_audit_log)
+        self.acceptor.start()
+        self.carry_out()
+        if gate is not None:
+            gate.start()
+
+    def _hand_in(self, gate: Gate | None, observer: Observer | None) -> None:
+        self._gate, self._observer = gate, observer
+        self.on_frame: HandleFrame = self.broker.on_frame
+        self.silence = None if gate is None else gate.silence
+        self._send: Callable[[Connection, Any], None] = Connection.send
+        if gate is not None:
+            self.on_frame = gate.around(self, self.on_frame)
+            self._send = gate.send
+        if observer is not None:
+            self.on_frame = observer.around(self, self.on_frame)
+
+    def _turns_of(self, memory: ReceiveMemory) -> ReceiveTurns:
+        turns: ReceiveTurns
+
+        def receivers() -> list[Connection]:
+            return [one for one in self._connections.values() if one.takes_turns_of(turns)]
+
+        turns = ReceiveTurns(memory, self.loop, receivers)
+        return turns
+
+    def owner_of(self, connection: Connection) -> str:
+        """The principal of a connection's client; its address, where it has not shown who it is."""
+        state = self.broker.connections.get(connection.connection_id)
+        if state is None or state.principal == ANONYMOUS:
+            return host_of(connection)
+        return state.principal
+
+    def tls_chunk(self) -> memoryview:
+        """Where what goes out through TLS is put together: for one call at a time."""
+        if self._tls_chunk is None:
+            self._tls_chunk = memoryview(bytearray(TLS_CHUNK_BYTES))
+        return self._tls_chunk
+
+    def connections(self) -> list[Connection]:
+        """Those that are open now."""
+        return list(self._connections.values())
+
+    @property
+    def request_memory_bytes(self) -> int:
+        """What requests hold that have not come whole, or wait for a thread."""
+        memory = self.memory
+        return memory.held_bytes + memory.worked_bytes + self.greeting_memory.held_bytes
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the first broker listens, or did and will."""
+        return self.acceptor.listeners[0].address
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where each broker listens, by the first listener."""
+        return [self.acceptor.listener_of(node_id).address for node_id in self.broker.cluster.nodes]
+
+    @property
+    def has_machine_clock(self) -> bool:
+        """Whether `event_ns` is by the machine's steady clock."""
+        return self._steady_ns is steady_ns
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
+    def connection(self, connection_id: int) -> Connection | None:
+        """An open connection; None where it has ended."""
+        return self._connections.get(connection_id)
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def add_connection(
+        self,
+        connection_id: int,
+        transport: socket.socket | TlsSocket,
+        peer: str,
+        greeting_bytes: int,
+    ) -> Connection:
+        """A client has connected, and the core knows of it."""
+        connection = Connection(self, connection_id, transport, peer, greeting_bytes)
+        self._connections[connection_id] = connection
+        return connection
+
+    def put_connection(self, connection: Connection) -> None:
+        """What stands for a connection that has ended takes its place."""
+        self._connections[connection.connection_id] = connection
+
+    def disconnect(
+        self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
+    ) -> None:
+        """End a connection; a reason is written to the log."""
+        if connection.closed:
+            return
+        for party in (self._observer, self._gate):
+            if party is not None:
+                party.on_closing(connection)
+        if reason is not None:
+            self._closing_lines.write(connection.peer, reason, level)
+        connection.close()
+        del self._connections[connection.connection_id]
+        self.acceptor.on_closed(connection)
+        muted = self._muted.pop(connection.connection_id, None)
+        if muted is not None:
+            muted.cancel()
+        self.broker.on_closed(connection.connection_id)
+
+    def on_broken(self, connection: Connection, error: OSError) -> None:
+        """Nothing can be received any more; or TLS, with its certificate, was not set up."""
+        is_reset = error.errno == errno.ECONNRESET
+        if connection.has_failed_certificate and not is_reset:
+            self.broker.on_not_identified(connection.connection_id)
+        self.disconnect(connection, None if is_reset else str(error))
+        self.carry_out()
+
+    def _sweep(self) -> None:
+        """Find the connections that are idle."""
+        self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)
+        most = max(1, math.ceil(self._idle_ms / 1000 / self._sweep_s))
+        self._hang_up(
+            deque(
+                [
+                    connection
+                    for connection in self._connections.values()
+                    if connection.quiet_sweeps() >= most
+                ]
+            )
+        )
+
+    def _hang_up(self, idle: deque[Connection]) -> None:
+        for _ in range(min(len(idle), HANG_UPS_PER_EVENT)):
+            connection = idle.popleft()
+            if not connection.has_stirred:
+                self.disconnect(
+                    connection,
+                    f"nothing came or was sent for connections.max.idle.ms={self._idle_ms}",
+                    logging.INFO,
+                )
+        if idle:
+            self.loop.call_soon(self._hang_up, idle)
+
+    # --- the outbox ------------------------------------------------------------------------------
+
+    def carry_out(self) -> None:
+        """Do what the broker asks for, until it asks for nothing more."""
+        if self._carrying_out or self.failure.done() or self.is_closed:
+            # a send below led back here and the loop there goes on; or the disk failed, and nothing
+            # is answered any more
+            return
+        self._carrying_out = True
+        outbox, connections = self.broker.outbox, self._connections
+        try:
+            while outbox.sends or outbox.closes or outbox.flushes or outbox.deferred:
+                if outbox.sends:
+                    sends, outbox.sends = outbox.sends, []
+                    if self._observer is not None:
+                        self._observer.on_answers(sends, after_flush=self._is_after_flush)
+                    for connection_id, pieces in sends:
+                        connection = connections.get(connection_id)
+                        if connection is not None:
+                            connection.in_flight = False
+                            if pieces:
+                                self._send(connection, pieces)
+                            connection.wake()
+                if outbox.admitted:
+                    admitted, outbox.admitted = outbox.admitted, []
+                    for connection_id in admitted:
+                        if connection_id in connections:
+                            connections[connection_id].admit()
+                if outbox.mutes:
+                    self._mute()
+                if outbox.closes:
+                    closes, outbox.closes = outbox.closes, []
+                    for connection_id, reason in closes:
+                        connection = connections.get(connection_id)
+                        if connection is not None:
+                            self.disconnect(connection, reason)
+                if outbox.flushes:
+                    flushes, outbox.flushes = outbox.flushes, []
+                    for job in flushes:
+                        self._flusher.submit(job)
+                if outbox.deferred and not outbox.sends:
+                    try:
+                        self.broker.on_sent(self.now_ms())
+                    except Exception as error:
+                        self.fail(error)
+                        return
+            if outbox.cleanings or outbox.work or outbox.held_bytes:
+                self._submit_work()
+            if outbox.audit:
+                self._write_audit_log()
+        finally:
+            self._carrying_out = False
+        self._set_timer()
+
+    def _mute(self) -> None:
+        """Let clients above a quota wait (KIP-219)."""
+        mutes, self.broker.outbox.mutes = self.broker.outbox.mutes, []
+        for connection_id, throttle_ms in mutes:
+            connection = self._connections.get(connection_id)
+            if connection is not None:
+                self.throttled_count += 1
+                connection.mute()
+                if connection_id in self._muted:  # a request that a test has come twice
+                    self._muted[connection_id].cancel()
+                self._muted[connection_id] = self.loop.call_later(
+                    throttle_ms / 1000, self._unmute, connection_id
+                )
+
+    def is_muted(self, connection_id: int) -> bool:
+        """Whether nothing is read from the connection, since its client is above a quota."""
+        return connection_id in self._muted
+
+    def _unmute(self, connection_id: int) -> None:
+        del self._muted[connection_id]
+        self._connections[connection_id].unmute()
+
+    def _submit_work(self) -> None:
+        outbox = self.broker.outbox
+        if outbox.held_bytes:
+            is_less = outbox.held_bytes < 0
+            self.memory.worked_bytes += outbox.held_bytes
+            outbox.held_bytes = 0
+            if is_less:
+                self.loop.call_soon(self.turns.on_freed)
+        for cleaning in outbox.cleanings:
+            self._cleaner.submit(cleaning)
+        outbox.cleanings.clear()
+        for work in outbox.work:
+            self.memory.worked_bytes += work.held_bytes
+            self._worker.submit(work)
+        outbox.work.clear()
+
+    def _write_audit_log(self) -> None:
+        self._audit_log.write(self.broker.outbox.audit, self._wall_ns() // NS_PER_MS)
+        self.broker.outbox.audit.clear()
+
+    def _flushed_in_thread(self, job: FlushJob, error: OSError | None) -> None:
+        if error is not None:
+            self._flush_error = error  # `close` waits for the thread, and not for the loop
+        self._thread_calls.call(self._on_flushed, job, error)
+
+    def _on_flushed(self, job: FlushJob, error: OSError | None) -> None:
+        if error is not None:
+            self.fail(error)
+            return
+        self._is_after_flush = True
+        try:
+            self.guarded(self.broker.on_flushed, job, self.now_ms())
+        finally:
+            self._is_after_flush = False
+
+    def _worked_in_thread(self, work: Work, result: Any, error: Exception | None) -> None:
+        self._thread_calls.call(self._on_worked, work, result, error)
+
+    def _on_worked(self, work: Work, result: Any, error: Exception | None) -> None:
+        self.memory.worked_bytes -= work.held_bytes
+        if not self.failed:
+            self.guarded(self.broker.on_worked, work, result, error, self.now_ms())
+            self.turns.on_freed()
+
+    def _cleaned_in_thread(self, job: CleanJob, result: CleanResult | None, error: str) -> None:
+        self._thread_calls.call(self._on_cleaned, job, result, error)
+
+    def _on_cleaned(self, job: CleanJob, result: CleanResult | None, error: str) -> None:
+        if not self.failed:
+            self.guarded(self.broker.on_cleaned, job, result, error, self.now_ms())
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """The steady time of an event of the core, which is fed what the wall clock shows beside
+        it.
+        """
+        now_ns = self.event_ns = self._steady_ns()
+        now_ms = now_ns // NS_PER_MS
+        self.broker.wall.feed(now_ms, self._wall_ns() // NS_PER_MS)
+        return now_ms
+
+    def steady_ms(self) -> int:
+        """What the steady clock shows."""
+        return self._steady_ns() // NS_PER_MS
+
+    def is_past(self, at_ns: int) -> bool:
+        """Whether the steady clock shows that time, or a later one."""
+        return self._steady_ns() >= at_ns
+
+    def _set_timer(self) -> None:
+        if self._hearing_rounds:
+            return  # it is set when the time has come that is late
+        deadline = self.broker.next_deadline_ms()
+        if deadline is None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            return
+        if self._timer is not None and self._timer_at_ms <= deadline:
+            return  # it comes early enough, and sets itself anew
+        now_ms = self._steady_ns() // NS_PER_MS
+        at_ms = max(deadline, now_ms)  # what is to be done at once is not late
+        if self._timer is not None:
+            if self._timer_at_ms <= at_ms:
+                return  # it is due: each request would put it off to a later round of the loop
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        self._timer = self.loop.call_later((at_ms - now_ms) / 1000, self._on_timer)
+
+    def reset_timer(self) -> None:
+        """The time has jumped: when the timer is to come is worked out again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._set_timer()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._steady_ns() // NS_PER_MS - self._timer_at_ms >= LATE_MS:
+            self._hearing_rounds = HEARING_ROUNDS
+            self.loop.call_soon(self._hear_first)
+        else:
+            self.guarded(self.broker.on_tick, self.now_ms())
+
+    def _hear_first(self) -> None:
+        """Let some rounds of the loop go by before deadlines are judged; in each every socket that
+        can be read has its turn.
+
+        The timer comes late: the process was stopped (SIGSTOP, a debugger, a paused container), and
+        in the sockets lie the heartbeats that were sent in time, and the EndTxn of a transaction
+        whose timeout has passed meanwhile. Nobody is judged for what the broker did not listen to.
+        """
+        self._hearing_rounds -= 1
+        if self._hearing_rounds:
+            self.loop.call_soon(self._hear_first)
+        elif not self.failed:
+            self.guarded(self.broker.on_tick, self.now_ms())
+
+    def guarded(self, event: Any, *arguments: Any) -> None:
+        if self.is_closed:
+            # the loop goes round once more, with what a thread has ended since: the logs are
+            # another broker's by now
+            return
+        try:
+            event(*arguments)
+        except Exception as error:
+            self.fail(error)
+        self.carry_out()
+
+    # --- end -------------------------------------------------------------------------------------
+
+    @property
+    def failed(self) -> bool:
+        return self.failure.done()
+
+    def fail(self, error: Exception) -> None:
+        """The disk failed, or an invariant did: nothing more is answered, nothing more is written,
+        and the daemon ends.
+        """
+        if not self.failure.done():
+            self.failure.set_result(error)
+
+    def abandon(self) -> None:
+        """Close all connections at once. The directory stays as after a kill."""
+        self.is_closed = True
+        for connection in self.connections():
+            connection.close()
+        self._cleaner.stop()
+
+    def close(self) -> None:
+        """Stop listening, hang up, finish flushes under way, close the logs cleanly (unless the
+        disk failed, also only now: see `failure`).
+        """
+        self.is_closed = True
+        self.acceptor.close()
+        self.turns.close()
+        self.greeting_turns.close()
+        if self._observer is not None:
+            self._observer.close()
+        for timer in (self._timer, self._sweep_timer):
+            if timer is not None:
+                timer.cancel()
+        for connection in list(self._connections.values()):
+            self.disconnect(connection, None)
+        self._cleaner.stop()
+        self._worker.stop()
+        self._flusher.stop()
+        if self._audit_log is not None:
+            self._audit_log.close()
+        if self._flush_error is not None:
+            self.fail(
+                self._flush_error
+            )  # another fsync of the same file would succeed, and what it lost be taken for durable
+        if not self.failure.done():
+            try:
+                self.broker.close_logs(self.now_ms(), self._flusher.sync)
+            except (OSError, AssertionError) as error:
+                self.fail(error)
+        self._flusher.close()
+        self._thread_calls.close()
+        if self._gate is not None:
+            self._gate.close()

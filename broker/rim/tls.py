@@ -1,0 +1,373 @@
+"""TLS on a listener: the settings `ssl.*` as an SSL context, and a socket that speaks it.
+
+The rim reads and writes a `TlsSocket` as it does any other; the core knows nothing of it. Settings
+are Apache Kafka's; stores may be PEM or PKCS#12. A store's file that changes is taken up with the
+next connection; one that cannot be read then is told of, and the former one holds.
+
+Source: KIP-651 (PEM), Apache Kafka's `ssl.*` reference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from barnabas.installing import install_command
+
+logger = logging.getLogger("barnabas.tls")
+
+CLIENT_AUTH = {
+    "none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED,
+}  # fmt: skip
+PROTOCOLS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_HINTS = {
+    "WRONG_VERSION_NUMBER": "; the client does not speak TLS: set its security.protocol",
+    "HTTP_REQUEST": "; it looks like HTTP: this port speaks Kafka's protocol over TLS",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "; ssl.client.auth=required asks for one",
+    "TLSV1_ALERT_UNKNOWN_CA": "; the client does not believe the authority that signed "
+    "ssl.keystore.location",
+}
+
+
+class TlsError(ValueError):
+    """The settings of TLS do not make a context; the text says which, and what to do."""
+
+
+class TlsSocket:
+    """A connected socket that does not wait, under TLS.
+
+    As a socket's, its methods raise BlockingIOError where they would have to wait. The handshake is
+    a part of the first reads. `recv_into` gives less than asked for only when nothing more has
+    come, but for what `pending` tells of. refused_bytes: how much `send` was given when it last had
+    to wait: it is to be given the same again; 0: nothing.
+
+    Takes: on_shaken, called once, with the socket, before the first bytes are given out; its
+           OSError is that of `recv_into`.
+    """
+
+    __slots__ = ("_on_shaken", "_socket", "refused_bytes")
+
+    def __init__(
+        self, sock: ssl.SSLSocket, on_shaken: Callable[[ssl.SSLSocket], None] | None = None
+    ) -> None:
+        self._socket, self._on_shaken = sock, on_shaken
+        self.refused_bytes = 0
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        """What the system says of the socket below."""
+        return self._socket.getsockopt(level, option, size)
+
+    @property
+    def is_set_up(self) -> bool:
+        """Whether the handshake is done."""
+        return self._socket.version() is not None
+
+    @property
+    def is_to_identify(self) -> bool:
+        """Whether `on_shaken` is still to be called, or has raised."""
+        return self._on_shaken is not None
+
+    def pending(self) -> int:
+        """Bytes that came and were not read, of which the system tells nobody."""
+        return self._socket.pending()
+
+    def recv_into(self, view: memoryview) -> int:
+        """Receive; 0: the client has hung up. Raises: OSError, BlockingIOError."""
+        total = 0
+        while total < len(view):
+            try:
+                count = self._socket.recv_into(view[total:])
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+                if total:
+                    break
+                raise BlockingIOError from error
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                count = 0
+            except ssl.SSLError as error:
+                raise OSError(_explained(error)) from error
+            if count == 0:
+                break
+            total += count
+        if total and self._on_shaken is not None:
+            self._on_shaken(self._socket)
+            self._on_shaken = None
+        return total
+
+    def send(self, data: bytes | bytearray | memoryview, flags: int = 0) -> int:
+        """Send a part of it. Takes: flags, which TLS has no use for."""
+        try:
+            sent = self._socket.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+            self.refused_bytes = len(data)
+            raise BlockingIOError from error
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError) as error:
+            raise ConnectionResetError(errno.ECONNRESET, "the client has hung up") from error
+        self.refused_bytes = 0
+        return sent
+
+    def close(self) -> None:
+        """Say goodbye if that takes no waiting, and close."""
+        with contextlib.suppress(OSError, ValueError):
+            self._socket.unwrap()
+        self._socket.close()
+
+
+def _explained(error: ssl.SSLError) -> str:
+    """What went wrong between the two, for the broker's log."""
+    reason = error.reason or str(error)
+    return f"TLS: {reason.replace('_', ' ').lower()}{_HINTS.get(reason, '')}"
+
+
+class TlsListener:
+    """Puts TLS on the connections of a listener.
+
+    Takes:  settings, those of the listener, by Kafka's names.
+    Raises: TlsError.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        locations = ("ssl.keystore.location", "ssl.truststore.location")
+        self._files = [settings[name] for name in locations if settings.get(name)]
+        self._seen = self._state_of_files()
+        self._context = make_context(settings)
+
+    def _state_of_files(self) -> list[tuple[int, int, int]]:
+        states = []
+        for path in self._files:
+            try:
+                status = os.stat(path)
+                states.append((status.st_mtime_ns, status.st_size, status.st_ino))
+            except OSError:
+                states.append((0, 0, 0))
+        return states
+
+    @property
+    def asks_for_certificates(self) -> bool:
+        """Whether clients may, or have to, show one."""
+        return self._context.verify_mode is not ssl.CERT_NONE
+
+    def wrap(
+        self, sock: socket.socket, on_shaken: Callable[[ssl.SSLSocket], None] | None = None
+    ) -> TlsSocket:
+        """The socket under TLS, by the certificates that the files have now; on_shaken is called
+        when it is known who the client is. Raises: OSError.
+        """
+        wrapped = self.context().wrap_socket(
+            sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
+        )
+        return TlsSocket(wrapped, on_shaken)
+
+    def context(self) -> ssl.SSLContext:
+        """The context by the certificates that the files have now."""
+        state = self._state_of_files()
+        if state != self._seen:
+            self._seen = state
+            try:
+                self._context = make_context(self._settings)
+                logger.info("the certificates of %s have changed and hold", ", ".join(self._files))
+            except TlsError as error:
+                logger.error("certificates have changed and the former ones hold: %s", error)
+        return self._context
+
+
+def make_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    """What the settings of a listener say. Raises: TlsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _set_protocols(context, settings)
+    _load_key(context, settings)
+    client_auth = settings.get("ssl.client.auth", "none")
+    if client_auth not in CLIENT_AUTH:
+        raise TlsError(f"ssl.client.auth={client_auth}: it must be one of {', '.join(CLIENT_AUTH)}")
+    context.verify_mode = CLIENT_AUTH[client_auth]
+    if context.verify_mode is not ssl.CERT_NONE:
+        _load_authorities(context, settings)
+    return context
+
+
+def make_client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    """For a connection to another broker, whose certificate has to have its address: the same
+    settings. Without a trust store the authorities of the system are believed; a key store is shown
+    to a broker that asks. Raises: TlsError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _set_protocols(context, settings)
+    if settings.get("ssl.truststore.certificates") or settings.get("ssl.truststore.location"):
+        _load_authorities(context, settings)
+    else:
+        context.load_default_certs()
+    if settings.get("ssl.keystore.key") or settings.get("ssl.keystore.location"):
+        _load_key(context, settings)
+    return context
+
+
+def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    certificates = _key_store(settings)
+    password = settings.get("ssl.key.password") or None
+    try:
+        with _as_file(certificates) as path:
+            context.load_cert_chain(path, password=password or "")
+    except (ssl.SSLError, ValueError, OSError) as error:
+        raise TlsError(
+            f"{_named(settings, 'keystore')}: no private key with its certificate can be read "
+            f"({getattr(error, 'reason', None) or error}): it must hold both, and ssl.key.password "
+            "must be the key's"
+        ) from error
+
+
+def _load_authorities(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    try:
+        context.load_verify_locations(cadata=_trust_store(settings))
+    except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: its texts are not ASCII
+        raise TlsError(
+            f"{_named(settings, 'truststore')}: no certificate can be read ({error})"
+        ) from error
+
+
+def _set_protocols(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    names = [
+        name.strip()
+        for name in settings.get("ssl.enabled.protocols", ",".join(PROTOCOLS)).split(",")
+    ]
+    unknown = [name for name in names if name not in PROTOCOLS]
+    if unknown:
+        raise TlsError(
+            f"ssl.enabled.protocols: {', '.join(unknown)} is not spoken, only "
+            f"{', '.join(PROTOCOLS)}"
+        )
+    context.minimum_version = min(PROTOCOLS[name] for name in names)
+    context.maximum_version = max(PROTOCOLS[name] for name in names)
+    ciphers = settings.get("ssl.cipher.suites")
+    if ciphers:
+        try:
+            context.set_ciphers(ciphers.replace(",", ":"))
+        except ssl.SSLError as error:
+            raise TlsError(
+                f"ssl.cipher.suites={ciphers}: none of them is known; give OpenSSL's names, such "
+                "as ECDHE-RSA-AES256-GCM-SHA384 (those of TLS 1.3 cannot be chosen)"
+            ) from error
+
+
+# --- stores -------------------------------------------------------------------------------------
+
+
+def _key_store(settings: Mapping[str, str]) -> str:
+    """The key and its certificates, as PEM."""
+    key, chain = settings.get("ssl.keystore.key"), settings.get("ssl.keystore.certificate.chain")
+    if key or chain:
+        if not (key and chain):
+            raise TlsError("ssl.keystore.key and ssl.keystore.certificate.chain go together")
+        return f"{key}\n{chain}\n"
+    return _store(settings, "keystore")
+
+
+def _trust_store(settings: Mapping[str, str]) -> str:
+    """The certificates of authorities that are believed, as PEM."""
+    return settings.get("ssl.truststore.certificates") or _store(settings, "truststore")
+
+
+def _named(settings: Mapping[str, str], store: str) -> str:
+    path = settings.get(f"ssl.{store}.location")
+    return f"ssl.{store}.location={path}" if path else f"the settings ssl.{store}.*"
+
+
+def _store(settings: Mapping[str, str], store: str) -> str:
+    """A store's content as PEM. Raises: TlsError."""
+    path = settings.get(f"ssl.{store}.location")
+    if not path:
+        raise TlsError(
+            f"ssl.{store}.location is missing: name a file (`barnabas certs DIRECTORY` makes some "
+            "for tests)"
+        )
+    kind = settings.get(f"ssl.{store}.type", _kind_of(path)).upper()
+    if kind == "JKS":
+        raise TlsError(
+            f"ssl.{store}.location={path} is a Java key store, which cannot be read here: keytool "
+            f"-importkeystore -srckeystore {path} -destkeystore {store}.p12 -deststoretype PKCS12"
+        )
+    if kind not in ("PEM", "PKCS12"):
+        raise TlsError(f"ssl.{store}.type={kind}: it must be PEM or PKCS12")
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise TlsError(f"ssl.{store}.location={path}: {error.strerror}") from error
+    if kind == "PEM":
+        return _pem_text(data, store, path)
+    return _pem_of_pkcs12(data, settings.get(f"ssl.{store}.password", ""), path)
+
+
+def _pem_text(data: bytes, store: str, path: str) -> str:
+    """What a file of type PEM says; what stands around the parts may be in any encoding."""
+    if b"-----BEGIN" not in data:
+        raise TlsError(
+            f"ssl.{store}.location={path} is not PEM: no part of it begins with -----BEGIN. Of a "
+            f"PKCS#12 file say ssl.{store}.type=PKCS12; a certificate in DER becomes PEM by "
+            f"openssl x509 -inform der -in {path} -out {store}.pem"
+        )
+    return data.decode("ascii", "replace").replace("\ufffd", "?")
+
+
+def _kind_of(path: str) -> str:
+    return {".p12": "PKCS12", ".pfx": "PKCS12", ".jks": "JKS"}.get(Path(path).suffix.lower(), "PEM")
+
+
+def _pem_of_pkcs12(data: bytes, password: str, path: str) -> str:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError as error:
+        raise TlsError(
+            f"{path} is PKCS#12, which needs `{install_command('tls')}`; PEM does not"
+        ) from error
+    try:
+        store = pkcs12.load_pkcs12(data, password.encode() or None)
+    except ValueError as error:
+        raise TlsError(f"{path} cannot be read ({error}): is its password right?") from error
+    parts = []
+    if store.key is not None:
+        parts.append(
+            store.key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+    parts += [
+        kept.certificate.public_bytes(serialization.Encoding.PEM)
+        for kept in (store.cert, *store.additional_certs)
+        if kept is not None
+    ]
+    return b"".join(parts).decode()
+
+
+@contextlib.contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """A file with that text, as long as it takes to read it: `ssl` takes a key from a path alone.
+
+    It is in memory and has no name in any directory, so that no disk ever has the key. Where a
+    system has no such files, or no /proc, it is a temporary file of mode 0600 that is removed.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = os.memfd_create("key", os.MFD_CLOEXEC)
+            file: IO[str] = stack.enter_context(open(descriptor, "w"))
+            os.fchmod(descriptor, 0o600)
+            path = f"/proc/self/fd/{descriptor}"
+            os.stat(path)
+        except (AttributeError, OSError):
+            file = stack.enter_context(tempfile.NamedTemporaryFile("w"))
+            path = file.name
+        file.write(text)
+        file.flush()
+        yield path

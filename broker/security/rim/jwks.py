@@ -1,0 +1,99 @@
+"""Keeps the keys that sign tokens as a file or a URL has them, in a thread of its own.
+
+They are read at the start, every `sasl.oauthbearer.jwks.endpoint.refresh.ms`, and, at most once in
+`...retry.backoff.ms`, when a token's key is not among them and `UnknownKeys` finds that worth it.
+What cannot be read leaves the former keys and is tried again, each time after twice as long, up to
+`...retry.backoff.max.ms`.
+
+Source: KIP-768.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from http.client import HTTPException
+from urllib.error import URLError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+from barnabas.broker.security.oauth import KeySet, KeySetError, parse_keys
+from barnabas.broker.settings.exposure import is_local, without_password
+from barnabas.broker.settings.listeners import ListenerConfig
+
+logger = logging.getLogger("barnabas.security")
+
+LONGEST_SET_BYTES = 1 << 20
+TIMEOUT_S = 10.0
+
+
+class JwksReader:
+    """Reads one listener's keys, and again. Raises: KeySetError where the URL is of no known kind.
+
+    Takes: keys, which are replaced.
+    """
+
+    def __init__(self, listener: ListenerConfig, keys: KeySet) -> None:
+        prefix = "sasl.oauthbearer.jwks.endpoint."
+        self._url: str = listener[f"{prefix}url"]
+        self._shown_url = without_password(self._url)
+        self._refresh_s = listener[f"{prefix}refresh.ms"] / 1000
+        self._backoff_s = listener[f"{prefix}retry.backoff.ms"] / 1000
+        self._longest_backoff_s = listener[f"{prefix}retry.backoff.max.ms"] / 1000
+        self._keys = keys
+        self._is_asked, self._is_closed = threading.Event(), threading.Event()
+        parts = urlsplit(self._url)
+        if parts.scheme not in ("file", "https", "http"):
+            raise KeySetError("it must begin with https://, http:// or file:///")
+        if parts.scheme == "http" and not is_local(parts.hostname or ""):
+            logger.warning(
+                "the keys of %s come without TLS: whoever is on the way can put keys of his own "
+                "there, and be anybody", self._shown_url,
+            )  # fmt: skip
+        self._thread = threading.Thread(target=self._run, name="jwks", daemon=True)
+
+    def start(self) -> None:
+        """Read now and from now on."""
+        self._keys.on_unknown_key = self._is_asked.set
+        self._thread.start()
+
+    def close(self) -> None:
+        self._is_closed.set()
+        self._is_asked.set()
+        self._thread.join(TIMEOUT_S)
+
+    def read(self) -> bool:
+        """Read once; what cannot be read is logged."""
+        try:
+            with urlopen(self._url, timeout=TIMEOUT_S) as response:
+                data = response.read(LONGEST_SET_BYTES + 1)
+            if len(data) > LONGEST_SET_BYTES:
+                raise KeySetError(f"it has more than {LONGEST_SET_BYTES} bytes")
+            keys = parse_keys(json.loads(data))
+        except (OSError, ValueError, HTTPException, RecursionError) as error:
+            reason: object = error.reason if isinstance(error, URLError) else error
+            if self._shown_url != self._url:  # it may name the password
+                reason = f"{type(error).__name__}; a user and a password in an address are not sent"
+            logger.error(
+                "the keys of %s cannot be read, and the %d former ones hold: %s",
+                self._shown_url, len(self._keys.keys), reason,
+            )  # fmt: skip
+            return False
+        if keys.keys() != self._keys.keys.keys():
+            logger.info("tokens are signed by the keys %s of %s", ", ".join(keys), self._shown_url)
+        self._keys.keys = keys
+        return True
+
+    def _run(self) -> None:
+        backoff_s = self._backoff_s
+        while not self._is_closed.is_set():
+            if self.read():
+                backoff_s = self._backoff_s
+                # unknown keys of tokens that anybody sends make no more than so many reads
+                self._is_closed.wait(self._backoff_s)
+                self._is_asked.wait(self._refresh_s)
+            else:
+                self._is_closed.wait(backoff_s)
+                backoff_s = min(backoff_s * 2, self._longest_backoff_s)
+            self._is_asked.clear()

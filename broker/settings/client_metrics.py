@@ -1,0 +1,73 @@
+"""Subscriptions of clients' metrics: what may be set on one (KIP-714).
+
+Subscriptions are kept and told of; `telemetry.py` asks clients for what they want. Source: KIP-714,
+Apache Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from barnabas.broker.settings.config import ConfigError, Kind, Setting, nearest
+from barnabas.protocol.errors import Code, KafkaError
+
+HOUR_MS = 3_600_000
+CLIENT_METRICS_SETTINGS = {
+    row.name: row
+    for row in (
+        Setting(
+            "interval.ms",
+            Kind.INT,
+            300_000,
+            "How often a client sends its metrics.",
+            lowest=100,
+            highest=HOUR_MS,
+        ),
+        Setting(
+            "match", Kind.LIST, (), "Which clients: PROPERTY=PATTERN, joined by commas; none: all."
+        ),
+        Setting("metrics", Kind.LIST, (), "Prefixes of the metrics that are wanted; *: all."),
+    )
+}
+CLIENT_PROPERTIES = frozenset(
+    {
+        "client_id",
+        "client_instance_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+
+
+def check_client_metrics(configs: Mapping[str, str]) -> None:
+    """Check what is to be set on a subscription. A pattern is taken as it is: Kafka's is Java's.
+
+    Raises: KafkaError INVALID_REQUEST for a name or a value that may not be, INVALID_CONFIG for
+    what `match` cannot be.
+    """
+    for name, text in configs.items():
+        setting = CLIENT_METRICS_SETTINGS.get(name)
+        if setting is None:
+            near = nearest(name, CLIENT_METRICS_SETTINGS)
+            raise KafkaError(
+                Code.INVALID_REQUEST, f"unknown setting of client metrics {name}{near}"
+            )
+        try:
+            setting.parse(text)
+        except ConfigError as error:
+            raise KafkaError(Code.INVALID_REQUEST, str(error)) from error
+    for pattern in configs["match"].split(",") if "match" in configs else ():
+        name, equals, wanted = pattern.partition("=")
+        if (
+            not equals
+            or not wanted.strip()
+            or "=" in wanted
+            or name.strip() not in CLIENT_PROPERTIES
+        ):
+            properties = ", ".join(sorted(CLIENT_PROPERTIES))
+            raise KafkaError(
+                Code.INVALID_CONFIG,
+                f"match={pattern}: write PROPERTY=PATTERN, where PROPERTY is one of {properties}",
+            )

@@ -1,0 +1,196 @@
+"""Settings as requests show them: their value as text, and where it comes from (Kafka's
+ConfigSource).
+
+A topic's setting is looked for in the topic's own configs, then under its broker-level names in the
+dynamic configs of the broker, in those of every broker, among what the broker was started with, and
+in the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from barnabas.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
+from barnabas.broker.settings.config import (
+    ALL_BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    BrokerConfig,
+    Kind,
+    Setting,
+    topic_setting_value,
+)
+from barnabas.broker.settings.exposure import without_password
+from barnabas.broker.settings.group_configs import GROUP_SETTINGS, broker_setting
+
+# What Apache Kafka lets change at run time and this broker does not. Kafka refuses a part of it,
+# too: a listener may not come or go, and security is changed for each listener by itself.
+DYNAMIC_IN_KAFKA = frozenset(
+    (
+        "advertised.listeners", "listener.security.protocol.map", "listeners",
+        "sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol",
+        "ssl.cipher.suites", "ssl.client.auth", "ssl.enabled.protocols", "ssl.key.password",
+        "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location",
+        "ssl.keystore.password", "ssl.keystore.type", "ssl.protocol",
+        "ssl.truststore.certificates", "ssl.truststore.location", "ssl.truststore.password",
+        "ssl.truststore.type",
+    )
+)  # fmt: skip
+
+
+class Source(IntEnum):
+    """The source of a setting's value, by the numbers of responses."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class Synonym(NamedTuple):
+    """A name that would give the setting its value were those before it not set."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class ConfigEntry(NamedTuple):
+    """One setting. `value` is None where it is unset or secret."""
+
+    setting: Setting
+    value: str | None
+    source: Source
+    synonyms: list[Synonym]
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether the value is kept back."""
+        return self.setting.kind is Kind.PASSWORD
+
+
+def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """All settings of a topic with these configs of its own."""
+    return [_topic_entry(config, overrides, setting) for setting in TOPIC_SETTINGS.values()]
+
+
+def is_read_only(setting: Setting) -> bool:
+    """Whether clients see a broker's setting as read-only: a restart alone changes it."""
+    return not setting.dynamic and setting.name not in DYNAMIC_IN_KAFKA
+
+
+def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:
+    """All settings of the broker."""
+    entries = []
+    for setting in ALL_BROKER_SETTINGS.values():
+        synonyms = _broker_level(config, (setting.name,))
+        source = synonyms[0].source if synonyms else Source.DEFAULT
+        entries.append(ConfigEntry(setting, shown(setting, config[setting.name]), source, synonyms))
+    return entries
+
+
+def broker_default_entries(config: BrokerConfig) -> list[ConfigEntry]:
+    """What was set for every broker at run time, and nothing else."""
+    source = Source.DYNAMIC_DEFAULT_BROKER
+    return [
+        ConfigEntry(setting, seen, source, [Synonym(name, seen, source)])
+        for name, text in config.told_dynamic_defaults.items()
+        if (setting := ALL_BROKER_SETTINGS.get(name)) is not None
+        for seen in [shown_text(setting, text)]
+    ]
+
+
+def client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
+    """What is set on a subscription of clients' metrics, and nothing else."""
+    return [
+        ConfigEntry(CLIENT_METRICS_SETTINGS[name], text, Source.CLIENT_METRICS, [])
+        for name, text in configs.items()
+    ]
+
+
+def group_entries(config: BrokerConfig, configs: Mapping[str, str]) -> list[ConfigEntry]:
+    """All settings of a group with these configs of its own."""
+    entries = []
+    for name, setting in GROUP_SETTINGS.items():
+        broker_name = broker_setting(name)
+        value = shown(setting, config[broker_name])
+        if name in configs:
+            own = Synonym(name, configs[name], Source.GROUP)
+            synonyms = [own, Synonym(broker_name, value, Source.DEFAULT)]
+            entries.append(ConfigEntry(setting, configs[name], Source.GROUP, synonyms))
+        else:
+            synonyms = [Synonym(broker_name, value, Source.DEFAULT)]
+            entries.append(ConfigEntry(setting, value, Source.DEFAULT, synonyms))
+    return entries
+
+
+def logger_entries(levels: Mapping[str, str]) -> list[ConfigEntry]:
+    """Each logger with its level, as if it were a setting."""
+    doc = "The level of this logger."
+    return [
+        ConfigEntry(
+            Setting(name, Kind.STRING, None, doc, dynamic=True),
+            level,
+            Source.DYNAMIC_BROKER_LOGGER,
+            [],
+        )
+        for name, level in levels.items()
+    ]
+
+
+def shown(setting: Setting, value: Any) -> str | None:
+    """A typed value as text."""
+    text = None if value is None else setting.render(value)
+    return None if text is None else shown_text(setting, text)
+
+
+def shown_text(setting: Setting, text: str) -> str | None:
+    """A value's text as requests may see it: no password, nor one in an address."""
+    return None if setting.kind is Kind.PASSWORD else without_password(text)
+
+
+def _topic_entry(
+    config: BrokerConfig, overrides: Mapping[str, str], setting: Setting
+) -> ConfigEntry:
+    value = shown(setting, topic_setting_value(config, overrides, setting.name))
+    synonyms = _broker_level(config, setting.synonyms)
+    if setting.name in overrides:
+        synonyms.insert(0, Synonym(setting.name, value, Source.TOPIC))
+    source = synonyms[0].source if synonyms else Source.DEFAULT
+    # Kafka lists broker-level names from the first on that is the setting's main one:
+    # log.retention.hours alone is not told of
+    own = [synonym for synonym in synonyms if synonym.source is Source.TOPIC]
+    rest = synonyms[len(own) :]
+    while rest and rest[0].name != setting.synonyms[0]:
+        rest.pop(0)
+    return ConfigEntry(setting, value, source, own + rest)
+
+
+def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]:
+    """What these settings of the broker say, the most important first."""
+    synonyms = []
+    layers = (
+        (Source.DYNAMIC_BROKER, config.dynamic),
+        (Source.DYNAMIC_DEFAULT_BROKER, config.told_dynamic_defaults),
+        (Source.STATIC_BROKER, config.explicit),
+    )
+    for source, values in layers:
+        for name in names:
+            if name in values:
+                synonyms.append(
+                    Synonym(
+                        name,
+                        shown_text(ALL_BROKER_SETTINGS[name], values[name]),
+                        source,
+                    )
+                )
+    for name in names:
+        default = shown(ALL_BROKER_SETTINGS[name], ALL_BROKER_SETTINGS[name].default)
+        if default is not None:
+            synonyms.append(Synonym(name, default, Source.DEFAULT))
+    return synonyms

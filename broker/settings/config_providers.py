@@ -1,0 +1,162 @@
+"""Settings whose values stand elsewhere: in files, or in the environment.
+
+    config.providers=file,env,directory
+    ${file:/etc/barnabas/secrets:key}     the value of that key in a properties file
+    ${directory:/run/secrets:name}        the content of the file of that name there
+    ${env:NAME}                           an environment variable
+
+A value may have several, and text around them. The names are free where
+`config.providers.NAME.class` says which of Apache Kafka's providers each is; without it they are as
+above. `config.providers.NAME.param.allowed.paths` bounds the files, and
+`config.providers.env.param.allowlist.pattern` the variables. What cannot be found ends the start
+(Apache Kafka leaves the text as it is, and a password would be `${env:...}`).
+
+Source: KIP-297, KIP-421, KIP-887 (env), KIP-993 (allowed.paths).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from barnabas.broker.settings.config import ConfigError, read_properties
+
+PROVIDERS = "config.providers"
+_REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}:]*)\}")
+_PACKAGE = "org.apache.kafka.common.config.provider."
+_CLASSES = {
+    f"{_PACKAGE}FileConfigProvider": "file",
+    f"{_PACKAGE}DirectoryConfigProvider": "directory",
+    f"{_PACKAGE}EnvVarConfigProvider": "env",
+}
+KAFKAS_CLASSES = {name: kafkas for kafkas, name in _CLASSES.items()}
+Find = Callable[[str, str], str | None]
+
+
+def resolve(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings without those of providers, and with the values that these give.
+
+    Raises: ConfigError, which shows no value.
+    """
+    providers = _providers(properties, environment)
+    return {
+        name: _REFERENCE.sub(partial(_value, name, providers), text)
+        for name, text in properties.items()
+        if name != PROVIDERS and not name.startswith(f"{PROVIDERS}.")
+    }
+
+
+def files_of(properties: Mapping[str, str]) -> list[str]:
+    """The files that the settings take values from, each once. Raises: ConfigError."""
+    kinds = {name: kind for name, kind, _ in _named_providers(properties)}
+    files = []
+    for text in properties.values():
+        for provider, path, key in _REFERENCE.findall(text):
+            if kinds.get(provider) == "file":
+                files.append(path)
+            elif kinds.get(provider) == "directory":
+                files.append(str(Path(path, key)))
+    return list(dict.fromkeys(files))
+
+
+def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> str:
+    provider, path, key = match.groups()
+    if provider not in providers:
+        if provider in _CLASSES.values():
+            raise ConfigError(f"{name}: {match[0]} needs {PROVIDERS}={provider}")
+        return match[0]  # it is the text of something else
+    try:
+        value = providers[provider](path or "", key)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {match[0]}: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigError(f"{name}: {match[0]} cannot be read: {reason}") from error
+    except ValueError as error:  # as the system's calls have it
+        shown = match[0].replace("\0", "\\0")
+        raise ConfigError(f"{name}: {shown} cannot be read: a path has no NUL") from error
+    if value is None:
+        raise ConfigError(f"{name}: {match[0]} is not there")
+    return value
+
+
+def _providers(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Find]:
+    """What finds values, by the providers' names."""
+    providers: dict[str, Find] = {}
+    for name, kind, prefix in _named_providers(properties):
+        allowed = properties.get(f"{prefix}param.allowed.paths", "")
+        paths = [
+            Path(os.path.normpath(part.strip())) for part in allowed.split(",") if part.strip()
+        ]
+        if kind == "env":
+            pattern = properties.get(f"{prefix}param.allowlist.pattern", ".*").strip()
+            providers[name] = _in_environment(environment, prefix, pattern)
+        elif kind == "file":
+            providers[name] = _in_files(paths)
+        else:
+            providers[name] = _in_directories(paths)
+    return providers
+
+
+def _named_providers(properties: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Each provider's name, its kind, and what its settings begin with. Raises: ConfigError."""
+    for name in filter(None, (part.strip() for part in properties.get(PROVIDERS, "").split(","))):
+        prefix = f"{PROVIDERS}.{name}."
+        class_name = properties.get(f"{prefix}class", "").strip()
+        kind = _CLASSES.get(class_name) if class_name else name
+        if kind is None or kind not in _CLASSES.values():
+            raise ConfigError(
+                f"{prefix}class={class_name}: the provider {name} must be one of "
+                f"{', '.join(_CLASSES)}"
+            )
+        yield name, kind, prefix
+
+
+def _in_environment(environment: Mapping[str, str], prefix: str, pattern_text: str) -> Find:
+    try:
+        pattern = re.compile(pattern_text)
+    except re.error as error:
+        raise ConfigError(f"{prefix}param.allowlist.pattern={pattern_text}: {error}") from error
+
+    def find(path: str, key: str) -> str | None:
+        return environment.get(key) if pattern.fullmatch(key) else None
+
+    return find
+
+
+def _in_files(allowed: list[Path]) -> Find:
+    def find(path: str, key: str) -> str | None:
+        _check_allowed(Path(path), allowed)
+        try:
+            return read_properties(Path(path).read_text(encoding="utf-8")).get(key)
+        except ConfigError:  # it shows four characters, perhaps of a password
+            raise ConfigError(
+                "a \\u in the file is not followed by four hexadecimal digits; write \\\\ for a "
+                "backslash"
+            ) from None
+
+    return find
+
+
+def _in_directories(allowed: list[Path]) -> Find:
+    def find(path: str, key: str) -> str | None:
+        file = _normal(Path(path, key))
+        _check_allowed(file, allowed)
+        if file.parent != _normal(path):
+            raise ConfigError("the file must be in that directory")
+        return file.read_text(encoding="utf-8").removesuffix("\n") if file.is_file() else None
+
+    return find
+
+
+def _normal(path: str | Path) -> Path:
+    return Path(os.path.normpath(path))
+
+
+def _check_allowed(path: Path, allowed: list[Path]) -> None:
+    normal = _normal(path)
+    if allowed and not any(normal.is_relative_to(one) for one in allowed):
+        raise ConfigError(f"{path} is outside of allowed.paths")

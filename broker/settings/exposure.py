@@ -1,0 +1,150 @@
+"""What a start warns of: listeners and ports that are open to strangers, secrets that others can
+read, and settings that protect nothing.
+
+An address of this machine alone (127.0.0.1, ::1, localhost, a socket in the file system) is open to
+nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker.settings.listeners import BELIEVES_UNSIGNED, OAUTHBEARER, PREFIX, UNIX_SCHEME
+
+if TYPE_CHECKING:
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.settings.listeners import ListenerConfig
+
+OTHERS_MAY_READ = 0o044
+OTHERS_MAY_ENTER = 0o005  # and read; a group may be meant to
+_LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}")
+# of a password with a slash in it, too; but HOST:PORT/PATH@ is none
+_USER_INFO = re.compile(r"://(?:[^/?#\s]*@|[^/?#@:\s]*:(?![0-9]+[/?#])\S*@)")
+SECRET_WORDS = ("password", "jaas.config", "ssl.keystore.key", "secret")
+
+
+def is_local(host: str) -> bool:
+    """Whether nobody on another machine can connect to what listens there."""
+    return (
+        host in ("localhost", "::1")
+        or host.startswith(UNIX_SCHEME)
+        or _LOOPBACK.fullmatch(host) is not None  # 127.example.com is a name of anybody
+    )
+
+
+def without_password(text: str) -> str:
+    """A text that may be an address with a user and a password, without these."""
+    return _USER_INFO.sub("://[hidden]@", text)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting's value is nobody's business."""
+    return any(word in name.removeprefix(PREFIX) for word in SECRET_WORDS)
+
+
+def warnings_of(
+    config: BrokerConfig, arguments: Sequence[str], secret_files: Sequence[str] = ()
+) -> Iterator[str]:
+    """Takes: arguments, the names of the settings that stand on the command line; secret_files,
+    those that values of settings were taken from.
+    """
+    for listener in config.listeners:
+        yield from _open_listener(config, listener)
+        if listener.oauth is not None and listener.oauth.believes_unsigned:
+            yield (
+                f"{listener.endpoint}: {BELIEVES_UNSIGNED}=true: WHOEVER CONNECTS CAN BE ANY USER, "
+                "by a token that he writes himself. It is for tests of clients, and nothing else"
+            )
+    yield from _open_ports(config)
+    yield from _settings_without_effect(config)
+    yield from _readable_secrets(config, secret_files)
+    for name in arguments:
+        if is_secret(name):
+            yield (
+                f"--set {name}: whoever lists the processes of this machine reads its value: put "
+                "it into the file of --config, or say ${env:NAME} or ${file:/PATH:KEY} there"
+            )
+
+
+def _open_listener(config: BrokerConfig, listener: ListenerConfig) -> Iterator[str]:
+    endpoint = listener.endpoint
+    if listener.has_sasl or is_local(endpoint.host):
+        return
+    if not listener.has_tls:
+        lines = (
+            f"listeners={endpoint._replace(name='SASL_PLAINTEXT')}",
+            "barnabas.users.file=FILE, with lines NAME:PASSWORD",
+        )
+    elif listener["ssl.client.auth"] != "required":
+        lines = ("ssl.client.auth=required", "ssl.truststore.location=FILE, the authority's")
+    else:
+        return
+    may = (
+        "do what ACLs allow User:ANONYMOUS"
+        if config.authorizer_class_name
+        else "read, write and delete everything"
+    )
+    yield (
+        f"{endpoint} is open to other machines and asks nobody who he is: whoever reaches it may "
+        f"{may}. Two lines change that: {lines[0]} and {lines[1]}; docs/SECURITY.md says more"
+    )
+
+
+def _open_ports(config: BrokerConfig) -> Iterator[str]:
+    """The console's own warning comes when it listens."""
+    host = config.barnabas_metrics_host
+    if config.barnabas_metrics_port >= 0 and not is_local(host):
+        yield (
+            f"metrics are served on {host}, to whoever reaches it and without TLS: they tell the "
+            "names of topics and groups; barnabas.metrics.host=127.0.0.1 keeps them to this machine"
+        )
+
+
+def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
+    of_tls = [name for name in config.explicit if name.startswith("ssl.")]
+    of_link = config.barnabas_replication_port >= 0  # which speaks TLS by the same settings
+    if of_tls and not of_link and not any(one.has_tls for one in config.listeners):
+        yield (
+            f"{', '.join(of_tls)} do nothing: no listener speaks TLS; that takes "
+            "listeners=SSL://ADDRESS:PORT or SASL_SSL"
+        )
+    if config.barnabas_users_file is not None and not config.has_sasl:
+        yield (
+            "barnabas.users.file does nothing: nobody is asked who he is; that takes "
+            "listeners=SASL_PLAINTEXT://ADDRESS:PORT"
+        )
+    for listener in config.listeners if config.barnabas_users_file is None else ():
+        has_passwords = any(name != OAUTHBEARER for name in listener.sasl_mechanisms)
+        if listener.has_sasl and has_passwords and not listener.plain_passwords:
+            yield (
+                f"clients have to say who they are ({listener.security_protocol}), and the "
+                "settings name no user: only SCRAM users that were made before can come in; "
+                "barnabas.users.file names others"
+            )
+
+
+def _readable_secrets(config: BrokerConfig, secret_files: Sequence[str]) -> Iterator[str]:
+    """Files with passwords or private keys that others on this machine may read, each once."""
+    paths = [config.barnabas_users_file, *secret_files]
+    for listener in config.listeners:
+        if listener.has_tls:
+            paths.append(listener.tls_settings(config.explicit).get("ssl.keystore.location"))
+    data_dir = config.data_dir
+    if os.path.isdir(data_dir) and _mode(data_dir) & OTHERS_MAY_ENTER:
+        yield (
+            f"{data_dir} holds all records, and everybody on this machine may enter it: chmod 700 "
+            f"{data_dir}"
+        )
+    for path in dict.fromkeys(filter(None, paths)):
+        if _mode(path) & OTHERS_MAY_READ:
+            yield f"{path} holds secrets, and others on this machine may read it: chmod 600 {path}"
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path).st_mode
+    except OSError:
+        return 0  # a new one, or told of where it is read

@@ -1,0 +1,164 @@
+"""Features of the cluster (KIP-584): which versions this broker supports, and which are finalised.
+
+A client asks for them with ApiVersions, and speaks what is finalised: with `transaction.version` at
+2 the second version of the transaction protocol (KIP-890). Levels come from three places, the first
+that has one: the setting `barnabas.features`; UpdateFeatures, which the metadata journal keeps; the
+table. The journal keeps what holds with an epoch that rises when it changes, since a client
+believes the answer with the highest epoch.
+
+| feature | level | what it brings |
+|---|---|---|
+| transaction.version | 0 | the transaction log as before Apache Kafka 3.8 |
+| | 1 | the transaction log's records have tagged fields |
+| | 2 | an epoch for each transaction, partitions added by writing to them (KIP-890) |
+| group.version | 0 | classic groups alone |
+| | 1 | groups of the consumer protocol, too (KIP-848) |
+| metadata.version | 7 to 30 | nothing: it is of Apache Kafka's metadata log (3.3 to 4.3) |
+
+Those that are supported are a release's (`releases.py`): emulated ones have others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.protocol.api_table import BY_KEY, Api
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs.metadata import ClusterMetadata
+
+TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
+METADATA_VERSION = "metadata.version"
+READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11  # AclOperation
+
+
+class Feature(NamedTuple):
+    """A feature: one row of the table.
+
+    default_level: what is finalised unless a setting says otherwise; 0 is not told.
+    """
+
+    name: str
+    min_version: int
+    max_version: int
+    default_level: int
+
+
+FEATURES = (
+    Feature(TRANSACTION_VERSION, 0, 2, 2),
+    Feature(GROUP_VERSION, 0, 1, 1),
+    Feature(METADATA_VERSION, 7, 30, 30),
+)
+
+LEVELS = tuple(
+    f"{feature.name}={level}"
+    for feature in FEATURES
+    for level in range(feature.min_version, feature.max_version + 1)
+    if feature.name != METADATA_VERSION
+)
+"""Every `name=level` that the setting `barnabas.features` may have."""
+
+
+def operations(*numbers: int) -> int:
+    """A bit for each AclOperation."""
+    return sum(1 << number for number in numbers)
+
+
+class Release(NamedTuple):
+    """What this broker is for its clients: a column of the table in `releases.py`.
+
+    apis: by key, the requests that are spoken. features: with their default levels.
+    group_operations: a bit for each AclOperation of a group. names_doubled_offsets: whether
+    ListOffsets answers for a partition as often as it is named. fewest_segment_bytes: of a topic's
+    and the broker's setting. kept_defaults: settings of the broker that the cluster keeps as
+    dynamic defaults. has_group_preview: groups of the consumer protocol are those of 3.9, and
+    `group.coordinator.rebalance.protocols` says whether there are any. defaults: of the broker's
+    settings, where they are others.
+    """
+
+    name: str
+    apis: Mapping[int, Api]
+    features: tuple[Feature, ...]
+    group_operations: int
+    names_doubled_offsets: bool
+    fewest_segment_bytes: int
+    kept_defaults: tuple[str, ...]
+    has_group_preview: bool
+    defaults: Mapping[str, str]
+
+
+TODAY = Release(
+    name="",
+    apis=BY_KEY,
+    features=FEATURES,
+    group_operations=operations(READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
+    names_doubled_offsets=False,
+    fewest_segment_bytes=14,
+    kept_defaults=(),
+    has_group_preview=False,
+    defaults={},
+)
+
+EMULATED = ("3.9", "4.3")
+"""What `barnabas.emulate` may be."""
+
+
+def release_of(name: str) -> Release:
+    """The release that is emulated; TODAY for none. Raises: KeyError."""
+    if not name:
+        return TODAY
+    from barnabas.broker.settings.releases import emulated
+
+    return emulated(name)
+
+
+class FinalizedFeatures(NamedTuple):
+    """The levels that hold. epoch: it rises with each change of them. supported: of this broker."""
+
+    levels: Mapping[str, int]
+    epoch: int
+    supported: tuple[Feature, ...] = FEATURES
+
+    def level(self, name: str) -> int:
+        return self.levels.get(name, 0)
+
+
+def levels_of(
+    settings: Iterable[str],
+    updated: Mapping[str, int] | None = None,
+    supported: Iterable[Feature] = FEATURES,
+) -> dict[str, int]:
+    """The level of each supported feature.
+
+    Takes: settings, as `name=level`; updated, what UpdateFeatures has set. What is not supported is
+           passed over.
+    """
+    named = dict(updated or {})
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        named[name] = int(text)
+    levels = {}
+    for feature in supported:
+        level = named.get(feature.name, feature.default_level)
+        is_supported = feature.min_version <= level <= feature.max_version
+        levels[feature.name] = level if is_supported else feature.default_level
+    return levels
+
+
+def finalize(
+    metadata: ClusterMetadata,
+    levels: Mapping[str, int],
+    supported: tuple[Feature, ...] = FEATURES,
+    updated: Mapping[str, int] | None = None,
+) -> FinalizedFeatures:
+    """Let these levels hold; they are kept if they are others than before.
+
+    Takes: updated, what UpdateFeatures has set from now on; None: as before.
+    """
+    if updated is None:
+        updated = metadata.updated_features
+    if metadata.feature_levels != levels or metadata.updated_features != updated:
+        metadata.set_features(levels, updated)
+    return FinalizedFeatures(metadata.feature_levels, metadata.features_epoch, supported)

@@ -1,0 +1,678 @@
+"""The end of a transaction: from EndTxn, a fence, a timeout or a start to its Complete record.
+
+`LAW` is the ordering law of transactions, and the code runs from it: what an event leads to at each
+step, in each of three durabilities, and what is done on the way, in this order. No other text has
+the order.
+
+Why it is so. With the decision the transaction is committed: after a crash the decision is read
+from the journal or from __transaction_state, and its markers are written, or written again. So all
+data are on the disk before it, or in one frame of the journal with it. The answer is sent before
+the markers are appended, to what may be a thousand logs, and these are appended before any other
+request is heard: a client that learns of the commit reads it. Requests of the transactional id are
+held back until the Complete record, so that the next transaction, which a client may begin once its
+EndTxn is answered, never meets CONCURRENT_TRANSACTIONS. An abort needs no waits: what a crash
+forgets of it is aborted again. Not so in a session of two-phase commit (KIP-939), whose open
+transactions outlive a loss of power: its aborts wait as a commit without a journal does.
+
+Version 2 of the protocol (KIP-890, part two) goes by the same rows. What its producer writes in the
+next epoch is held back until the Complete record, like every other request of the transactional id.
+
+A transaction that is prepared for two-phase commit is an open one: Kafka's protocol has no request
+for it, and all that its producer was told is on the disk already.
+
+Comments in the table keep the places of what is to come: a second node.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.broker.outbox import PARKED, Parked
+from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.coordinator.result import Decision, SessionAtEnd, WaitingEndTxn, WaitingInit
+from barnabas.coordinator.transactions.transaction_coordinator import (
+    END_GIVES_EPOCH,
+    end_txn_response,
+    record_of,
+)
+from barnabas.coordinator.transactions.transaction_state import Channel, KeyEnum
+from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
+from barnabas.storage.disk import is_out_of_resources
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+    from barnabas.broker.logs.flush_queue import Frame
+    from barnabas.coordinator.result import CoordinatorRecord
+    from barnabas.coordinator.transactions.transaction_state import TransactionMetadata
+    from barnabas.protocol.messages.end_txn import EndTxnRequest
+    from barnabas.protocol.request_context import RequestContext
+    from barnabas.storage.log.log import Log
+
+logger = logging.getLogger("barnabas.transactions")
+
+
+# --- the law ------------------------------------------------------------------------------------
+
+
+class Step(KeyEnum):
+    """Where an ending transaction stands: what it waits for."""
+
+    OPEN = "nothing: it has not begun to end"
+    FLUSH_DATA = "its data; nothing is decided, and a fence or an abort may come before the commit"
+    FLUSH_DECISION = "its decision; from here on nothing else is decided on the transactional id"
+    ANSWER = "its answer to be sent"
+    FLUSH_MARKERS = "its markers"
+    COMPLETE = "nothing: it has ended"
+
+
+class Event(KeyEnum):
+    """What leads an ending transaction on."""
+
+    COMMIT = "its producer asks for its commit"
+    ABORT = "it is decided to abort it: its producer asks, a session fences it, or it times out"
+    RESUME = "a start reads from the log that it is decided, and is not complete"
+    DATA = "its data are on the disk, or go there with the frame of the journal that is being made"
+    FLUSHED = "what it waits for is on the disk"
+    SENT = "the answer is sent, and nobody else was heard"
+
+
+class CommitDurability(KeyEnum):
+    """What makes a commit survive a power loss."""
+
+    JOURNAL = "the flush journal: one frame takes the last data and the decision"
+    FLUSH = "the logs' own files: there is no journal, or no space on the disk for it"
+    OS = "nothing: barnabas.transaction.durability=os leaves it to the operating system"
+
+
+class Action(KeyEnum):
+    """What is done on the way to a step. Of each row the last one alone may lead to an event."""
+
+    FLUSH_DATA = "wait for DATA"
+    FRAME_DECISION = "put the Prepare record into the journal's frame, and wait for FLUSHED"
+    WRITE_PREPARE = "append the Prepare record to __transaction_state, and let it hold"
+    FLUSH_PREPARE = "wait for FLUSHED: the log of the Prepare record"
+    ANSWER = "answer the EndTxn, if it is one that waits"
+    AFTER_ANSWER = "wait for SENT"
+    WRITE_MARKERS = "append the markers, then try the fetches that wait for them"
+    FLUSH_MARKERS = "wait for FLUSHED: the logs with the markers"
+    FLUSH_MARKERS_LATER = "have the markers flushed soon; until then the journal has them"
+    WRITE_COMPLETE = "append the Complete record, and begin the session that waits for it"
+
+
+class Row(NamedTuple):
+    """One cell of the law: the next step, and what is done on the way."""
+
+    step: Step
+    actions: tuple[Action, ...]
+
+
+_S, _E, _D, _A = Step, Event, CommitDurability, Action
+_FLUSH_DATA = Row(_S.FLUSH_DATA, (_A.FLUSH_DATA,))
+_END_NOW = Row(_S.COMPLETE, (_A.WRITE_PREPARE, _A.WRITE_MARKERS, _A.WRITE_COMPLETE, _A.ANSWER))
+
+# A commit that is to survive a power loss begins in the column JOURNAL; with DATA the flush queue
+# says whether there is a frame, else it goes on in FLUSH. An abort is in the column OS, whatever a
+# commit is in, but for one of two-phase commit. A second node adds a column: what waits for the
+# disk waits for in-sync replicas, too.
+LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
+    (_S.OPEN, _E.COMMIT): {
+        _D.JOURNAL: _FLUSH_DATA,
+        _D.FLUSH: _FLUSH_DATA,
+        _D.OS: _END_NOW,
+    },
+    (_S.FLUSH_DATA, _E.DATA): {
+        _D.JOURNAL: Row(_S.FLUSH_DECISION, (_A.FRAME_DECISION,)),
+        _D.FLUSH: Row(_S.FLUSH_DECISION, (_A.WRITE_PREPARE, _A.FLUSH_PREPARE)),
+    },
+    # In version 2 the Prepare record raises the epoch, the markers bear it, ANSWER gives it away.
+    (_S.FLUSH_DECISION, _E.FLUSHED): {
+        _D.JOURNAL: Row(_S.ANSWER, (_A.WRITE_PREPARE, _A.ANSWER, _A.AFTER_ANSWER)),
+        _D.FLUSH: Row(_S.ANSWER, (_A.ANSWER, _A.AFTER_ANSWER)),
+    },
+    # A second node adds a step behind WRITE_MARKERS: the answers of other leaders to their markers.
+    (_S.ANSWER, _E.SENT): {
+        _D.JOURNAL: Row(_S.COMPLETE, (_A.WRITE_MARKERS, _A.FLUSH_MARKERS_LATER, _A.WRITE_COMPLETE)),
+        _D.FLUSH: Row(_S.FLUSH_MARKERS, (_A.WRITE_MARKERS, _A.FLUSH_MARKERS)),
+    },
+    (_S.FLUSH_MARKERS, _E.FLUSHED): {
+        _D.FLUSH: Row(_S.COMPLETE, (_A.WRITE_COMPLETE,)),
+    },
+    (_S.OPEN, _E.ABORT): {
+        _D.FLUSH: Row(_S.FLUSH_DECISION, (_A.WRITE_PREPARE, _A.FLUSH_PREPARE)),
+        _D.OS: _END_NOW,
+    },
+    (_S.OPEN, _E.RESUME): {
+        _D.FLUSH: Row(_S.FLUSH_MARKERS, (_A.WRITE_MARKERS, _A.FLUSH_MARKERS)),
+        _D.OS: Row(_S.COMPLETE, (_A.WRITE_MARKERS, _A.WRITE_COMPLETE)),
+    },
+}
+
+
+# --- what runs from it --------------------------------------------------------------------------
+
+
+class Ending:
+    """One transaction that is ending.
+
+    request, context: the EndTxn(commit) that began it; None where none did.
+    transaction: as it was then.
+    decision: None until it is made.
+    frame: of the journal, while it is made.
+    prepare: the record of the decision, once it is encoded.
+    logs: those that got a marker. topics_version: of the registry then.
+    held_back: calls that are made when it has ended, in the order in which they came.
+    """
+
+    __slots__ = (
+        "context",
+        "decision",
+        "durability",
+        "frame",
+        "held_back",
+        "logs",
+        "prepare",
+        "request",
+        "step",
+        "topics_version",
+        "transaction",
+        "transactional_id",
+    )
+
+    def __init__(
+        self, transactional_id: str, durability: CommitDurability, decision: Decision | None = None
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.step = Step.OPEN
+        self.durability = durability
+        self.request: EndTxnRequest | None = None
+        self.context: RequestContext | None = None
+        self.transaction: TransactionMetadata | None = None
+        self.decision = decision
+        self.frame: Frame | None = None
+        self.prepare: CoordinatorRecord | None = None
+        self.logs: list[Log] = []
+        self.topics_version = 0
+        self.held_back: list[Callable[[int], None]] = []
+
+
+def _trace_step(ending: Ending, before: Step, event: Event) -> None:
+    """Say at debug level what leads a transaction on to its end."""
+    of = ending.decision or ending.request
+    logger.debug(
+        "%s: %s leads from %s to %s",
+        ending.transactional_id, event.name, before.name, ending.step.name,
+        extra={
+            "transactional_id": ending.transactional_id,
+            "producer_id": None if of is None else of.producer_id,
+            "producer_epoch": None if of is None else of.producer_epoch,
+            "state": ending.step.name,
+        },
+    )  # fmt: skip
+
+
+class Marker(NamedTuple):
+    """What a marker says of a producer's transaction.
+
+    decided_ms: the time that orders the decision; None where the marker is of no decision.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    decided_ms: int | None = None
+
+
+class TransactionEnds:
+    """All transactions that are ending, by transactional id, and what leads each on.
+
+    commits_on: while a start resumes decisions, whether one of them commits what is open in a log.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.flushes_commits = broker.config.barnabas_transaction_durability == "flush"
+        self.unwritten = UnwrittenMarkers(broker.logs.disk, broker.logs.data_dir)
+        self.commits_on: Callable[[Log, Decision], bool] | None = None
+        self._endings: dict[str, Ending] = {}
+        self._completions: dict[Log, int] = {}
+        self._actions: Mapping[Action, Callable[[Ending, int], None]] = {
+            Action.FLUSH_DATA: self._flush_data,
+            Action.FRAME_DECISION: self._frame_decision,
+            Action.WRITE_PREPARE: self._write_prepare,
+            Action.FLUSH_PREPARE: self._flush_prepare,
+            Action.ANSWER: self._answer,
+            Action.AFTER_ANSWER: self._await_sent,
+            Action.WRITE_MARKERS: self._write_markers,
+            Action.FLUSH_MARKERS: self._flush_markers,
+            Action.FLUSH_MARKERS_LATER: self._flush_markers_later,
+            Action.WRITE_COMPLETE: self._write_complete,
+        }
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
+        """EndTxn. The connection is closed if its producer has given it up (`check_connection`)."""
+        broker = self._broker
+        if context.api_version < END_GIVES_EPOCH:  # in version 2 the epoch tells a late one
+            broker.transactions.check_connection(
+                request.transactional_id,
+                (request.producer_id, request.producer_epoch),
+                context.connection_id,
+                (Channel.COORDINATOR, Channel.ENDS),
+                node_id=context.node_id,
+            )
+        broker.park(context)
+        ending = self._endings.get(request.transactional_id)
+        if ending is None or ending.step is Step.FLUSH_DATA:
+            self._end(request, context, context.now_ms)
+        else:
+            ending.held_back.append(lambda now_ms: self._end_again(request, context, now_ms))
+        return PARKED
+
+    def begin(self, decision: Decision, now_ms: int) -> None:
+        """Carry a decision out that needs no data on the disk: an abort, or any with `os`.
+
+        A commit of the transaction that still waits for its data is overtaken: its EndTxn is heard
+        again when this has ended.
+        """
+        assert not (decision.commit and self.flushes_commits), "a commit's data come first"
+        ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
+        overtaken = self._endings.get(decision.transactional_id)
+        if overtaken is not None:
+            ending.held_back = self._calls_of(overtaken)
+        self._endings[decision.transactional_id] = ending
+        self._on(ending, Event.COMMIT if decision.commit else Event.ABORT, now_ms)
+
+    def resume(self, decision: Decision, now_ms: int) -> None:
+        """At a start: carry a decision out whose Prepare record is in the log."""
+        ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
+        self._endings[decision.transactional_id] = ending
+        self._on(ending, Event.RESUME, now_ms)
+
+    def _durability_of(self, decision: Decision) -> CommitDurability:
+        if self.flushes_commits and (decision.commit or decision.prepare.is_two_phase):
+            return CommitDurability.FLUSH
+        return CommitDurability.OS
+
+    def set_session_at_end(self, effect: SessionAtEnd) -> None:
+        """Let a session begin when the transaction is complete."""
+        ending = self._endings[effect.transactional_id]
+        assert ending.decision is not None and ending.decision.waiting is None
+        ending.decision = ending.decision._replace(waiting=effect.init)
+
+    def is_decided(self, transactional_id: str) -> bool:
+        """Whether a decision on its transaction is being carried out."""
+        ending = self._endings.get(transactional_id)
+        return ending is not None and ending.step is not Step.FLUSH_DATA
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction is ending."""
+        return not self._endings
+
+    def hold_back(
+        self, transactional_id: str | None, call: Callable[[int], None], now_ms: int
+    ) -> None:
+        """Make the call when no decision on that id is being carried out: nearly always now."""
+        ending = None if transactional_id is None else self._endings.get(transactional_id)
+        if ending is None or ending.step is Step.FLUSH_DATA:
+            call(now_ms)
+        else:
+            ending.held_back.append(call)
+
+    def _on(self, ending: Ending, event: Event, now_ms: int) -> None:
+        """Lead it on, as the law has it."""
+        before = ending.step
+        ending.step, actions = LAW[before, event][ending.durability]
+        if logger.isEnabledFor(logging.DEBUG):
+            _trace_step(ending, before, event)
+        for action in actions:
+            self._actions[action](ending, now_ms)
+        if ending.step is Step.COMPLETE and self._endings.get(ending.transactional_id) is ending:
+            del self._endings[ending.transactional_id]
+            for call in ending.held_back:  # one of them may end the next transaction
+                self.hold_back(ending.transactional_id, call, now_ms)
+
+    # --- before the decision ---------------------------------------------------------------------
+
+    def _end(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
+        coordinator = self._broker.transactions
+        name = request.transactional_id
+        if request.committed and self.flushes_commits:
+            transaction = coordinator.on_commit_requested(
+                name, request.producer_id, request.producer_epoch, now_ms
+            )
+            if transaction is not None:
+                earlier = self._endings.get(name)
+                if earlier is not None:  # the same commit is on its way already
+                    earlier.held_back.append(
+                        lambda now_ms: self._end_again(request, context, now_ms)
+                    )
+                    return
+                ending = self._endings[name] = Ending(name, CommitDurability.JOURNAL)
+                ending.request, ending.context = request, context
+                ending.transaction = transaction
+                self._on(ending, Event.COMMIT, now_ms)
+                return
+        self._broker.runtime.run_transactions(
+            coordinator.on_end_txn(request, context, now_ms), now_ms
+        )
+
+    def _end_again(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
+        """Hear an EndTxn that was held back, unless its producer has given its connection up."""
+        if context.api_version < END_GIVES_EPOCH:
+            try:
+                self._broker.transactions.check_connection(
+                    request.transactional_id,
+                    (request.producer_id, request.producer_epoch),
+                    context.connection_id,
+                    is_noted=False,
+                    node_id=context.node_id,
+                )
+            except DelayedRequest as error:
+                self._broker.close(context.connection_id, error)
+                return
+        self._end(request, context, now_ms)
+
+    def _calls_of(self, ending: Ending) -> list[Callable[[int], None]]:
+        """What is to be heard again when a commit came to nothing: its EndTxn first."""
+        request, context = ending.request, ending.context
+        assert ending.step is Step.FLUSH_DATA, "a decision was overtaken by another"
+        assert request is not None and context is not None
+        return [lambda now_ms: self._end_again(request, context, now_ms), *ending.held_back]
+
+    def _on_data(self, ending: Ending, frame: Frame | None, now_ms: int) -> None:
+        """Decide, if it is still to be decided; frame, None: without a journal.
+
+        The decision is made here and not when EndTxn came: until now a fence, a timeout or an abort
+        could come before it.
+        """
+        name, context = ending.transactional_id, ending.context
+        if self._endings.get(name) is not ending:
+            return
+        assert context is not None and ending.transaction is not None
+        coordinator = self._broker.transactions
+        decision = coordinator.on_data(ending.transaction, context, now_ms)
+        if decision is None:  # partitions were added, and their data may not be on the disk
+            del self._endings[name]
+            for call in self._calls_of(ending):
+                self.hold_back(name, call, now_ms)
+            return
+        ending.decision, ending.frame = decision, frame
+        ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
+        self._on(ending, Event.DATA, now_ms)
+
+    # --- actions ---------------------------------------------------------------------------------
+
+    def _flush_data(self, ending: Ending, now_ms: int) -> None:
+        assert ending.transaction is not None
+        logs = []
+        for topic, index in ending.transaction.partitions:
+            log = self._broker.topics.partition(topic, index)
+            if log is not None:
+                logs.append(log)
+        self._broker.flushes.wait_for_frame(
+            logs,
+            partial(self._on_data, ending),
+            now_ms,
+        )
+
+    def _frame_decision(self, ending: Ending, now_ms: int) -> None:
+        decision, frame, broker = ending.decision, ending.frame, self._broker
+        assert decision is not None and frame is not None
+        ending.prepare, ending.frame = record_of(decision.prepare), None
+        key, value = ending.prepare
+        assert value is not None
+        frame.add(
+            JournalDecision(key, value, self._partition_ends(decision)),
+            broker.topics.internal_log(TRANSACTIONS_TOPIC, decision.log_partition, now_ms),
+            partial(self._on, ending, Event.FLUSHED),
+        )
+
+    def _partition_ends(self, decision: Decision) -> tuple[PartitionEnd, ...]:
+        """Where the transaction's partitions end, for a start that finds the decision.
+
+        Those that are off line are among them: a kill may come before the marker is noted for them.
+        """
+        topics, offline = self._broker.metadata.topics, self._broker.logs.offline
+        ends = []
+        for name, index in decision.partitions:
+            log = self._broker.topics.partition(name, index)
+            if log is not None:
+                topic_id = topics[name].topic_id.bytes
+                ends.append(PartitionEnd(name, index, topic_id, log.log_end_offset))
+            elif (name, index) in offline and name in topics:
+                ends.append(PartitionEnd(name, index, topics[name].topic_id.bytes, OFFLINE_END))
+        return tuple(ends)
+
+    def _write_prepare(self, ending: Ending, now_ms: int) -> None:
+        decision = ending.decision
+        assert decision is not None
+        record = ending.prepare or record_of(decision.prepare)
+        self._append(decision.log_partition, record, decision.prepare, now_ms)
+
+    def _append(
+        self, log_partition: int, record: CoordinatorRecord, says: TransactionMetadata, now_ms: int
+    ) -> None:
+        broker = self._broker
+        log = broker.topics.internal_log(TRANSACTIONS_TOPIC, log_partition, now_ms)
+        log.append_records((record,), now_ms)
+        broker.transactions.apply(says)
+        broker.progress.on_appended([log], now_ms)
+
+    def _flush_prepare(self, ending: Ending, now_ms: int) -> None:
+        assert ending.decision is not None
+        log = self._broker.topics.partition(TRANSACTIONS_TOPIC, ending.decision.log_partition)
+        assert log is not None
+        self._broker.flushes.wait([log], partial(self._on, ending, Event.FLUSHED), now_ms)
+
+    def _answer(self, ending: Ending, now_ms: int) -> None:
+        assert ending.decision is not None
+        waiting = ending.decision.waiting
+        if isinstance(waiting, WaitingEndTxn):
+            self._broker.reply(waiting.ticket, end_txn_response(Code.NONE, waiting.producer))
+
+    def _await_sent(self, ending: Ending, now_ms: int) -> None:
+        self._broker.outbox.deferred.append(partial(self._on, ending, Event.SENT))
+
+    def _write_markers(self, ending: Ending, now_ms: int) -> None:
+        """Append the markers, then try the fetches that wait.
+
+        A fetch that waits for several of the partitions gets the transaction with one answer.
+        """
+        decision, broker = ending.decision, self._broker
+        assert decision is not None
+        marker = Marker(*decision[1:5], decision.decided_ms)
+        ending.topics_version = broker.topics.version
+        for topic, index in decision.partitions:
+            here = marker
+            if self.commits_on is not None:
+                here = self._marker_of_a_start(topic, index, decision, marker)
+            elif not self._can_take_marker(topic, index):
+                continue
+            log = self.append_marker(topic, index, here, now_ms)
+            if log is not None:
+                ending.logs.append(log)
+        if broker.logs.offline:
+            self._note_offline(decision)
+        if ending.durability is CommitDurability.JOURNAL:
+            # what is before the markers is on the disk, and they are soon
+            broker.progress.try_fetches(ending.logs, now_ms)
+        else:
+            broker.progress.on_appended(ending.logs, now_ms)
+
+    def _can_take_marker(self, topic: str, index: int) -> bool:
+        """Whether a log has its files, or gets them now, or is no more.
+
+        Nothing is open in a log without files, and no reader misses the marker. So where space or
+        descriptors are wanting for them, which is why the transaction has no batch there, the
+        marker is left out: the transaction ends, and the broker goes on. `Ending.logs` lacks the
+        log then, and the Complete record is flushed as for a partition that is no more. Not so at a
+        start, which may read a decision of a time when the partition was off line.
+        """
+        log = self._broker.topics.partition(topic, index)
+        if log is None or log.has_files:
+            return True
+        try:
+            log.make_files()
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            logger.warning("%r: the first marker is left out: %s", log, error)
+            return False
+        return True
+
+    def _marker_of_a_start(
+        self, topic: str, index: int, decision: Decision, marker: Marker
+    ) -> Marker:
+        """The marker for one partition, which aborts there if what is open is not the transaction.
+
+        That is so only after a power loss that spared a batch of the next transaction
+        and not its record: the markers, which are written again then, must not end what they were
+        not meant for. Nobody can commit that one any more.
+        """
+        if self.commits_on is None or not decision.commit:
+            return marker
+        log = self._broker.topics.partition(topic, index)
+        if log is None or self.commits_on(log, decision):
+            return marker
+        logger.warning(
+            "%s: aborting a transaction of producer %d that a power loss left open",
+            TopicPartition(topic, index),
+            decision.producer_id,
+            extra={"producer_id": decision.producer_id},
+        )
+        return marker._replace(commit=False)
+
+    def _note_offline(self, decision: Decision) -> None:
+        """Note the markers that partitions lack which are off line, before it is complete."""
+        markers = []
+        for name, index in decision.partitions:
+            topic = self._broker.metadata.topic(name)
+            if (name, index) in self._broker.logs.offline and topic is not None:
+                topic_id = topic.topic_id.bytes
+                markers.append(
+                    UnwrittenMarker(name, index, topic_id, *decision[1:5], decision.decided_ms)
+                )
+                logger.warning(
+                    "%s is off line: that a transaction of producer %d has ended is kept for it",
+                    TopicPartition(name, index),
+                    decision.producer_id,
+                    extra={"producer_id": decision.producer_id},
+                )
+        self.unwritten.add(markers)
+
+    def _flush_markers(self, ending: Ending, now_ms: int) -> None:
+        self._broker.flushes.wait(ending.logs, partial(self._on, ending, Event.FLUSHED), now_ms)
+
+    def _flush_markers_later(self, ending: Ending, now_ms: int) -> None:
+        self._broker.flushes.flush_later(ending.logs, now_ms)
+
+    def _write_complete(self, ending: Ending, now_ms: int) -> None:
+        decision, broker = ending.decision, self._broker
+        assert decision is not None
+        complete = broker.transactions.complete(decision, now_ms)
+        if complete is not None:
+            self._append(decision.log_partition, record_of(complete), complete, now_ms)
+            if isinstance(decision.waiting, WaitingInit):
+                session = broker.transactions.begin_session(complete, decision.waiting, now_ms)
+                broker.runtime.run_transactions(session, now_ms)
+        if len(ending.logs) < len(decision.partitions) or (
+            ending.topics_version != broker.topics.version and self._has_lost_partition(ending)
+        ):
+            self.flush_completions(now_ms)
+
+    def _has_lost_partition(self, ending: Ending) -> bool:
+        """Whether a partition that got a marker has gone since."""
+        partition = self._broker.topics.partition
+        return any(partition(log.topic, log.partition) is not log for log in ending.logs)
+
+    # --- what starts and deletions need as well --------------------------------------------------
+
+    def append_marker(self, topic: str, index: int, marker: Marker, now_ms: int) -> Log | None:
+        """Append a marker of a coordinator's own decision.
+
+        Gives: the log; None where the partition is no more, or the producer has gone on to a later
+        epoch there. The caller tries the fetches that wait for it.
+
+        A transaction that is open there always ends (`epochs_of_decision`). Markers of internal
+        offsets also materialise (or drop) the group offsets that waited for them.
+        """
+        producer_id, producer_epoch, coordinator_epoch, commit, decided_ms = marker
+        log = self._broker.topics.partition(topic, index)
+        if log is None:
+            return None
+        producers = log.producer_state
+        producer_epoch, coordinator_epoch = producers.epochs_of_decision(
+            producer_id, producer_epoch, coordinator_epoch
+        )
+        try:
+            info = log.append_marker(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                commit=commit,
+                now_ms=now_ms,
+                decided_ms=decided_ms,
+            )
+        except KafkaError as error:
+            is_open = producers.has_ongoing_transaction_of(producer_id)
+            assert error.code is Code.INVALID_PRODUCER_EPOCH and not is_open, (
+                f"{log!r} refuses our own marker: {error}"
+            )
+            logger.info(
+                "%r: nothing of producer %d, epoch %d, is open to be ended: %s",
+                log,
+                producer_id,
+                producer_epoch,
+                error,
+                extra={"producer_id": producer_id, "producer_epoch": producer_epoch},
+            )
+            return None
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(
+                "%r: the marker %s of producer %d at offset %d",
+                log, "COMMIT" if commit else "ABORT", producer_id, info.first_offset,
+                extra={
+                    "producer_id": producer_id, "producer_epoch": producer_epoch,
+                    "offset": info.first_offset,
+                },
+            )  # fmt: skip
+        if topic == OFFSETS_TOPIC:
+            self._broker.groups.replay_marker(
+                index, info.first_offset, producer_id, producer_epoch, commit
+            )
+        return log
+
+    def flush_completions(self, now_ms: int) -> None:
+        """Have the Complete records flushed, since topics went that some transactions wrote to.
+
+        A decision that a power loss brings back is carried out again. On another topic of the same
+        name nothing would show that what is open there is of a later transaction: the marker went
+        with the topic. So no topic is made before these records are durable (`undurable`).
+        """
+        if not self.flushes_commits:  # then a power loss aborts what is open, whatever was decided
+            return
+        logs = [
+            log
+            for log in self._broker.topics.logs_of(TRANSACTIONS_TOPIC)
+            if log.durability.durable_offset < log.log_end_offset
+        ]
+        self._completions.update((log, log.log_end_offset) for log in logs)
+        self._broker.flushes.wait(logs, lambda _: None, now_ms)
+
+    def undurable(self) -> list[Log]:
+        """The logs with Complete records that have to be durable before a topic is made."""
+        self._completions = {
+            log: offset
+            for log, offset in self._completions.items()
+            if log.durability.durable_offset < offset
+        }
+        return list(self._completions)

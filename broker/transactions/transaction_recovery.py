@@ -1,0 +1,254 @@
+"""What a start does for transactions: decisions of flush journals, missing markers, hanging ones.
+
+Once the coordinators have read their logs: `redo_decisions`; then `complete_transactions`. Nobody
+is heard before both are done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.broker.transactions.transaction_end import Marker
+from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
+from barnabas.coordinator.transactions.transaction_records import producer_id_of
+from barnabas.coordinator.transactions.transaction_state import VERSION_2, TransactionState
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+    from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker
+    from barnabas.coordinator.result import Decision
+    from barnabas.storage.log.log import Log
+
+logger = logging.getLogger("barnabas.transactions")
+
+
+class JournaledDecision(NamedTuple):
+    """A decision of a flush journal, and where its partitions ended when it was made."""
+
+    decision: Decision
+    ends: dict[tuple[str, int], PartitionEnd]
+
+    def is_open(self, log: Log, topic_id: bytes) -> bool:
+        """Whether its transaction is open there: the open one began before the end of then.
+
+        Of a partition that was off line then, no end was noted: what is open there is this one,
+        unless its marker stands before it.
+        """
+        end = self.ends.get((log.topic, log.partition))
+        first_offset = log.producer_state.first_offset_of_transaction(self.decision.producer_id)
+        if end is None or first_offset is None or end.topic_id != topic_id:
+            return False
+        if end.offset == OFFLINE_END:
+            return not log.ended_before_open_transaction(
+                self.decision.producer_id, self.decision.decided_ms
+            )
+        return first_offset < end.offset
+
+
+class TransactionRecovery:
+    """One start's work on transactions.
+
+    Tracks the decisions of the flush journals whose producers have a transaction open anywhere, or
+    lack a marker anywhere, by transactional id and time of the decision.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._ends = broker.transaction_ends
+        self._journaled: dict[tuple[str, int], JournaledDecision] = {}
+
+    def redo_decisions(self, decisions: Sequence[JournalDecision], now_ms: int) -> None:
+        """Append the decisions of the flush journals that their log lacks.
+
+        A kill comes between a decision's flush and its append; a power loss takes what was appended
+        since the last flush of the log itself.
+        """
+        broker = self._broker
+        open_producers = {
+            producer_id
+            for log in broker.logs.logs.values()
+            for producer_id in log.producer_state.open_transactions()
+        }
+        open_producers |= self._ends.unwritten.producer_ids
+        marked: dict[Log, None] = {}
+        for key, value, ends in decisions:
+            for end in ends:
+                log = broker.topics.partition(end.topic, end.partition)
+                if log is not None:
+                    marked[log] = None
+            decision = (
+                broker.transactions.decision_of(key, value)
+                if producer_id_of(value) in open_producers
+                else None
+            )
+            if decision is not None:
+                by_partition = {(end.topic, end.partition): end for end in ends}
+                self._journaled[decision.transactional_id, decision.decided_ms] = JournaledDecision(
+                    decision, by_partition
+                )
+        if marked:  # a kill leaves markers that are not durable yet
+            broker.flushes.flush_later(marked, now_ms)
+        last_values = {key: value for key, value, _ in decisions}  # of each transactional id
+        for key, value in last_values.items():
+            broker.runtime.run_transactions(
+                broker.transactions.on_journaled_decision(key, value), now_ms
+            )
+
+    def complete_transactions(self, now_ms: int) -> None:
+        """End what was decided before the start, and what nobody can decide any more."""
+        ends = self._ends
+        ends.unwritten.remove(lambda marker: self._is_over(marker, now_ms))
+        for journaled in self._journaled.values():
+            self._redo_markers(journaled, now_ms)
+        prepared = self._broker.transactions.prepared()
+        if prepared and ends.flushes_commits:
+            # a kill leaves decisions that are not durable yet, and readers are to see what follows
+            # from them
+            for log in self._broker.topics.logs_of(TRANSACTIONS_TOPIC):
+                log.flush()
+        ends.commits_on = self._commits_on
+        for decision in prepared:
+            ends.resume(decision, now_ms)
+        ends.commits_on = None
+        self._abort_hanging_transactions(now_ms)
+
+    def end_all(self, now_ms: int) -> None:
+        """Lead all that was decided to its end, with the flushes that it waits for, at once."""
+        outbox = self._broker.outbox
+        while not self._ends.is_idle:
+            jobs, outbox.flushes = outbox.flushes, []
+            assert jobs or outbox.deferred, "an end waits for nobody at a start"
+            self._broker.on_sent(now_ms)
+            for job in jobs:
+                for file in job.files:
+                    file.fsync()
+                self._broker.flushes.on_flushed(job, now_ms)
+
+    def _is_over(self, unwritten: UnwrittenMarker, now_ms: int) -> bool:
+        """Write a marker that a partition lacks, if it is back.
+
+        Also where nothing is open there: a later start may read the decision in a flush journal
+        again, and is not to take what is open then for its transaction. So the marker has the time
+        of the producer's last decision in the journals.
+
+        Gives whether the marker is needed no longer.
+        """
+        broker = self._broker
+        topic = broker.metadata.topic(unwritten.topic)
+        if topic is None or topic.topic_id.bytes != unwritten.topic_id:
+            return True
+        log = broker.topics.partition(unwritten.topic, unwritten.partition)
+        if log is None:
+            return (unwritten.topic, unwritten.partition) not in broker.logs.offline
+        journaled = [
+            one.decision.decided_ms
+            for one in self._journaled.values()
+            if one.decision.producer_id == unwritten.producer_id
+        ]
+        marker = Marker(*unwritten[3:7], max([unwritten.decided_ms, *journaled]))
+        self._ends.append_marker(unwritten.topic, unwritten.partition, marker, now_ms)
+        log.flush()
+        return True
+
+    def _redo_markers(self, journaled: JournaledDecision, now_ms: int) -> None:
+        """Write the markers of a journal's decision where its transaction is still open.
+
+        The coordinator may have completed the commit and gone on; a power loss may have taken its
+        markers nevertheless.
+        """
+        decision = journaled.decision
+        marker = Marker(*decision[1:5], decision.decided_ms)
+        for topic, index in decision.partitions:
+            log = self._broker.topics.partition(topic, index)
+            if log is not None and journaled.is_open(log, self._topic_id(log)):
+                self._ends.append_marker(topic, index, marker, now_ms)
+
+    def _commits_on(self, log: Log, decision: Decision) -> bool:
+        """Whether what is open in the log, if anything, is the transaction of a decision to commit.
+
+        With durability=os nothing shows after a power loss whether it is, or an aborted one before
+        it whose marker is gone: it is aborted.
+        """
+        broker = self._broker
+        journaled = self._journaled.get((decision.transactional_id, decision.decided_ms))
+        if journaled is not None:
+            return not log.producer_state.has_ongoing_transaction_of(
+                decision.producer_id
+            ) or journaled.is_open(log, self._topic_id(log))
+        if broker.logs.lost_power and not self._ends.flushes_commits:
+            return not log.producer_state.has_ongoing_transaction_of(decision.producer_id)
+        return not log.ended_before_open_transaction(decision.producer_id, decision.decided_ms)
+
+    def _topic_id(self, log: Log) -> bytes:
+        """The id of the topic as it is now; after a power loss the log's own may be missing."""
+        topic_id: bytes = self._broker.metadata.topics[log.topic].topic_id.bytes
+        return topic_id
+
+    def _abort_hanging_transactions(self, now_ms: int) -> None:
+        """End what is open in a log and unknown to the coordinator.
+
+        A power loss may keep a batch and lose the record that its partition was in the transaction
+        (that record is not flushed of itself). Nobody can commit such a transaction any more, since
+        its coordinator has forgotten it; left alone it would hold back the last stable offset for
+        ever. A kill of the process alone never leads here.
+
+        The marker is durable before anybody is heard: another power loss would open again what the
+        producer's next transaction may have added by then, and commit it with that. What is open
+        in an earlier epoch than the coordinator's transaction has is none of that transaction.
+
+        An open transaction of two-phase commit is not forgotten: a partition of which the record
+        alone was lost belongs to it still. Its producer, who was not told of the batch, sends it
+        again.
+        """
+        broker = self._broker
+        of_coordinator: dict[tuple[str, int], dict[int, int]] = {}
+        two_phase: dict[tuple[int, int], str] = {}
+        for metadata in broker.transactions.snapshot().values():
+            for partition in metadata.partitions:  # what is decided has its markers
+                epochs = of_coordinator.setdefault(partition, {})
+                epochs[metadata.producer_id] = metadata.producer_epoch
+            if metadata.is_two_phase and metadata.state is TransactionState.ONGOING:
+                two_phase[metadata.producer] = metadata.transactional_id
+        for (topic, index), log in sorted(broker.logs.logs.items()):
+            for producer_id in log.producer_state.open_transactions():
+                producer = (producer_id, log.producer_state.producer_epoch_of(producer_id))
+                least = of_coordinator.get((topic, index), {}).get(producer_id)
+                if least is not None and producer[1] >= least:
+                    continue
+                if producer in two_phase and self._adopt(two_phase[producer], log, now_ms):
+                    continue
+                logger.warning(
+                    "%r: aborting the transaction of producer %d, which its coordinator does "
+                    "not know",
+                    log,
+                    producer_id,
+                    extra={"producer_id": producer_id},
+                )
+                marker = Marker(
+                    *producer, log.producer_state.coordinator_epoch_of(producer_id), commit=False
+                )
+                self._ends.append_marker(topic, index, marker, now_ms)
+                log.flush()
+
+    def _adopt(self, transactional_id: str, log: Log, now_ms: int) -> bool:
+        """Add the partition to the open transaction of the epoch that wrote there.
+
+        Only in version 2 of the protocol is an epoch that of one transaction; in version 1 the
+        record is durable before a batch is sent.
+        """
+        broker = self._broker
+        metadata = broker.transactions.metadata(transactional_id)
+        assert metadata is not None
+        if metadata.client_transaction_version < VERSION_2:
+            return False
+        broker.runtime.run_transactions(
+            broker.transactions.on_partition_recovered(
+                metadata, TopicPartition(log.topic, log.partition), now_ms
+            ),
+            now_ms,
+        )
+        return True

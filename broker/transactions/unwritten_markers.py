@@ -1,0 +1,106 @@
+"""The markers that could not be written since their partition was off line, kept until it is back.
+
+A transaction may be decided while one of its partitions is off line (its log was damaged at the
+start). The coordinator forgets such a transaction with the next one, by compaction, or when the
+transactional id expires. So the markers that such partitions lack are noted in a file of their own.
+
+    barnabas-unwritten-markers    in the data directory; written whole, and on the disk before the
+                                  transaction counts as complete:
+
+    | bytes | field                                                                       |
+    |-------|-----------------------------------------------------------------------------|
+    | 4     | CRC-32C of all that follows, uint32                                         |
+    | n     | msgpack: a list of markers, in the order of the decisions                   |
+
+    a marker        [topic, partition, topic id (16 bytes), producer id, producer epoch,
+                     coordinator epoch, commit, time of the decision]
+
+The first marker of each producer on each partition is kept: the transaction that is open there
+began before the partition went off line, so it is the one that was decided first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgpack
+
+from barnabas.protocol.checksum import crc32c
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.disk import Disk
+
+UNWRITTEN_MARKERS_NAME = "barnabas-unwritten-markers"
+
+
+class UnwrittenMarker(NamedTuple):
+    """One marker that a partition lacks."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    decided_ms: int
+
+    @property
+    def key(self) -> tuple[str, int, bytes, int]:
+        """What no two of them share: a producer on a partition of one topic id."""
+        return self.topic, self.partition, self.topic_id, self.producer_id
+
+
+class UnwrittenMarkers:
+    """The markers of the file. Raises: LogDirectoryError where it is damaged."""
+
+    def __init__(self, disk: Disk, data_dir: str) -> None:
+        self._disk, self._data_dir = disk, data_dir
+        self._path = f"{data_dir}/{UNWRITTEN_MARKERS_NAME}"
+        self._markers: dict[tuple[str, int, bytes, int], UnwrittenMarker] = {}
+        if disk.exists(self._path):
+            data = disk.read(self._path)
+            if len(data) <= 4 or crc32c(data[4:]) != int.from_bytes(
+                data[:4]
+            ):  # the sum of no bytes is 0
+                raise LogDirectoryError(
+                    f"{self._path} is damaged; it says how transactions ended on partitions that "
+                    "were off line: "
+                    f"restore it from a copy; or, to have what is open there aborted, remove it"
+                )
+            self._markers = {
+                marker.key: marker
+                for marker in (UnwrittenMarker(*row) for row in msgpack.unpackb(data[4:]))
+            }
+
+    def __len__(self) -> int:
+        return len(self._markers)
+
+    @property
+    def producer_ids(self) -> set[int]:
+        """The producers that lack a marker anywhere."""
+        return {marker.producer_id for marker in self._markers.values()}
+
+    def add(self, markers: list[UnwrittenMarker]) -> None:
+        """Note markers, on the disk. An earlier one of the same producer and partition stays."""
+        count = len(self._markers)
+        for marker in markers:
+            self._markers.setdefault(marker.key, marker)
+        if len(self._markers) != count:
+            self._write()
+
+    def remove(self, is_over: Callable[[UnwrittenMarker], bool]) -> None:
+        """Forget markers that are durable in their partition now, or whose partition is no more."""
+        left = {key: marker for key, marker in self._markers.items() if not is_over(marker)}
+        if len(left) != len(self._markers):
+            self._markers = left
+            self._write()
+
+    def _write(self) -> None:
+        if self._markers:
+            body: bytes = msgpack.packb(list(self._markers.values()))
+            self._disk.write_atomic(self._path, crc32c(body).to_bytes(4) + body)
+        else:
+            self._disk.unlink(self._path)
+            # else a power loss brings it back, and it ends what has begun there since
+            self._disk.fsync_dir(self._data_dir)

@@ -1,0 +1,308 @@
+"""One group of the consumer protocol (KIP-848): its members, and what they have and are to have.
+
+All of it is hard state, written by `replay` alone, each part as the record has it
+(consumer_group_records.py); what is computed from it is kept beside it. A group is there from its
+epoch 1 on. The exceptions are three times of day, which only bound how often something is done.
+
+    state of the group    when
+    Empty                 it has no members
+    Assigning             its epoch is above that of its target assignment
+    Reconciling           a member has not come to the target assignment
+    Stable                all have
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from barnabas.coordinator.groups.consumer import consumer_group_records as records
+from barnabas.coordinator.groups.consumer.assignors import Assignment
+from barnabas.coordinator.groups.consumer.consumer_group_records import (
+    NO_HASH,
+    ConsumerGroupKey,
+    CurrentValue,
+    MemberValue,
+    PatternValue,
+)
+from barnabas.coordinator.groups.consumer.reconciliation import NOTHING, is_reconciled
+from barnabas.coordinator.groups.offsets import CommitCheck
+from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.protocol.errors import Code
+
+if TYPE_CHECKING:
+    from barnabas.protocol.request_context import RequestContext
+
+IsVisible = Callable[[str], bool]  # a topic, by its name
+NO_TOPICS_VERSION = -1
+FIRST_COMMIT_VERSION = 9  # of OffsetCommit, that a member of the consumer protocol may use
+EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+
+
+class TopicDirectory(Protocol):
+    """The topics of the broker, as the coordinator of groups sees them."""
+
+    @property
+    def version(self) -> int:
+        """A number that rises whenever a topic comes, grows or goes."""
+
+    def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
+        """The id of a topic, and how many partitions it has; None where there is none."""
+
+    def name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of the topic of that id."""
+
+    def names(self) -> Iterable[str]:
+        """All topics that a pattern may match: not those of the broker itself."""
+
+    def visible_to(self, context: RequestContext) -> IsVisible | None:
+        """Which of them the client of a request may describe, as of each call; None: all."""
+
+
+class ConsumerGroup:
+    """The members of one group of the consumer protocol.
+
+    epoch: 0 for a group that is not there. owners: who has a partition, be it that it was told to
+    give it up. assigned_ms, patterns_ms: when the target assignment was computed, and when patterns
+    were looked up; topics_version: of the topics when those of the group were last looked at.
+    lookup: of patterns, while it is under way; looked_up_for: what the member may describe that is
+    the reason for it.
+    """
+
+    def __init__(self) -> None:
+        self.epoch, self.metadata_hash, self.target_epoch = 0, NO_HASH, 0
+        self.members: dict[str, MemberValue] = {}
+        self.currents: dict[str, CurrentValue] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.patterns: dict[str, PatternValue] = {}
+        self.owners: dict[uuid.UUID, dict[int, str]] = {}
+        self.static_members: dict[str, str] = {}
+        self.had_topics_record = False
+        self.assigned_ms: int | None = None
+        self.patterns_ms: int | None = None
+        self.patterns_version = NO_TOPICS_VERSION
+        self.looked_up_for: IsVisible | None = None
+        self.lookup: Generator[None, None, dict[str, tuple[str, ...]]] | None = None
+        self.topics_version = NO_TOPICS_VERSION
+        self._subscribed: frozenset[str] | None = None
+
+    def decide_anew(self) -> None:
+        """Forget what was last looked at and computed: nothing came of it."""
+        self.assigned_ms, self.topics_version = None, NO_TOPICS_VERSION
+
+    # --- hard state ------------------------------------------------------------------------------
+
+    def replay(self, key: ConsumerGroupKey, value: bytes | None) -> None:
+        """Apply one record; that of the group's epoch removes it with its tombstone."""
+        version, _, name = key
+        if version == records.CURRENT_VERSION:
+            self._replay_current(name, value)
+        elif version == records.MEMBER_TARGET_VERSION:
+            if value is None:
+                self.targets.pop(name, None)
+            else:
+                self.targets[name] = records.decode_member_target(value)
+        elif version == records.MEMBER_VERSION:
+            self._replay_member(name, value)
+        elif version == records.GROUP_VERSION:
+            if value is None:
+                self.epoch, self.metadata_hash = 0, NO_HASH
+            else:
+                self.epoch, self.metadata_hash = records.decode_group_epoch(value)
+        elif version == records.TARGET_VERSION:
+            self.target_epoch = 0 if value is None else records.decode_target_epoch(value)
+        elif version == records.PATTERN_VERSION:
+            self._subscribed = None
+            if value is None:
+                self.patterns.pop(name, None)
+            else:
+                self.patterns[name] = records.decode_pattern(value)
+        else:
+            self.had_topics_record = value is not None
+
+    def _replay_member(self, member_id: str, value: bytes | None) -> None:
+        self._subscribed = None
+        former = self.members.pop(member_id, None) if value is None else self.members.get(member_id)
+        if (
+            former is not None
+            and former.instance_id is not None
+            and self.static_members.get(former.instance_id) == member_id
+        ):
+            del self.static_members[former.instance_id]
+        if value is not None:
+            member = self.members[member_id] = records.decode_member(value)
+            if member.instance_id is not None:
+                self.static_members[member.instance_id] = member_id
+
+    def _replay_current(self, member_id: str, value: bytes | None) -> None:
+        for topic_id, partition in held(self.currents.pop(member_id, NOTHING)):
+            of_topic = self.owners.get(topic_id, {})
+            if of_topic.get(partition) == member_id:
+                del of_topic[partition]
+                if not of_topic:
+                    del self.owners[topic_id]
+        if value is not None:
+            current = self.currents[member_id] = records.decode_current(value)
+            for topic_id, partition in held(current):
+                self.owners.setdefault(topic_id, {})[partition] = member_id
+
+    def hard_state(self) -> dict[str, Any] | None:
+        """The state that is the same in every coordinator that was fed the same log."""
+        if self.epoch == 0:
+            return None
+        return {
+            "epochs": (self.epoch, self.metadata_hash, self.target_epoch),
+            "members": self.members,
+            "currents": self.currents,
+            "targets": self.targets,
+            "patterns": self.patterns,
+            "owners": self.owners,
+            "static": self.static_members,
+        }
+
+    def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
+        """The records that remove the group; what belongs to it goes before it."""
+        for member_id in list(self.currents):
+            yield records.tombstone(records.CURRENT_VERSION, group_id, member_id)
+        for member_id in list(self.targets):
+            yield records.tombstone(records.MEMBER_TARGET_VERSION, group_id, member_id)
+        yield records.tombstone(records.TARGET_VERSION, group_id)
+        for member_id in list(self.members):
+            yield records.tombstone(records.MEMBER_VERSION, group_id, member_id)
+        for regex in list(self.patterns):
+            yield records.tombstone(records.PATTERN_VERSION, group_id, regex)
+        if self.had_topics_record:
+            yield records.tombstone(records.TOPICS_VERSION, group_id)
+        yield records.tombstone(records.GROUP_VERSION, group_id)
+
+    # --- what others ask -------------------------------------------------------------------------
+
+    def current(self, member_id: str) -> CurrentValue:
+        return self.currents.get(member_id, NOTHING)
+
+    def is_free(self, member_id: str, topic_id: uuid.UUID, partition: int) -> bool:
+        """Whether nobody else than the member has the partition."""
+        return self.owners.get(topic_id, {}).get(partition, member_id) == member_id
+
+    def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
+        """Whether the last target assignment is old enough for another. Source: KIP-1263."""
+        return self.assigned_ms is None or now_ms - self.assigned_ms >= interval_ms
+
+    def waits_for_others(self, member_id: str) -> bool:
+        """Whether something of what the member is to have, and has not, is with others yet."""
+        assigned = self.current(member_id).assigned
+        return any(
+            partition not in assigned.get(topic_id, {})
+            and not self.is_free(member_id, topic_id, partition)
+            for topic_id, partitions in self.targets.get(member_id, {}).items()
+            for partition in partitions
+        )
+
+    @property
+    def state(self) -> str:
+        """The name of the group's state. O(members)."""
+        if not self.members:
+            return EMPTY
+        if self.epoch > self.target_epoch:
+            return ASSIGNING
+        if all(is_reconciled(self.current(member_id), self.epoch) for member_id in self.members):
+            return STABLE
+        return RECONCILING
+
+    @property
+    def subscribed_topics(self) -> frozenset[str]:
+        """The names of all topics that a member wants."""
+        if self._subscribed is None:
+            self._subscribed = wanted_topics(self.members.values(), self.patterns)
+        return self._subscribed
+
+    def check_commit(
+        self, member_id: str, epoch: int, api_version: int, *, transactional: bool
+    ) -> CommitCheck:
+        """Whether the member may commit offsets in that epoch.
+
+        Source: KIP-848, "OffsetCommit"; KIP-1251 for commits in an earlier epoch.
+        """
+        if epoch < 0 and not self.members:
+            return CommitCheck(Code.NONE)
+        member = self.members.get(member_id)
+        if member is None:
+            return CommitCheck(Code.UNKNOWN_MEMBER_ID)
+        if not transactional and member.classic is None and api_version < FIRST_COMMIT_VERSION:
+            return CommitCheck(Code.UNSUPPORTED_VERSION)
+        is_classic = member.classic is not None or transactional
+        code = Code.ILLEGAL_GENERATION if is_classic else Code.STALE_MEMBER_EPOCH
+        known_epoch = self.current(member_id).member_epoch
+        if epoch == known_epoch:
+            return CommitCheck(Code.NONE)
+        if not 0 <= epoch < known_epoch:
+            return CommitCheck(code)
+        return CommitCheck(Code.NONE, code, member_id, epoch)
+
+    def has_had(self, check: CommitCheck, topic_id: uuid.UUID | None, partition: int) -> bool:
+        """Whether the member has had the partition since the epoch of the commit, or longer."""
+        if topic_id is None:
+            return False
+        current = self.current(check.member_id)
+        for partitions in (current.assigned, current.pending_revocation):
+            since = partitions.get(topic_id, {}).get(partition)
+            if since is not None:
+                return since <= check.since_epoch
+        return False
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> Code:
+        """NONE where offsets may be fetched, else the error. Who names no member is not checked."""
+        if member_id is None and epoch < 0:
+            return Code.NONE
+        member = self.members.get(member_id or "")
+        if member is None:
+            return Code.UNKNOWN_MEMBER_ID
+        if epoch == self.current(member_id or "").member_epoch:
+            return Code.NONE
+        return Code.STALE_MEMBER_EPOCH if member.classic is None else Code.ILLEGAL_GENERATION
+
+
+def held(current: CurrentValue) -> Iterator[tuple[uuid.UUID, int]]:
+    """Each partition that a member has, those included that it is to give up."""
+    for partitions in (current.assigned, current.pending_revocation):
+        for topic_id, epochs in partitions.items():
+            for partition in epochs:
+                yield topic_id, partition
+
+
+def topics_of(member: MemberValue, patterns: Mapping[str, PatternValue]) -> frozenset[str]:
+    """The topics that a member wants, by name and by pattern; there or not."""
+    pattern = patterns.get(member.subscribed_topic_regex)
+    if pattern is None:
+        return frozenset(member.subscribed_topic_names)
+    return frozenset((*member.subscribed_topic_names, *pattern.topics))
+
+
+def wanted_topics(
+    members: Iterable[MemberValue], patterns: Mapping[str, PatternValue]
+) -> frozenset[str]:
+    """The topics that any of the members wants."""
+    distinct = {
+        (member.subscribed_topic_names, member.subscribed_topic_regex): member for member in members
+    }
+    return frozenset().union(*(topics_of(member, patterns) for member in distinct.values()))
+
+
+def hash_of_topics(names: Iterable[str], topics: TopicDirectory) -> int:
+    """A number that changes when one of the topics comes, grows, goes, or is another of its name.
+
+    NO_HASH where none of them is there.
+    """
+    from hashlib import blake2b  # a start without such groups does without it
+
+    digest = blake2b(digest_size=8)
+    is_any_there = False
+    for name in sorted(names):
+        topic = topics.topic(name)
+        if topic is not None:
+            is_any_there = True
+            digest.update(f"{name}\0{topic[0]}\0{topic[1]}\0".encode())
+    if not is_any_there:
+        return NO_HASH
+    return int.from_bytes(digest.digest(), "big", signed=True) or 1

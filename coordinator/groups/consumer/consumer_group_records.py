@@ -1,0 +1,414 @@
+"""The records of consumer groups (KIP-848) in `__consumer_offsets`, as Apache Kafka 4 writes them.
+
+Keys: int16 version, then strings of int16 length and UTF-8:
+
+    3      the group                   group_id
+    4      its topics (4.0)            group_id; removed where it is found, since 4.1 keeps a hash
+    5      a member                    group_id, member_id
+    6      its target assignment       group_id
+    7      a member's target           group_id, member_id
+    8      what a member has           group_id, member_id
+    16     the topics of a pattern     group_id, regular_expression
+
+Values: int16 version (0), then, in compact forms and with tagged fields at the end of each struct:
+
+    3      epoch int32; tag 0: metadata_hash int64 (not written where it is 0)
+    5      instance_id, rack_id (nullable strings), client_id, client_host (strings),
+           subscribed_topic_names (array of strings), subscribed_topic_regex (nullable string),
+           rebalance_timeout_ms int32, server_assignor (nullable string); tag 0, of a member that
+           speaks the classic protocol: int8 1, session_timeout_ms int32,
+           supported_protocols (array of: name string, metadata bytes)
+    6      assignment_epoch int32
+    7      topic_partitions: array of (topic_id uuid, partitions array of int32)
+    8      member_epoch int32, previous_member_epoch int32, state int8 (0 stable, 1 unrevoked
+           partitions, 2 unreleased partitions), assigned_partitions, partitions_pending_revocation:
+           arrays of (topic_id uuid, partitions array of int32; tag 0: assignment_epochs, an array
+           of int32 as long, KIP-1251)
+    16     topics (array of strings), version int64 (of the metadata that they come from),
+           timestamp int64
+
+A value of None is a tombstone. The hash is this broker's own: an Apache Kafka that takes the
+directory over computes another, raises the group's epoch once, and leaves partitions where they
+are; and so it is the other way round.
+
+Source: Apache Kafka's schemas ConsumerGroup*Key and ConsumerGroup*Value; KIP-848, KIP-1101,
+KIP-1251.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple, TypeVar
+
+from barnabas.coordinator.groups.consumer.assignors import Assignment
+from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.protocol.primitives import (
+    Buffer,
+    read_bytes,
+    read_nullable_string,
+    read_numbers,
+    read_string,
+    read_strings,
+    read_structs,
+    read_tags,
+    read_uuid,
+    skip_tags,
+    write_bytes,
+    write_nullable_string,
+    write_numbers,
+    write_string,
+    write_strings,
+    write_uuid,
+    write_uvarint,
+)
+
+GROUP_VERSION = 3
+TOPICS_VERSION = 4
+MEMBER_VERSION = 5
+TARGET_VERSION = 6
+MEMBER_TARGET_VERSION = 7
+CURRENT_VERSION = 8
+PATTERN_VERSION = 16
+VERSIONS_OF_GROUPS = (
+    GROUP_VERSION,
+    TOPICS_VERSION,
+    TARGET_VERSION,
+)  # a key of the group's id alone
+
+NO_HASH = 0
+FIRST_TAG = 0
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_CURRENT_HEAD = struct.Struct(">iib")
+_VALUE_VERSION = _INT16.pack(0)
+_STRUCT_IS_THERE = 1
+_NO_TAGS = 0
+
+Item = TypeVar("Item")
+PartitionEpochs = dict[uuid.UUID, dict[int, int]]
+"""The partitions of each topic, and the epoch in which the member got each."""
+
+
+class ConsumerGroupKey(NamedTuple):
+    """The key of a record of a consumer group.
+
+    version: says what of the group. name: the member's id, or the regular expression; empty where
+    there is none.
+    """
+
+    version: int
+    group_id: str
+    name: str
+
+
+class GroupEpochValue(NamedTuple):
+    """The value of a group's record."""
+
+    epoch: int
+    metadata_hash: int
+
+
+class ClassicMember(NamedTuple):
+    """What is kept of a member that speaks the classic protocol in a consumer group."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class MemberValue(NamedTuple):
+    """The value of a member's record: what it wants, and who it is.
+
+    subscribed_topic_regex: empty for none. classic: None for a member of the consumer protocol.
+    """
+
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    subscribed_topic_names: tuple[str, ...]
+    subscribed_topic_regex: str
+    rebalance_timeout_ms: int
+    server_assignor: str | None
+    classic: ClassicMember | None
+
+
+class MemberState(IntEnum):
+    """Where a member stands on the way to its target assignment."""
+
+    STABLE = 0
+    """It has what it is to have in its epoch."""
+
+    UNREVOKED_PARTITIONS = 1
+    """It was told to give partitions up, and has not said that it has. Its epoch stays."""
+
+    UNRELEASED_PARTITIONS = 2
+    """It has come to the target's epoch, and waits for partitions that others have yet."""
+
+
+class CurrentValue(NamedTuple):
+    """The value of the record of what a member has."""
+
+    member_epoch: int
+    previous_member_epoch: int
+    state: MemberState
+    assigned: PartitionEpochs
+    pending_revocation: PartitionEpochs
+
+
+class PatternValue(NamedTuple):
+    """The value of the record of a pattern: the topics that it matched."""
+
+    topics: tuple[str, ...]
+    version: int
+    timestamp_ms: int
+
+
+# --- keys ---------------------------------------------------------------------------------------
+
+
+def decode_consumer_key(key: bytes) -> ConsumerGroupKey | None:
+    """The key of a record of a consumer group; None for one of another kind."""
+    (version,) = _INT16.unpack_from(key)
+    if version in VERSIONS_OF_GROUPS:
+        return ConsumerGroupKey(version, read_string(key, _INT16.size, False)[0], "")
+    if version not in (MEMBER_VERSION, MEMBER_TARGET_VERSION, CURRENT_VERSION, PATTERN_VERSION):
+        return None
+    group_id, at = read_string(key, _INT16.size, False)
+    return ConsumerGroupKey(version, group_id, read_string(key, at, False)[0])
+
+
+def _key(version: int, group_id: str, name: str) -> bytes:
+    out = bytearray(_INT16.pack(version))
+    write_string(out, group_id, False)
+    if version not in VERSIONS_OF_GROUPS:
+        write_string(out, name, False)
+    return bytes(out)
+
+
+def tombstone(version: int, group_id: str, name: str = "") -> CoordinatorRecord:
+    """The record that removes what a record of that version said."""
+    return CoordinatorRecord(_key(version, group_id, name), None)
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+def _record(version: int, group_id: str, name: str, value: bytearray) -> CoordinatorRecord:
+    return CoordinatorRecord(_key(version, group_id, name), bytes(value))
+
+
+def group_epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+    """The record of a group's epoch, and of the topics that it was raised for."""
+    out = bytearray(_VALUE_VERSION)
+    out += _INT32.pack(epoch)
+    if metadata_hash == NO_HASH:
+        out.append(_NO_TAGS)
+    else:
+        _write_tag(out, _INT64.pack(metadata_hash))
+    return _record(GROUP_VERSION, group_id, "", out)
+
+
+def decode_group_epoch(value: bytes) -> GroupEpochValue:
+    at = _value_start(value)
+    (epoch,) = _INT32.unpack_from(value, at)
+    tags, _ = read_tags(value, at + 4)
+    metadata_hash = tags.get(FIRST_TAG)
+    return GroupEpochValue(
+        epoch, NO_HASH if metadata_hash is None else _INT64.unpack(metadata_hash)[0]
+    )
+
+
+def member_record(group_id: str, member_id: str, member: MemberValue) -> CoordinatorRecord:
+    """The record of what a member wants, and who it is."""
+    out = bytearray(_VALUE_VERSION)
+    write_nullable_string(out, member.instance_id, True)
+    write_nullable_string(out, member.rack_id, True)
+    write_string(out, member.client_id, True)
+    write_string(out, member.client_host, True)
+    write_strings(out, member.subscribed_topic_names, True)
+    write_nullable_string(out, member.subscribed_topic_regex or None, True)
+    out += _INT32.pack(member.rebalance_timeout_ms)
+    write_nullable_string(out, member.server_assignor, True)
+    if member.classic is None:
+        out.append(_NO_TAGS)
+    else:
+        field = bytearray([_STRUCT_IS_THERE])
+        field += _INT32.pack(member.classic.session_timeout_ms)
+        write_uvarint(field, len(member.classic.protocols) + 1)
+        for name, metadata in member.classic.protocols:
+            write_string(field, name, True)
+            write_bytes(field, metadata, True)
+            field.append(_NO_TAGS)
+        field.append(_NO_TAGS)
+        _write_tag(out, field)
+    return _record(MEMBER_VERSION, group_id, member_id, out)
+
+
+def decode_member(value: bytes) -> MemberValue:
+    at = _value_start(value)
+    instance_id, at = read_nullable_string(value, at, True)
+    rack_id, at = read_nullable_string(value, at, True)
+    client_id, at = read_string(value, at, True)
+    client_host, at = read_string(value, at, True)
+    names, at = read_strings(value, at, True)
+    regex, at = read_nullable_string(value, at, True)
+    (rebalance_timeout_ms,) = _INT32.unpack_from(value, at)
+    server_assignor, at = read_nullable_string(value, at + 4, True)
+    tags, _ = read_tags(value, at)
+    classic = tags.get(FIRST_TAG)
+    return MemberValue(
+        instance_id, rack_id, client_id, client_host, tuple(names), regex or "",
+        rebalance_timeout_ms, server_assignor,
+        None if classic is None else _read_classic(classic),
+    )  # fmt: skip
+
+
+def _read_classic(data: Buffer) -> ClassicMember | None:
+    if data[0] != _STRUCT_IS_THERE:
+        return None
+    (session_timeout_ms,) = _INT32.unpack_from(data, 1)
+    protocols, _ = read_structs(data, 1 + _INT32.size, True, _read_protocol, 0)
+    return ClassicMember(session_timeout_ms, tuple(protocols))
+
+
+def _read_protocol(data: Buffer, at: int, version: int) -> tuple[tuple[str, bytes], int]:
+    name, at = read_string(data, at, True)
+    metadata, at = read_bytes(data, at, True)
+    return (name, metadata), skip_tags(data, at)
+
+
+def target_epoch_record(group_id: str, epoch: int) -> CoordinatorRecord:
+    """The record of the epoch that the target assignment is for."""
+    out = bytearray(_VALUE_VERSION)
+    out += _INT32.pack(epoch)
+    out.append(_NO_TAGS)
+    return _record(TARGET_VERSION, group_id, "", out)
+
+
+def decode_target_epoch(value: bytes) -> int:
+    (epoch,) = _INT32.unpack_from(value, _value_start(value))
+    return int(epoch)
+
+
+def member_target_record(
+    group_id: str, member_id: str, assignment: Assignment
+) -> CoordinatorRecord:
+    """The record of what a member is to have."""
+    out = bytearray(_VALUE_VERSION)
+    write_uvarint(out, len(assignment) + 1)
+    for topic_id, partitions in assignment.items():
+        write_uuid(out, topic_id)
+        write_numbers(out, partitions, True, "i")
+        out.append(_NO_TAGS)
+    out.append(_NO_TAGS)
+    return _record(MEMBER_TARGET_VERSION, group_id, member_id, out)
+
+
+def decode_member_target(value: bytes) -> Assignment:
+    rows, _ = read_structs(value, _value_start(value), True, _read_target_topic, 0)
+    return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in rows if partitions}
+
+
+def _read_target_topic(
+    data: Buffer, at: int, version: int
+) -> tuple[tuple[uuid.UUID, list[int]], int]:
+    topic_id, at = _read_topic_id(data, at)
+    partitions, at = read_numbers(data, at, True, "i")
+    return (topic_id, partitions), skip_tags(data, at)
+
+
+def current_record(group_id: str, member_id: str, current: CurrentValue) -> CoordinatorRecord:
+    """The record of what a member has."""
+    out = bytearray(_VALUE_VERSION)
+    out += _CURRENT_HEAD.pack(current.member_epoch, current.previous_member_epoch, current.state)
+    for partitions in (current.assigned, current.pending_revocation):
+        write_uvarint(out, len(partitions) + 1)
+        for topic_id, epochs in partitions.items():
+            write_uuid(out, topic_id)
+            write_numbers(out, list(epochs), True, "i")
+            field = bytearray()
+            write_numbers(field, list(epochs.values()), True, "i")
+            _write_tag(out, field)
+    out.append(_NO_TAGS)
+    return _record(CURRENT_VERSION, group_id, member_id, out)
+
+
+def decode_current(value: bytes) -> CurrentValue:
+    """What a member has. Where it is not told in which epoch it got a partition, it is its own."""
+    at = _value_start(value)
+    member_epoch, previous_epoch, state = _CURRENT_HEAD.unpack_from(value, at)
+    read = _current_topic_reader(max(member_epoch, 0))
+    assigned, at = read_structs(value, at + _CURRENT_HEAD.size, True, read, 0)
+    pending_revocation, _ = read_structs(value, at, True, read, 0)
+    known_states = [known.value for known in MemberState]
+    return CurrentValue(
+        member_epoch,
+        previous_epoch,
+        # of a later Apache Kafka: it takes the next step from what it has
+        MemberState(state) if state in known_states else MemberState.UNRELEASED_PARTITIONS,
+        dict(assigned),
+        dict(pending_revocation),
+    )
+
+
+def _current_topic_reader(
+    epoch: int,
+) -> Callable[[Buffer, int, int], tuple[tuple[uuid.UUID, dict[int, int]], int]]:
+    def read(data: Buffer, at: int, version: int) -> tuple[tuple[uuid.UUID, dict[int, int]], int]:
+        topic_id, at = _read_topic_id(data, at)
+        partitions, at = read_numbers(data, at, True, "i")
+        tags, at = read_tags(data, at)
+        field = tags.get(FIRST_TAG)
+        epochs = None if field is None else read_numbers(field, 0, True, "i")[0]
+        if epochs is None or len(epochs) != len(partitions):
+            epochs = [epoch] * len(partitions)
+        return (topic_id, dict(zip(partitions, epochs, strict=True))), at
+
+    return read
+
+
+def pattern_record(group_id: str, regex: str, pattern: PatternValue) -> CoordinatorRecord:
+    """The record of the topics that a pattern matched."""
+    out = bytearray(_VALUE_VERSION)
+    write_strings(out, pattern.topics, True)
+    out += _INT64.pack(pattern.version) + _INT64.pack(pattern.timestamp_ms)
+    out.append(_NO_TAGS)
+    return _record(PATTERN_VERSION, group_id, regex, out)
+
+
+def decode_pattern(value: bytes) -> PatternValue:
+    topics, at = read_strings(value, _value_start(value), True)
+    (version,) = _INT64.unpack_from(value, at)
+    (timestamp_ms,) = _INT64.unpack_from(value, at + 8)
+    return PatternValue(tuple(topics), version, timestamp_ms)
+
+
+# --- small parts --------------------------------------------------------------------------------
+
+
+def _write_tag(out: bytearray, field: bytes | bytearray) -> None:
+    """Write tagged fields of which there is one, the first."""
+    out.append(1)
+    out.append(FIRST_TAG)
+    write_uvarint(out, len(field))
+    out += field
+
+
+def _read_topic_id(data: Buffer, at: int) -> tuple[uuid.UUID, int]:
+    topic_id, at = read_uuid(data, at)
+    return topic_id or uuid.UUID(int=0), at
+
+
+def _value_start(value: bytes) -> int:
+    """The position after the version of a value.
+
+    Raises: ValueError where the version is not known.
+    """
+    (version,) = _INT16.unpack_from(value)
+    if version != 0:
+        raise ValueError(f"a record of a consumer group has the unknown version {version}")
+    return _INT16.size

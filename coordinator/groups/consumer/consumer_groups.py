@@ -1,0 +1,626 @@
+"""Members of the consumer protocol (KIP-848): heartbeats that join, stay and leave; sessions;
+patterns.
+
+A heartbeat carries all that a member has to say, and its answer all that it is to do. Steps in
+order: the request is checked; the group is made, or converted from a classic one; the member is
+found, made, or put in the place of its former incarnation; then the steps of `GroupChange`.
+
+Timers, keyed (kind, group, member):
+
+    SESSION    the end of a member's session: it is removed
+    REBALANCE  the end of the time to give partitions up: it is removed
+    JOIN       of a classic member that was told to join again: it is removed
+    SYNC       of a classic member that has joined: it is removed
+    PATTERNS   the patterns of a group are looked up (without a member)
+
+Patterns are looked up after the answer, in events of their own, a bounded part in each, so that no
+heartbeat waits for it; a member gets the topics by a later heartbeat, as with Apache Kafka. As
+there, they find what the member may describe whose heartbeat was the reason: after a start, the
+first one.
+
+Source: KIP-848; KIP-1082 (members name themselves); Apache Kafka 4.3's answers where these are
+silent.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.coordinator.groups import group_timers as timers_of
+from barnabas.coordinator.groups.consumer.consumer_group import (
+    ConsumerGroup,
+    TopicDirectory,
+    topics_of,
+)
+from barnabas.coordinator.groups.consumer.consumer_group_change import (
+    GroupChange,
+    preferred_assignor,
+)
+from barnabas.coordinator.groups.consumer.consumer_group_records import (
+    CurrentValue,
+    MemberState,
+    MemberValue,
+    PartitionEpochs,
+    PatternValue,
+)
+from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.consumer.reconciliation import Owned
+from barnabas.coordinator.groups.consumer.topic_patterns import InvalidPatternError, PatternReader
+from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_conversion import GroupConversion, Upgrade
+from barnabas.coordinator.groups.group_timers import TimerKey
+from barnabas.coordinator.result import Result
+from barnabas.coordinator.timers import Timers
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages import consumer_group_describe as describing
+from barnabas.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from barnabas.protocol.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+    from barnabas.protocol.request_context import RequestContext
+
+JOINING, LEAVING_FOR_A_WHILE = 0, -2  # member epochs of requests; any other below 0 leaves for good
+NO_REBALANCE_TIMEOUT = -1
+FIRST_VERSION_WITH_OWN_ID = 1
+PATTERNS_INTERVAL_MS = 1_000  # between two times that a group's patterns are looked up
+LOOKUP_PAUSE_MS = 40  # so that it takes a fifth of the broker's time at most
+LONGEST_NAME_BYTES = (1 << 15) - 1  # what the key of a record can tell
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1  # KIP-1099
+SESSION_TIMEOUT = "consumer.session.timeout.ms"
+HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
+
+
+class ConsumerGroupsContext(NamedTuple):
+    """What consumer groups share with the rest of the coordinator.
+
+    overrides: the settings of a group of its own. new_member_id: a unique id for a member that has
+    not named itself.
+    """
+
+    settings: ConsumerGroupSettings
+    overrides: Callable[[str], Mapping[str, int]]
+    topics: TopicDirectory
+    timers: Timers[TimerKey]
+    wall: WallClock
+    new_member_id: Callable[[], str]
+
+
+class ConsumerGroups:
+    """What members of the consumer protocol ask of their groups."""
+
+    def __init__(self, context: ConsumerGroupsContext, conversion: GroupConversion) -> None:
+        self._context, self._conversion = context, conversion
+        self._settings, self._topics = context.settings, context.topics
+        self._timers = context.timers
+        self.patterns = PatternReader()
+
+    # --- heartbeats ------------------------------------------------------------------------------
+
+    def check_request(self, request: ConsumerGroupHeartbeatRequest, api_version: int) -> None:
+        """Raise KafkaError INVALID_REQUEST or UNSUPPORTED_ASSIGNOR where it cannot be meant."""
+        epoch = request.member_epoch
+        for name, text in (
+            ("GroupId", request.group_id),
+            ("InstanceId", request.instance_id),
+            ("RackId", request.rack_id),
+        ):
+            _require(text != "", f"{name} is empty: give one, or leave it out if it is optional.")
+        for text in (request.group_id, request.member_id, request.subscribed_topic_regex):
+            if text and len(text) > LONGEST_NAME_BYTES // 4:  # of UTF-8 a letter has four bytes
+                _require(
+                    len(text.encode()) <= LONGEST_NAME_BYTES,
+                    f"an id or a pattern is longer than {LONGEST_NAME_BYTES} bytes: shorten it.",
+                )
+        _require(epoch >= LEAVING_FOR_A_WHILE, f"MemberEpoch is {epoch}: it is -2 at the least.")
+        if epoch != JOINING or api_version >= FIRST_VERSION_WITH_OWN_ID:
+            _require(bool(request.member_id), "MemberId is empty: the client makes it.")
+        if epoch == JOINING:
+            _require(
+                request.rebalance_timeout_ms != NO_REBALANCE_TIMEOUT,
+                "RebalanceTimeoutMs is missing: who joins gives it.",
+            )
+            _require(
+                request.topic_partitions == [],
+                "TopicPartitions is not an empty list: who joins owns nothing.",
+            )
+            _require(
+                request.subscribed_topic_names is not None
+                or request.subscribed_topic_regex is not None,
+                "neither topics nor a pattern: who joins gives one of them, be it empty.",
+            )
+            _require(
+                not self._settings.is_preview or bool(request.subscribed_topic_names),
+                "SubscribedTopicNames is empty: who joins names a topic.",
+            )
+        elif epoch == LEAVING_FOR_A_WHILE:
+            _require(
+                request.instance_id is not None,
+                "InstanceId is missing: static members alone leave for a while.",
+            )
+        assignor = request.server_assignor
+        if assignor is not None and assignor not in self._settings.assignors:
+            raise KafkaError(
+                Code.UNSUPPORTED_ASSIGNOR,
+                f"there is no assignor '{assignor}': use {' or '.join(self._settings.assignors)}.",
+            )
+
+    def on_heartbeat(
+        self,
+        group: Group,
+        request: ConsumerGroupHeartbeatRequest,
+        context: RequestContext,
+        result: Result,
+        now_ms: int,
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Join, stay, or tell what has changed.
+
+        Takes:  a request that passed `check_request` and does not leave; group, of any type if the
+                request joins, else a consumer group.
+        Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID,
+                FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION,
+                GROUP_ID_NOT_FOUND where the group is classic and may not be converted.
+        """
+        if request.subscribed_topic_regex:
+            self._check_pattern(request.subscribed_topic_regex)
+        upgrade = self._upgraded(group)
+        consumer = upgrade.consumer
+        member_id = request.member_id or self._context.new_member_id()
+        former_id = self._former_id(consumer, request, member_id)
+        if group.consumer is not consumer:  # only now, when nothing more is refused
+            self._conversion.begin(group, upgrade, result, now_ms)
+        change = GroupChange(request.group_id, consumer, self._topics)
+        if former_id is not None:
+            self._take_over(change, former_id, member_id)
+        former = change.members.get(member_id)
+        value = _updated_member(former, request, context)
+        self.set_member(change, member_id, value)
+        regex = value.subscribed_topic_regex
+        self._schedule_patterns(request.group_id, consumer, regex, context, now_ms)
+        overrides = self._context.overrides(request.group_id)
+        change.assign_if_due(
+            self._settings,
+            overrides.get(ASSIGNMENT_INTERVAL, self._settings.assignment_interval_ms),
+            now_ms,
+        )
+        before = change.current(member_id)
+        current = change.reconcile(member_id, _owned(request))
+        if current is not before:
+            self._time_revocation(request.group_id, member_id, value, current, now_ms)
+        self._timers.schedule(
+            (timers_of.SESSION, request.group_id, member_id),
+            now_ms + overrides.get(SESSION_TIMEOUT, self._settings.session_timeout_ms),
+        )
+        result.records += change.records
+        is_told = _is_full(request) or (
+            current is not before and _partitions(before.assigned) != _partitions(current.assigned)
+        )
+        return ConsumerGroupHeartbeatResponse(
+            member_id=member_id,
+            member_epoch=current.member_epoch,
+            heartbeat_interval_ms=overrides.get(
+                HEARTBEAT_INTERVAL, self._settings.heartbeat_interval_ms
+            ),
+            assignment=_told_assignment(current) if is_told else None,
+        )
+
+    def _upgraded(self, group: Group) -> Upgrade:
+        """The consumer group that this is, or becomes."""
+        if group.is_consumer:
+            return Upgrade(group.require_consumer(), [])
+        return self._conversion.upgraded(group) or Upgrade(ConsumerGroup(), [])
+
+    def set_member(self, change: GroupChange, member_id: str, value: MemberValue) -> None:
+        """Let the member be as it says, and raise the group's epoch if it wants other topics."""
+        has_changed = False
+        former = change.members.get(member_id)
+        if value is not former:
+            topics_before = frozenset() if former is None else topics_of(former, change.patterns)
+            change.set_member(member_id, value)
+            has_changed = topics_of(value, change.patterns) != topics_before
+            if former is not None and former.subscribed_topic_regex != value.subscribed_topic_regex:
+                change.drop_unused_patterns()
+        change.raise_epoch_if(has_changed, self._settings.first_epoch)
+
+    def _former_id(
+        self, consumer: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, member_id: str
+    ) -> str | None:
+        """The id under which the group has the member; None for a new one.
+
+        Raises: KafkaError where it is not a member, its epoch is wrong, or there is no room.
+        """
+        known_id: str | None = member_id if member_id in consumer.members else None
+        if request.instance_id is not None:
+            known_id = self._static_id(consumer, request, member_id) or known_id
+        if known_id is None:
+            if request.member_epoch != JOINING:
+                raise KafkaError(
+                    Code.UNKNOWN_MEMBER_ID, f"'{member_id}' is no member of this group: join it."
+                )
+            if len(consumer.members) >= self._settings.max_size:
+                raise KafkaError(
+                    Code.GROUP_MAX_SIZE_REACHED,
+                    f"the group has {self._settings.max_size} members, which is the most that "
+                    "group.consumer.max.size allows.",
+                )
+        elif request.member_epoch != JOINING:
+            _check_epoch(consumer.current(known_id), request)
+        return known_id
+
+    def _static_id(
+        self, consumer: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, member_id: str
+    ) -> str | None:
+        """The id under which the group has the instance; None for a new one."""
+        assert request.instance_id is not None
+        if request.member_epoch != JOINING:
+            return static_member_id(consumer, request.instance_id, member_id)
+        known_id = consumer.static_members.get(request.instance_id)
+        if known_id is None or known_id == member_id:
+            return known_id
+        is_classic = consumer.members[known_id].classic is not None
+        if not is_classic and consumer.current(known_id).member_epoch != LEAVING_FOR_A_WHILE:
+            raise KafkaError(
+                Code.UNRELEASED_INSTANCE_ID,
+                f"the instance '{request.instance_id}' is still the member '{known_id}': it has to "
+                "leave first.",
+            )
+        return known_id
+
+    def _take_over(self, change: GroupChange, former_id: str, member_id: str) -> None:
+        """Put the member in the place of its former self: of another id, or of the classic
+        protocol, which had to join again or to sync in time.
+        """
+        if former_id != member_id or change.members[former_id].classic is not None:
+            timers_of.cancel_member(self._timers, change.group_id, former_id)
+        if former_id != member_id:
+            change.replace_member(former_id, member_id)
+
+    def _time_revocation(
+        self, group_id: str, member_id: str, value: MemberValue, current: CurrentValue, now_ms: int
+    ) -> None:
+        key = (timers_of.REBALANCE, group_id, member_id)
+        has_to_revoke = current.pending_revocation  # not so one that has left for a while
+        if current.state is MemberState.UNREVOKED_PARTITIONS and has_to_revoke:
+            self._timers.schedule(key, now_ms + value.rebalance_timeout_ms)
+        else:
+            self._timers.cancel(key)
+
+    # --- leaving ---------------------------------------------------------------------------------
+
+    def on_leave(
+        self, group: Group, request: ConsumerGroupHeartbeatRequest, result: Result, now_ms: int
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Leave for good; or for a while: then a static member keeps what it has for the rest of
+        its session.
+
+        Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+        """
+        consumer, member_id = group.require_consumer(), request.member_id
+        if request.instance_id is not None:
+            static_member_id(consumer, request.instance_id, member_id)
+        elif member_id not in consumer.members:
+            raise KafkaError(
+                Code.UNKNOWN_MEMBER_ID, f"'{member_id}' is no member of this group: it may go."
+            )
+        if request.member_epoch == LEAVING_FOR_A_WHILE:
+            change = GroupChange(request.group_id, consumer, self._topics)
+            change.set_current(
+                member_id,
+                consumer.current(member_id)._replace(
+                    member_epoch=LEAVING_FOR_A_WHILE, pending_revocation={}
+                ),
+            )
+            self._timers.cancel((timers_of.REBALANCE, request.group_id, member_id))
+            result.records += change.records
+        else:
+            self.remove_members(group, [member_id], result, now_ms)
+        return ConsumerGroupHeartbeatResponse(
+            member_id=member_id, member_epoch=request.member_epoch
+        )
+
+    def remove_members(
+        self, group: Group, member_ids: Iterable[str], result: Result, now_ms: int
+    ) -> None:
+        """Remove members, and raise the group's epoch; it becomes classic if only classic ones
+        remain.
+        """
+        consumer = group.require_consumer()
+        removed = dict.fromkeys(member_ids)
+        remaining = [member_id for member_id in consumer.members if member_id not in removed]
+        for member_id in removed:
+            timers_of.cancel_member(self._timers, group.group_id, member_id)
+        if self._conversion.may_downgrade(consumer, remaining):
+            self._conversion.downgrade(group, remaining, result, now_ms)
+            return
+        change = GroupChange(group.group_id, consumer, self._topics)
+        for member_id in removed:
+            change.remove_member(member_id)
+        change.drop_unused_patterns()
+        change.raise_epoch_if(True)
+        result.records += change.records
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def on_loaded(self, group: Group, now_ms: int) -> None:
+        """Begin the sessions of all members, and the time to give partitions up."""
+        consumer, group_id = group.require_consumer(), group.group_id
+        overrides = self._context.overrides(group_id)
+        session_timeout_ms = overrides.get(SESSION_TIMEOUT, self._settings.session_timeout_ms)
+        for member_id, value in consumer.members.items():
+            timeout_ms = (
+                session_timeout_ms if value.classic is None else value.classic.session_timeout_ms
+            )
+            self._timers.schedule((timers_of.SESSION, group_id, member_id), now_ms + timeout_ms)
+            if value.classic is None:
+                self._time_revocation(
+                    group_id, member_id, value, consumer.current(member_id), now_ms
+                )
+
+    def on_timers(self, group: Group, due: Iterable[TimerKey], result: Result, now_ms: int) -> None:
+        """Handle all timers of the group that are due at once."""
+        consumer = group.require_consumer()
+        removed: dict[str, None] = {}
+        looks_up = False
+        for kind, _, member_id in due:
+            if kind == timers_of.PATTERNS:
+                looks_up = True
+            elif member_id in consumer.members and (
+                kind != timers_of.REBALANCE
+                or consumer.current(member_id).state is MemberState.UNREVOKED_PARTITIONS
+            ):
+                removed[member_id] = None
+        if removed:
+            self.remove_members(group, removed, result, now_ms)
+            if looks_up and group.is_consumer:  # it must see what this event changes
+                self._timers.schedule((timers_of.PATTERNS, group.group_id, ""), now_ms + 1)
+        elif looks_up:
+            self._look_up_patterns(group, result, now_ms)
+
+    # --- patterns --------------------------------------------------------------------------------
+
+    def _check_pattern(self, regex: str) -> None:
+        try:
+            self.patterns(regex)
+        except InvalidPatternError as error:
+            raise KafkaError(Code.INVALID_REGULAR_EXPRESSION, f"{error}.") from error
+
+    def _schedule_patterns(
+        self,
+        group_id: str,
+        consumer: ConsumerGroup,
+        regex: str,
+        context: RequestContext,
+        now_ms: int,
+    ) -> None:
+        """Look the group's patterns up if one is new, topics have changed, or it was long ago.
+
+        Takes: regex, of the member, which may have none; context, of its heartbeat.
+        """
+        is_new = bool(regex) and regex not in consumer.patterns
+        if not is_new and not consumer.patterns:
+            return
+        key = (timers_of.PATTERNS, group_id, "")
+        last_ms = consumer.patterns_ms
+        is_due = (
+            is_new
+            or last_ms is None
+            or consumer.patterns_version != self._topics.version
+            or now_ms - last_ms >= self._settings.regex_refresh_interval_ms
+        )
+        if is_due and key not in self._timers:
+            not_before_ms = now_ms if last_ms is None else last_ms + PATTERNS_INTERVAL_MS
+            self._timers.schedule(key, max(now_ms, not_before_ms))
+            consumer.looked_up_for = self._topics.visible_to(context)
+
+    def _look_up_patterns(self, group: Group, result: Result, now_ms: int) -> None:
+        """Look the group's patterns up, or go on with that; what comes of it holds at its end."""
+        consumer, key = group.require_consumer(), (timers_of.PATTERNS, group.group_id, "")
+        if consumer.lookup is None:
+            consumer.patterns_ms, consumer.patterns_version = now_ms, self._topics.version
+            consumer.lookup = self._matching(_regexes(consumer))
+        try:
+            next(consumer.lookup)
+        except StopIteration as end:
+            found: dict[str, tuple[str, ...]] = end.value
+        else:
+            self._timers.schedule(key, now_ms + LOOKUP_PAUSE_MS)
+            return
+        consumer.lookup = None
+        is_visible = consumer.looked_up_for
+        change = GroupChange(group.group_id, consumer, self._topics)
+        has_changed = False
+        for regex in _regexes(consumer):
+            topics = found.get(regex)
+            if topics is None:  # it came while the others were looked up
+                self._timers.schedule(key, now_ms + PATTERNS_INTERVAL_MS)
+                continue
+            if is_visible is not None:
+                topics = tuple(filter(is_visible, topics))
+            former = consumer.patterns.get(regex)
+            if former is None or former.topics != topics:
+                has_changed = has_changed or topics != (() if former is None else former.topics)
+                change.set_pattern(
+                    regex,
+                    PatternValue(
+                        topics, consumer.patterns_version, now_ms + self._context.wall.ahead_ms
+                    ),
+                )
+        if change.records:
+            change.raise_epoch_if(has_changed)
+        result.records += change.records
+
+    def _matching(
+        self, regexes: Iterable[str]
+    ) -> Generator[None, None, dict[str, tuple[str, ...]]]:
+        """The topics that match each pattern."""
+        names = sorted(self._topics.names())
+        found: dict[str, tuple[str, ...]] = {}
+        for regex in regexes:
+            try:
+                if self.patterns.takes_long(regex):
+                    yield
+                found[regex] = yield from self.patterns(regex).matching(names)
+            except InvalidPatternError:
+                found[regex] = ()  # of a log of Apache Kafka's, which knows more of RE2's syntax
+        return found
+
+    # --- looking in ------------------------------------------------------------------------------
+
+    def describe(self, group: Group) -> describing.DescribedGroup:
+        """The group as ConsumerGroupDescribe shows it."""
+        consumer = group.require_consumer()
+        return describing.DescribedGroup(
+            group_id=group.group_id,
+            group_state=consumer.state,
+            group_epoch=consumer.epoch,
+            assignment_epoch=consumer.target_epoch,
+            assignor_name=preferred_assignor(consumer.members.values(), self._settings),
+            members=[
+                describing.Member(
+                    member_id=member_id,
+                    instance_id=member.instance_id,
+                    rack_id=member.rack_id,
+                    member_epoch=consumer.current(member_id).member_epoch,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    subscribed_topic_names=sorted(member.subscribed_topic_names),
+                    subscribed_topic_regex=member.subscribed_topic_regex,
+                    assignment=self._described(consumer.current(member_id).assigned),
+                    target_assignment=self._described(consumer.targets.get(member_id, {})),
+                    member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+                )
+                for member_id, member in consumer.members.items()
+            ],
+        )
+
+    def _described(self, partitions: Mapping[uuid.UUID, Iterable[int]]) -> describing.Assignment:
+        """Partitions of topics that are there."""
+        return describing.Assignment(
+            [
+                describing.TopicPartitions(topic_id, name, sorted(of_topic))
+                for topic_id, of_topic in partitions.items()
+                if (name := self._topics.name(topic_id)) is not None
+            ]
+        )
+
+
+def _regexes(consumer: ConsumerGroup) -> list[str]:
+    """The patterns that members of the group have."""
+    regexes = dict.fromkeys(member.subscribed_topic_regex for member in consumer.members.values())
+    return [regex for regex in regexes if regex]
+
+
+def heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    """The answer to a heartbeat that is refused."""
+    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+
+
+def static_member_id(consumer: ConsumerGroup, instance_id: str, member_id: str) -> str:
+    """The id of an instance, which is the one that the request bears.
+
+    Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
+    known_id = consumer.static_members.get(instance_id)
+    if known_id is None:
+        raise KafkaError(
+            Code.UNKNOWN_MEMBER_ID, f"the group has no instance '{instance_id}': join it."
+        )
+    if known_id != member_id:
+        raise KafkaError(
+            Code.FENCED_INSTANCE_ID,
+            f"the instance '{instance_id}' is another member by now, '{known_id}'.",
+        )
+    return known_id
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise KafkaError(Code.INVALID_REQUEST, message)
+
+
+def _check_epoch(current: CurrentValue, request: ConsumerGroupHeartbeatRequest) -> None:
+    """Raise KafkaError FENCED_MEMBER_EPOCH unless it is the member's epoch; or the one before, from
+    a member that owns nothing but what it has, and may not have had the last answer.
+    """
+    epoch, known_epoch = request.member_epoch, current.member_epoch
+    if epoch == known_epoch:
+        return
+    owned = _owned(request)
+    is_retry = (
+        epoch < known_epoch
+        and epoch == current.previous_member_epoch
+        and owned is not None
+        and all(
+            partition in current.assigned.get(topic_id, {})
+            for topic_id, partitions in owned.items()
+            for partition in partitions
+        )
+    )
+    if not is_retry:
+        raise KafkaError(
+            Code.FENCED_MEMBER_EPOCH,
+            f"the member's epoch is {known_epoch}, not {epoch}: it has to give up all its "
+            "partitions and join again.",
+        )
+
+
+def _updated_member(
+    former: MemberValue | None, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> MemberValue:
+    """What is known of the member after the request; the same object where nothing is new."""
+    known = former or MemberValue(None, None, "", "", (), "", NO_REBALANCE_TIMEOUT, None, None)
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    rebalance_timeout_ms = request.rebalance_timeout_ms
+    value = MemberValue(
+        known.instance_id if request.instance_id is None else request.instance_id,
+        known.rack_id if request.rack_id is None else request.rack_id,
+        context.client_id,
+        context.client_host,
+        known.subscribed_topic_names if names is None else tuple(sorted(set(names))),
+        known.subscribed_topic_regex if regex is None else regex,
+        known.rebalance_timeout_ms
+        if rebalance_timeout_ms == NO_REBALANCE_TIMEOUT
+        else rebalance_timeout_ms,
+        known.server_assignor if request.server_assignor is None else request.server_assignor,
+        None,
+    )
+    return value if former is None or value != former else former
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
+    """The partitions that the member says it owns; None where it says nothing."""
+    if request.topic_partitions is None:
+        return None
+    owned: dict[uuid.UUID, list[int]] = {}
+    for row in request.topic_partitions:
+        if row.topic_id is not None:
+            owned.setdefault(row.topic_id, []).extend(row.partitions)
+    return owned
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the request tells all, as a member does that may not have had the last answer."""
+    return request.member_epoch == JOINING or (
+        request.rebalance_timeout_ms != NO_REBALANCE_TIMEOUT
+        and (
+            request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        )
+        and request.topic_partitions is not None
+    )
+
+
+def _partitions(assigned: PartitionEpochs) -> dict[uuid.UUID, list[int]]:
+    return {topic_id: sorted(epochs) for topic_id, epochs in assigned.items()}
+
+
+def _told_assignment(current: CurrentValue) -> Assignment:
+    return Assignment(
+        [TopicPartitions(topic_id, sorted(epochs)) for topic_id, epochs in current.assigned.items()]
+    )

@@ -1,0 +1,128 @@
+"""The way of one member from what it has to what it is to have (KIP-848, "Member Assignment").
+
+    what it has (state)          what it tells             next
+    STABLE, in the target's      anything                  the same
+      epoch
+    STABLE, in an earlier one    anything                  a step
+    UNREVOKED_PARTITIONS         still owns them, or       the same
+                                 nothing of what it owns
+    UNREVOKED_PARTITIONS         owns none of them         a step, in the next epoch
+    UNRELEASED_PARTITIONS        anything                  a step
+
+A step keeps what the member has and is to have. If it has more, and has not said that it gave that
+up, it is UNREVOKED_PARTITIONS and stays in its epoch. Else it comes to the target's epoch, gets
+what is free of the rest, and is STABLE, or UNRELEASED_PARTITIONS where others have something of it
+yet.
+So no partition has two owners: it is free only when the one who had it said so, or is gone.
+
+A partition keeps the epoch in which the member got it, by which its commits are judged (KIP-1251).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping
+
+from barnabas.coordinator.groups.consumer.assignors import Assignment
+from barnabas.coordinator.groups.consumer.consumer_group_records import (
+    CurrentValue,
+    MemberState,
+    PartitionEpochs,
+)
+
+IsFree = Callable[[uuid.UUID, int], bool]
+Owned = Mapping[uuid.UUID, Collection[int]]
+
+NOTHING = CurrentValue(0, 0, MemberState.STABLE, {}, {})
+"""What a new member has."""
+
+
+def is_reconciled(current: CurrentValue, target_epoch: int) -> bool:
+    """Whether the member has come to the target."""
+    return current.state is MemberState.STABLE and current.member_epoch == target_epoch
+
+
+def reconcile(
+    current: CurrentValue,
+    target: Assignment,
+    target_epoch: int,
+    owned: Owned | None,
+    is_free: IsFree,
+) -> CurrentValue:
+    """What the member has after its heartbeat; the same object where nothing changes.
+
+    Takes:  owned, what the member says that it owns, None where it does not say; is_free, whether
+            nobody else has a partition.
+    """
+    if current.state is MemberState.UNREVOKED_PARTITIONS:
+        if _owns_any(owned, current.pending_revocation):
+            return current
+        epoch = min(current.member_epoch + 1, target_epoch)
+    elif is_reconciled(current, target_epoch) and not _exceeds(current.assigned, target):
+        return current
+    else:
+        epoch = current.member_epoch
+    following = _step(current, epoch, target, target_epoch, owned, is_free)
+    return current if following == current else following
+
+
+def _step(
+    current: CurrentValue,
+    epoch: int,
+    target: Assignment,
+    target_epoch: int,
+    owned: Owned | None,
+    is_free: IsFree,
+) -> CurrentValue:
+    kept: PartitionEpochs = {}
+    revoked: PartitionEpochs = {}
+    for topic_id, epochs in current.assigned.items():
+        of_target = target.get(topic_id, ())
+        for partition, assignment_epoch in epochs.items():
+            side = kept if partition in of_target else revoked
+            side.setdefault(topic_id, {})[partition] = assignment_epoch
+    if revoked and _owns_any(owned, revoked):
+        return _in_epoch(current, epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
+    waits = False
+    for topic_id, partitions in target.items():
+        had = kept.get(topic_id, {})
+        for partition in partitions:
+            if partition in had:
+                continue
+            if is_free(topic_id, partition):
+                kept.setdefault(topic_id, {})[partition] = target_epoch
+            else:
+                waits = True
+    state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
+    return _in_epoch(current, target_epoch, state, kept, {})
+
+
+def _in_epoch(
+    current: CurrentValue,
+    epoch: int,
+    state: MemberState,
+    assigned: PartitionEpochs,
+    pending_revocation: PartitionEpochs,
+) -> CurrentValue:
+    """The previous epoch is the one that the member may name if it has not had the answer."""
+    previous = (
+        current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
+    )
+    return CurrentValue(epoch, previous, state, assigned, pending_revocation)
+
+
+def _owns_any(owned: Owned | None, partitions: PartitionEpochs) -> bool:
+    """Whether the member may still own one of the partitions: it does unless it says otherwise."""
+    if owned is None:
+        return True
+    return any(
+        partition in partitions[topic_id]
+        for topic_id, of_topic in owned.items()
+        if topic_id in partitions
+        for partition in of_topic
+    )
+
+
+def _exceeds(assigned: PartitionEpochs, target: Assignment) -> bool:
+    """Whether the member has what it is not to have: topics that it has ceased to want."""
+    return any(topic_id not in target for topic_id in assigned)

@@ -1,0 +1,167 @@
+"""One group: its members, its offsets, its record, and the retention of its offsets.
+
+A group is of the consumer protocol (KIP-848) while it has a record of such a group, and of the
+classic one else, be it without members.
+
+How long an offset is retained, and from when on (KIP-211):
+
+    group                                          retained since
+    never had members                              the commit of the offset
+    Empty                                          the group became Empty
+    Stable consumers whose topics are known        the commit, for topics that no member reads
+    consumer groups (KIP-848)                      the commit, for topics that no member reads
+    any other group with members                   without limit
+
+An offset whose commit named a retention time of its own is retained for that time since its commit
+(offsets.py), but for the last kind of group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from barnabas.coordinator.groups.classic.classic_group import (
+    ClassicGroup,
+    GroupSettings,
+    State,
+)
+from barnabas.coordinator.groups.classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from barnabas.coordinator.groups.group_records import group_tombstone, offset_tombstone
+from barnabas.coordinator.groups.offsets import CommittedOffset, Expiry, GroupOffsets
+from barnabas.coordinator.result import CoordinatorRecord, Result
+from barnabas.protocol.errors import Code
+from barnabas.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
+
+PartitionCodes = dict[str, dict[int, Code]]
+
+
+class Group:
+    """One group: `classic` or `consumer` has its members, `offsets` its offsets.
+
+    partition: of the internal topic. consumer: None, or without an epoch, for a classic group.
+    metadata_value: the value of its last group record, None where it has none; kept encoded since
+    only a restart reads it.
+    """
+
+    __slots__ = ("classic", "consumer", "group_id", "metadata_value", "offsets", "partition")
+
+    def __init__(self, group_id: str, partition: int, classic: ClassicGroup) -> None:
+        self.group_id, self.partition, self.classic = group_id, partition, classic
+        self.offsets = GroupOffsets()
+        self.consumer: ConsumerGroup | None = None
+        self.metadata_value: bytes | None = None
+
+    @property
+    def has_hard_state(self) -> bool:
+        """Whether the log has anything of the group."""
+        return self.metadata_value is not None or bool(self.offsets) or self.is_consumer
+
+    @property
+    def is_consumer(self) -> bool:
+        """Whether it is a group of the consumer protocol."""
+        return self.consumer is not None and self.consumer.epoch > 0
+
+    def require_consumer(self) -> ConsumerGroup:
+        """The consumer group that it is, or is about to be."""
+        assert self.consumer is not None, f"group {self.group_id} is a classic one"
+        return self.consumer
+
+    @property
+    def state_name(self) -> str:
+        return self.require_consumer().state if self.is_consumer else self.classic.state.value
+
+    @property
+    def protocol_type(self) -> str:
+        """The type of its members' protocol; empty where it never had members."""
+        return CONSUMER_PROTOCOL_TYPE if self.is_consumer else self.classic.protocol_type or ""
+
+    @property
+    def has_members(self) -> bool:
+        if self.is_consumer:
+            return bool(self.require_consumer().members)
+        return self.classic.state is not State.EMPTY
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether its members read the topic."""
+        if self.is_consumer:
+            return topic in self.require_consumer().subscribed_topics
+        return self.classic.is_subscribed_to(topic)
+
+    def check_offset_delete(self) -> Code:
+        """NONE where offsets may be deleted, else the error."""
+        return Code.NONE if self.is_consumer else self.classic.check_offset_delete()
+
+    def tombstones(self) -> Iterator[CoordinatorRecord]:
+        """The records that remove the group, but not its offsets."""
+        if self.is_consumer:
+            yield from self.require_consumer().tombstones(self.group_id)
+        else:
+            yield group_tombstone(self.group_id)
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it has no members, and nobody was given an id to join it."""
+        if self.is_consumer:
+            return not self.has_members
+        return self.classic.state is State.EMPTY and not self.classic.pending_join_members
+
+    def expiry(
+        self, settings: GroupSettings, now_ms: int, *, max_count: int | None = None
+    ) -> Expiry | None:
+        """The offsets whose retention is over; None where the group's state retains all of them."""
+        classic = self.classic
+        since_ms: int | None = None
+        if not self.is_consumer and classic.protocol_type is not None:
+            if classic.state is State.EMPTY:
+                since_ms = classic.state_since_ms
+            elif classic.state is not State.STABLE or not classic.has_known_subscriptions:
+                return None
+
+        def retained_since_ms(committed: CommittedOffset) -> int:
+            return committed.since_ms if since_ms is None else since_ms
+
+        return self.offsets.expiry(
+            now_ms,
+            settings.offsets_retention_ms,
+            retained_since_ms,
+            self.is_subscribed_to,
+            max_count,
+        )
+
+    def next_retention_check_ms(self, settings: GroupSettings, now_ms: int) -> int:
+        """When to look at the group again.
+
+        A group without members is left alone until its next offset expires; members may change what
+        they read at any time.
+        """
+        next_check_ms = now_ms + settings.offsets_retention_check_interval_ms
+        if self.has_members:
+            return next_check_ms
+        expiry = self.expiry(settings, now_ms)
+        if expiry is None or expiry.next_ms is None or expiry.expired:
+            return next_check_ms
+        return max(next_check_ms, expiry.next_ms)
+
+    def delete_offsets(
+        self, partitions: Iterable[TopicPartition], codes: PartitionCodes, result: Result
+    ) -> None:
+        """Add the records that delete the offsets, and the group with the last of them.
+
+        After: `codes` has GROUP_SUBSCRIBED_TO_TOPIC for each partition that a member reads.
+        """
+        deleted: dict[TopicPartition, None] = {}
+        for partition in partitions:
+            if self.is_subscribed_to(partition.topic):
+                codes[partition.topic][partition.partition] = Code.GROUP_SUBSCRIBED_TO_TOPIC
+            elif self.offsets.has_any(partition):
+                deleted[partition] = None
+        result.records += [offset_tombstone(self.group_id, *partition) for partition in deleted]
+        is_last = not self.offsets.pending and all(
+            partition in deleted for partition in self.offsets.committed
+        )
+        if is_last and self.is_unused:
+            result.records += self.tombstones()

@@ -1,0 +1,283 @@
+"""Keys and values of __transaction_state.
+
+Key, version 0, big-endian:     int16 version, string transactional_id
+Value, version 0:               int16 version, int64 producer_id, int16 producer_epoch,
+                                int32 timeout_ms, int8 state, nullable array of
+                                (string topic, array of int32 partition), int64 last_update_ms,
+                                int64 start_ms
+Value, version 1:               the same with compact strings and arrays, and tagged fields after
+                                each structure; at the end of the value
+                                0 int64 previous_producer_id, 1 int64 next_producer_id,
+                                2 int16 client_transaction_version, 3 int16 next_producer_epoch,
+                                10000 int16 last_producer_epoch, 10001 int8 epoch_is_a_fence (1),
+                                10002 int64 latest_ms
+
+string: int16 length, UTF-8. array: int32 count, -1 is null. Compact: unsigned varint of length + 1,
+0 is null. The partitions of an Empty transaction are null, those of a completed one an empty array.
+A tombstone (no value) says that the transactional id has expired.
+
+Apache Kafka 3.9 writes version 0 as long as transaction.version is 0, and reads both. So do we
+write version 0, byte for byte, except where a field has something to say that version 0 has no
+place for; that is the case after a producer requested its next epoch, and is what lets the same
+request be recognised after a restart (KAFKA-20357); and after a transaction was aborted over its
+producer's head, so that whoever guesses the epoch is refused; and while the wall clock is behind an
+earlier record. Kafka 3.9 has no tag for last_producer_epoch, epoch_is_a_fence and latest_ms: ours
+are far from those that it assigns, and readers skip the tags that they do not know.
+Source: TransactionLogKey and TransactionLogValue of Apache Kafka 3.9, and its tag 3 of KIP-939.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+from barnabas.coordinator.transactions.transaction_state import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    NUMBERS,
+    STATE_BY_NUMBER,
+    TransactionMetadata,
+    TransactionState,
+)
+from barnabas.protocol.topic_partition import TopicPartition
+
+KEY_VERSION = 0
+_FIXED = struct.Struct(">hqhib")
+_TIMES = struct.Struct(">qq")
+_INT8 = struct.Struct(">b")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+
+PREVIOUS_PRODUCER_ID, NEXT_PRODUCER_ID, CLIENT_TRANSACTION_VERSION, LAST_PRODUCER_EPOCH = (
+    0,
+    1,
+    2,
+    10_000,
+)
+NEXT_PRODUCER_EPOCH = 3
+EPOCH_IS_A_FENCE = 10_001
+LATEST_MS = 10_002
+
+
+# The fields that version 0 has no place for, and what they say by default.
+_TAGGED_FROM = TransactionMetadata._fields.index("previous_producer_id")
+_UNTAGGED = tuple(TransactionMetadata._field_defaults.values())[
+    _TAGGED_FROM - len(TransactionMetadata._fields) :
+]
+
+
+@lru_cache(maxsize=256)
+def encode_key(transactional_id: str) -> bytes:
+    """The key of a transactional id's records. Each transaction writes a few of one key."""
+    name = transactional_id.encode()
+    return _INT16.pack(KEY_VERSION) + _INT16.pack(len(name)) + name
+
+
+def decode_key(key: bytes) -> str | None:
+    """The transactional id; None for a key of a later version, which readers are to skip."""
+    (version,) = _INT16.unpack_from(key)
+    if version != KEY_VERSION:
+        return None
+    (size,) = _INT16.unpack_from(key, 2)
+    if len(key) != 4 + size:
+        raise ValueError(f"a key of __transaction_state is not as long as it says: {key!r}")
+    return key[4:].decode()
+
+
+def encode_value(metadata: TransactionMetadata) -> bytes:
+    """The value that says what `metadata` says, in the lowest version that can."""
+    tags = [] if metadata[_TAGGED_FROM:] == _UNTAGGED else _tags_of(metadata)
+    compact = bool(tags)
+    out = bytearray(
+        _FIXED.pack(
+            1 if compact else 0,
+            metadata.producer_id,
+            metadata.producer_epoch,
+            metadata.timeout_ms,
+            NUMBERS[metadata.state],
+        )
+    )
+    if metadata.state is TransactionState.EMPTY:
+        assert not metadata.partitions, "an Empty transaction has partitions"
+        out += b"\0" if compact else _INT32.pack(-1)
+    elif not metadata.partitions:
+        out += b"\1" if compact else _INT32.pack(0)
+    else:
+        _put_partitions(metadata, compact, out)
+    out += _TIMES.pack(metadata.last_update_ms, metadata.start_ms)
+    if compact:
+        _put_unsigned_varint(len(tags), out)
+        for tag, data in tags:
+            _put_unsigned_varint(tag, out)
+            _put_unsigned_varint(len(data), out)
+            out += data
+    return bytes(out)
+
+
+def producer_id_of(value: bytes) -> int:
+    """The producer id of a value that is not to be read whole."""
+    producer_id: int = _FIXED.unpack_from(value)[1]
+    return producer_id
+
+
+def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
+    """What the last record of `transactional_id` says.
+
+    Raises: ValueError where the version is a later one, or bytes are missing or left over: without
+            the record producers would be unfenced.
+    """
+    try:
+        version, producer_id, producer_epoch, timeout_ms, state = _FIXED.unpack_from(value)
+        if version not in (0, 1):
+            raise ValueError(
+                f"__transaction_state: the value of {transactional_id!r} has the unknown version "
+                f"{version}"
+            )
+        reader = _Reader(value, _FIXED.size, compact=version == 1)
+        partitions = reader.partitions()
+        last_update_ms, start_ms = reader.take(_TIMES)
+        tags = reader.tags()
+    except (struct.error, IndexError) as error:
+        raise ValueError(
+            f"__transaction_state: the value of {transactional_id!r} is cut off"
+        ) from error
+    if reader.position != len(value):
+        raise ValueError(
+            f"__transaction_state: bytes are left over in the value of {transactional_id!r}"
+        )
+    if state not in STATE_BY_NUMBER:
+        raise ValueError(
+            f"__transaction_state: the value of {transactional_id!r} has the unknown state {state}"
+        )
+    return TransactionMetadata(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        timeout_ms=timeout_ms,
+        state=STATE_BY_NUMBER[state],
+        partitions=partitions,
+        last_update_ms=last_update_ms,
+        start_ms=start_ms,
+        previous_producer_id=_tag(tags, PREVIOUS_PRODUCER_ID, _INT64, NO_PRODUCER_ID),
+        last_producer_epoch=_tag(tags, LAST_PRODUCER_EPOCH, _INT16, NO_PRODUCER_EPOCH),
+        next_producer_id=_tag(tags, NEXT_PRODUCER_ID, _INT64, NO_PRODUCER_ID),
+        next_producer_epoch=_tag(tags, NEXT_PRODUCER_EPOCH, _INT16, NO_PRODUCER_EPOCH),
+        epoch_is_a_fence=_tag(tags, EPOCH_IS_A_FENCE, _INT8, 0) == 1,
+        latest_ms=_tag(tags, LATEST_MS, _INT64, NO_TIMESTAMP),
+        client_transaction_version=_tag(tags, CLIENT_TRANSACTION_VERSION, _INT16, 0),
+    )
+
+
+def _tags_of(metadata: TransactionMetadata) -> list[tuple[int, bytes]]:
+    """Fields that differ from their defaults, in the order of their tags."""
+    tags = []
+    if metadata.previous_producer_id != NO_PRODUCER_ID:
+        tags.append((PREVIOUS_PRODUCER_ID, _INT64.pack(metadata.previous_producer_id)))
+    if metadata.next_producer_id != NO_PRODUCER_ID:
+        tags.append((NEXT_PRODUCER_ID, _INT64.pack(metadata.next_producer_id)))
+    if metadata.client_transaction_version != 0:
+        tags.append((CLIENT_TRANSACTION_VERSION, _INT16.pack(metadata.client_transaction_version)))
+    if metadata.next_producer_epoch != NO_PRODUCER_EPOCH:
+        tags.append((NEXT_PRODUCER_EPOCH, _INT16.pack(metadata.next_producer_epoch)))
+    if metadata.last_producer_epoch != NO_PRODUCER_EPOCH:
+        tags.append((LAST_PRODUCER_EPOCH, _INT16.pack(metadata.last_producer_epoch)))
+    if metadata.epoch_is_a_fence:
+        tags.append((EPOCH_IS_A_FENCE, _INT8.pack(1)))
+    if metadata.latest_ms != NO_TIMESTAMP:
+        tags.append((LATEST_MS, _INT64.pack(metadata.latest_ms)))
+    return tags
+
+
+def _tag(tags: dict[int, bytes], tag: int, form: struct.Struct, default: int) -> int:
+    data = tags.get(tag)
+    if data is None:
+        return default
+    if len(data) != form.size:
+        raise ValueError(
+            f"__transaction_state: tag {tag} has {len(data)} bytes instead of {form.size}"
+        )
+    value: int = form.unpack(data)[0]
+    return value
+
+
+def _put_partitions(metadata: TransactionMetadata, compact: bool, out: bytearray) -> None:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in metadata.partitions:
+        topics.setdefault(topic, []).append(partition)
+    if not compact:  # without calls: every transaction comes here twice
+        out += _INT32.pack(len(topics))
+        for topic, indexes in topics.items():
+            name, count = topic.encode(), len(indexes)
+            out += struct.pack(f">h{len(name)}si{count}i", len(name), name, count, *indexes)
+        return
+    _put_unsigned_varint(len(topics) + 1, out)
+    for topic, indexes in topics.items():
+        name = topic.encode()
+        _put_unsigned_varint(len(name) + 1, out)
+        out += name
+        _put_unsigned_varint(len(indexes) + 1, out)
+        out += struct.pack(f">{len(indexes)}i", *indexes)
+        out.append(0)
+
+
+def _put_unsigned_varint(value: int, out: bytearray) -> None:
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+class _Reader:
+    """A position in a value. struct.error or IndexError past its end."""
+
+    def __init__(self, data: bytes, position: int, *, compact: bool) -> None:
+        self.data, self.position, self.compact = data, position, compact
+
+    def take(self, form: struct.Struct) -> tuple[int, ...]:
+        values = form.unpack_from(self.data, self.position)
+        self.position += form.size
+        return values
+
+    def unsigned_varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.data[self.position]
+            self.position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def size(self, form: struct.Struct) -> int:
+        """A length or count; -1 is null."""
+        return self.unsigned_varint() - 1 if self.compact else self.take(form)[0]
+
+    def blob(self, size: int) -> bytes:
+        end = self.position + size
+        if size < 0 or end > len(self.data):
+            raise IndexError
+        data = self.data[self.position : end]
+        self.position = end
+        return data
+
+    def partitions(self) -> dict[TopicPartition, None]:
+        partitions: dict[TopicPartition, None] = {}
+        for _ in range(self.size(_INT32)):
+            topic = self.blob(self.size(_INT16)).decode()
+            count = self.size(_INT32)
+            for index in struct.unpack(f">{max(count, 0)}i", self.blob(4 * count)):
+                partitions[TopicPartition(topic, index)] = None
+            self.tags()
+        return partitions
+
+    def tags(self) -> dict[int, bytes]:
+        """The tagged fields at this position; none before version 1."""
+        if not self.compact:
+            return {}
+        tags = {}
+        for _ in range(self.unsigned_varint()):
+            tag = self.unsigned_varint()
+            tags[tag] = self.blob(self.unsigned_varint())
+        return tags

@@ -1,0 +1,400 @@
+"""What a client's batch must be before it is written, and what is changed in it on the way.
+
+The checks come in the order in which Apache Kafka 3.9 makes them, because the order decides which
+code is answered. A batch in order costs one struct unpack, its checksum, and a walk over its
+records: see `record_walk`. The order holds within a batch; the last three rows are found where the
+records are opened. log start told: whether the answer has the log start offset.
+
+    what is wrong                                               code                  log start told
+    no whole batch, more than one, magic 0 or 1                 INVALID_RECORD        no
+    an unknown magic, a length below a header's, a wrong CRC    CORRUPT_MESSAGE       no
+    longer than max.message.bytes                               MESSAGE_TOO_LARGE     no
+    a base offset other than 0                                  INVALID_RECORD        yes
+    an unknown codec, data that do not decompress               UNKNOWN_SERVER_ERROR  yes
+    data that decompress to more than the limit                 MESSAGE_TOO_LARGE     yes
+    count, control flag, sequence, records, missing key         INVALID_RECORD        yes
+    a timestamp out of the topic's bounds                       INVALID_TIMESTAMP     yes
+
+What a header claims and readers rely on is not believed: the highest timestamp is written as the
+records have it, as Apache Kafka does, and attributes that are not a client's to set are taken back
+(a delete horizon, the broker's clock, bits that nobody has defined).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.protocol.checksum import crc32c
+from barnabas.protocol.compression import (
+    MOST_PARTS_AT_ONCE,
+    Levels,
+    TooLargeError,
+    TooManyPartsError,
+    compress,
+    decompress_to_memory,
+)
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
+    MAGIC_END,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    base_offset_of,
+    batch_size_of,
+    decode_varint,
+    set_attributes,
+    set_crc,
+    set_max_timestamp,
+    set_size_and_attributes,
+)
+from barnabas.storage.batch.record_walk import RecordRefused, highest_time_delta
+from barnabas.storage.log_config import NEVER_MS, LogConfig
+
+CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+HIGHEST_CODEC = 4
+_SMALLEST_BATCH = LENGTH_END + 14  # of the oldest format; what says less is no batch of any
+_KNOWN_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+_MOST_RECORDS_AT_ONCE = 10_000  # the walk over so many takes 5 ms, with headers 30 ms
+_MOST_BYTES_AT_ONCE = 1 << 20  # decompressed
+_MOST_RECORDS_OF_REQUEST, _MOST_BYTES_OF_REQUEST = 20_000, 8 << 20  # at once, of all its batches
+_MOST_RECORD_ERRORS = 1000  # that are listed of one batch
+_MOST_COMPRESSED_AT_ONCE = 1 << 18  # at a high level a second goes by for each MB
+
+
+class AppendRefused(KafkaError):
+    """A client's batch that is not written.
+
+    knows_log_start: whether the answer tells the log start offset, or -1 as where the batch was
+    never brought to the log. record_errors: the index of each record that is to blame, for the
+    answer's record_errors.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        *,
+        knows_log_start: bool = True,
+        record_errors: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(code, message)
+        self.knows_log_start = knows_log_start
+        self.record_errors = record_errors
+
+
+class TakesLongError(Exception):
+    """A batch whose check would hold up everybody else.
+
+    It is done elsewhere, and the batch appended afterwards.
+    """
+
+
+class CheckBudget:
+    """What is checked at once, while others wait, of all batches of one request together.
+
+    Tracks what is left: records_left, and bytes_left that may be decompressed. Each batch has a
+    bound of its own, too.
+    """
+
+    __slots__ = ("bytes_left", "records_left")
+
+    def __init__(
+        self, records: int = _MOST_RECORDS_OF_REQUEST, most_bytes: int = _MOST_BYTES_OF_REQUEST
+    ) -> None:
+        self.records_left, self.bytes_left = records, most_bytes
+
+    def take_records(self, count: int) -> None:
+        """Count a batch's records. Raises: TakesLongError where there are too many."""
+        if count > _MOST_RECORDS_AT_ONCE or count > self.records_left:
+            raise TakesLongError
+        self.records_left -= count
+
+
+FOR_ONE_BATCH = CheckBudget(1 << 62, 1 << 62)
+"""Of requests with one batch, which has its own bounds: it is never used up."""
+
+
+class Rules(NamedTuple):
+    """What a LogConfig asks of each batch, worked out once for each config.
+
+    needs_time: whether it depends on the wall clock.
+    """
+
+    max_bytes: int
+    max_decompressed_bytes: int
+    needs_keys: bool
+    oldest_ms: int
+    newest_ms: int
+    codec: int
+    levels: Levels
+    log_append_time: bool
+    opens_records: bool
+    needs_time: bool
+
+    @classmethod
+    def of(cls, config: LogConfig) -> Rules:
+        log_append_time = config.timestamp_type_log_append
+        oldest = NEVER_MS if log_append_time else config.timestamp_before_max_ms
+        newest = NEVER_MS if log_append_time else config.timestamp_after_max_ms
+        return cls(
+            max_bytes=config.max_message_bytes,
+            max_decompressed_bytes=config.max_decompressed_bytes,
+            needs_keys=config.is_compacted,
+            oldest_ms=oldest,
+            newest_ms=newest,
+            codec=CODECS.get(config.compression_type, -1),
+            levels=config.compression_levels,
+            log_append_time=log_append_time,
+            opens_records=config.is_compacted or oldest != NEVER_MS or newest != NEVER_MS,
+            needs_time=log_append_time or oldest != NEVER_MS or newest != NEVER_MS,
+        )
+
+
+class Checked(NamedTuple):
+    """A batch as it is to be written, but for its base offset and leader epoch.
+
+    crc: of the batch as it came.
+    """
+
+    view: memoryview | bytearray
+    size: int
+    attributes: int
+    last_offset_delta: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    crc: int
+
+
+def check_client_batch(
+    view: memoryview, rules: Rules, now_ms: int, *, at_once: CheckBudget | None = None
+) -> Checked:
+    """Check the records field of one partition, and bring it into the topic's codec and clock.
+
+    Takes:  view, writable; what follows its one whole batch is left out. at_once: what may be
+            checked while others wait; None: no request waits for the check.
+    Raises: AppendRefused, see the module's table; TakesLongError, only where at_once: nothing was
+            changed then.
+
+    One long function: it is the module's table in order, and runs for each batch.
+    """
+    size = len(view)
+    if size < HEADER_SIZE:
+        view, size = _only_batch(view, rules)
+    fields = HEADER.unpack_from(view)
+    if fields[1] + LENGTH_END != size or fields[3] != MAGIC or fields[0] or size > rules.max_bytes:
+        view, size = _only_batch(view, rules)
+        fields = HEADER.unpack_from(view)
+    (
+        _,
+        _,
+        _,
+        _,
+        crc,
+        attributes,
+        last_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        epoch,
+        sequence,
+        count,
+    ) = fields
+    if crc32c(view[CRC_START:]) != crc:
+        raise AppendRefused(Code.CORRUPT_MESSAGE, "the batch's CRC is wrong", knows_log_start=False)
+    codec = attributes & CODEC_MASK
+    if codec > HIGHEST_CODEC:
+        raise AppendRefused(Code.UNKNOWN_SERVER_ERROR, f"there is no compression codec {codec}")
+    if count <= 0 or last_delta != count - 1:
+        raise AppendRefused(
+            Code.INVALID_RECORD, f"{count} records, but a last offset delta of {last_delta}"
+        )
+    if attributes & CONTROL:
+        raise AppendRefused(Code.INVALID_RECORD, "control batches are not written by clients")
+    if producer_id >= 0 and sequence < 0:
+        raise AppendRefused(Code.INVALID_RECORD, f"a producer id with the sequence {sequence}")
+    if attributes & TRANSACTIONAL and producer_id < 0:
+        raise AppendRefused(Code.INVALID_RECORD, "a transactional batch without a producer id")
+    if at_once is not None:
+        at_once.take_records(count)
+    body: memoryview | bytearray | bytes = view
+    start = HEADER_SIZE
+    if codec:
+        body, start = _decompressed(codec, view[HEADER_SIZE:], rules, at_once), 0
+    recompressed = rules.codec >= 0 and rules.codec != codec
+    if at_once is not None and recompressed and len(body) > _MOST_COMPRESSED_AT_ONCE:
+        raise TakesLongError
+    try:
+        youngest = base_timestamp + highest_time_delta(body, start, count)
+    except RecordRefused as error:
+        raise AppendRefused(error.code, str(error), record_errors=(error.index,)) from error
+    except KafkaError as error:
+        raise AppendRefused(error.code, str(error)) from error
+    if youngest < NO_TIMESTAMP:
+        youngest = NO_TIMESTAMP
+    elif youngest >= 1 << 63:
+        raise AppendRefused(Code.INVALID_RECORD, "a timestamp of more than 64 bits")
+    if rules.opens_records:
+        _look_into_records(body, start, count, base_timestamp, rules, now_ms)
+    if recompressed:
+        plain = bytes(body[start:])
+        attributes = (attributes & ~CODEC_MASK) | rules.codec
+        view = memoryview(_rebuilt(view, compress(rules.codec, plain, rules.levels), attributes))
+        size = len(view)
+        if size > rules.max_bytes:
+            raise AppendRefused(
+                Code.MESSAGE_TOO_LARGE,
+                f"{size} bytes in the topic's codec, over {rules.max_bytes}",
+                knows_log_start=False,
+            )
+    if rules.log_append_time:
+        attributes |= LOG_APPEND_TIME
+        youngest = now_ms
+    else:
+        attributes &= ~LOG_APPEND_TIME  # a claim that the topic does not make
+    attributes &= _KNOWN_ATTRIBUTES
+    if attributes != fields[5] or youngest != max_timestamp:
+        set_attributes(view, attributes)
+        set_max_timestamp(view, youngest)
+        set_crc(view)
+    return Checked(view, size, attributes, last_delta, youngest, producer_id, epoch, sequence, crc)
+
+
+def with_append_time(checked: Checked, now_ms: int) -> Checked:
+    """The check of a topic with the broker's clock, where that has gone on since the check."""
+    view = checked.view
+    set_max_timestamp(view, now_ms)
+    set_crc(view)
+    return checked._replace(max_timestamp=now_ms)
+
+
+def _decompressed(
+    codec: int, data: memoryview, rules: Rules, at_once: CheckBudget | None
+) -> bytes | bytearray:
+    limit = most = rules.max_decompressed_bytes
+    most_parts = None
+    if at_once is not None:
+        limit = (
+            at_once.bytes_left if at_once.bytes_left < _MOST_BYTES_AT_ONCE else _MOST_BYTES_AT_ONCE
+        )
+        limit = min(limit, most)
+        most_parts = MOST_PARTS_AT_ONCE
+    try:
+        body = decompress_to_memory(codec, data, limit, most_parts)
+    except TooManyPartsError as error:
+        raise TakesLongError from error
+    except TooLargeError as error:
+        if limit < most:
+            raise TakesLongError from error
+        raise AppendRefused(
+            error.code, f"{error.message} (barnabas.decompressed.max.bytes)"
+        ) from error
+    except KafkaError as error:
+        raise AppendRefused(error.code, str(error)) from error
+    if at_once is not None:
+        at_once.bytes_left -= len(body)
+    return body
+
+
+def _next_batch_size(view: memoryview) -> int:
+    """The size of the batch at the view's start; 0 where no whole one is there.
+
+    Raises: AppendRefused where it cannot be a batch.
+    """
+    if len(view) < LENGTH_END:
+        return 0
+    size = batch_size_of(view)
+    if size < _SMALLEST_BATCH:
+        raise AppendRefused(
+            Code.CORRUPT_MESSAGE, f"a batch of {size - LENGTH_END} bytes", knows_log_start=False
+        )
+    if len(view) < MAGIC_END:
+        return 0
+    magic = view[MAGIC_AT]
+    if not 0 <= magic <= MAGIC:
+        raise AppendRefused(
+            Code.CORRUPT_MESSAGE, f"a batch of the unknown magic {magic}", knows_log_start=False
+        )
+    return size if size <= len(view) else 0
+
+
+def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
+    """The one batch of a field that has more bytes than its batch, or wrong first ones."""
+    size = _next_batch_size(view)
+    if not size:
+        raise AppendRefused(Code.INVALID_RECORD, "no whole batch", knows_log_start=False)
+    if view[MAGIC_AT] != MAGIC:
+        raise AppendRefused(
+            Code.INVALID_RECORD, f"a batch of magic {view[MAGIC_AT]}", knows_log_start=False
+        )
+    if _next_batch_size(view[size:]):
+        raise AppendRefused(Code.INVALID_RECORD, "more than one batch", knows_log_start=False)
+    batch = view[:size]
+    if base_offset_of(batch) != 0:
+        raise AppendRefused(Code.INVALID_RECORD, "the base offset of a client's batch must be 0")
+    if size > rules.max_bytes:
+        raise AppendRefused(
+            Code.MESSAGE_TOO_LARGE, f"{size} bytes, over {rules.max_bytes}", knows_log_start=False
+        )
+    if size < HEADER_SIZE:
+        raise AppendRefused(Code.CORRUPT_MESSAGE, f"a batch of {size} bytes", knows_log_start=False)
+    return batch, size
+
+
+def _rebuilt(view: memoryview, body: bytes, attributes: int) -> bytearray:
+    """The batch with other records bytes and attributes. Its CRC is still that of the old ones."""
+    batch = bytearray(view[:HEADER_SIZE])
+    batch += body
+    set_size_and_attributes(batch, attributes)
+    return batch
+
+
+def _look_into_records(
+    body: memoryview | bytearray | bytes,
+    start: int,
+    count: int,
+    base_timestamp: int,
+    rules: Rules,
+    now_ms: int,
+) -> None:
+    """Check the key of each record, where the topic needs one, and its time, where that is bounded.
+
+    The records as such were checked.
+    """
+    keyless, untimely = [], []
+    position = start
+    for index in range(count):
+        length, position = decode_varint(body, position)
+        following = position + length
+        delta, position = decode_varint(body, position + 1)
+        _, position = decode_varint(body, position)
+        key_size, _ = decode_varint(body, position)
+        timestamp = base_timestamp + delta
+        if rules.needs_keys and key_size < 0:
+            keyless.append(index)
+        elif timestamp != NO_TIMESTAMP and (
+            now_ms - timestamp > rules.oldest_ms or timestamp - now_ms > rules.newest_ms
+        ):
+            untimely.append(index)
+        position = following
+    if untimely:
+        raise AppendRefused(
+            Code.INVALID_TIMESTAMP,
+            "timestamps out of the topic's bounds",
+            record_errors=tuple(sorted(keyless + untimely)[:_MOST_RECORD_ERRORS]),
+        )
+    if keyless:
+        raise AppendRefused(
+            Code.INVALID_RECORD,
+            "records of a compacted topic need a key",
+            record_errors=tuple(keyless[:_MOST_RECORD_ERRORS]),
+        )

@@ -1,0 +1,176 @@
+"""Which log is dirty enough to be compacted, and what exactly is cleaned then.
+
+The clean part of a log is what an earlier cleaning has left, up to the offset in
+`cleaner-offset-checkpoint`; the dirty part is what came since. Never cleaned: the active segment,
+what is not wholly below the last stable offset (its transactions have no end yet), and the first
+segment younger than min.compaction.lag.ms with all after it. A log is cleaned when dirty bytes are
+more than min.cleanable.dirty.ratio of both parts, or when a dirty record is older than
+max.compaction.lag.ms. For logs that a start replays as a whole the active segment can be closed
+early, so that it is cleaned, too (`dirty_bytes_if_rolled`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.protocol.records import HEADER_SIZE
+from barnabas.storage.cleaning.cleaner import CleanJob
+from barnabas.storage.files.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
+from barnabas.storage.files.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from barnabas.storage.log.segment import HIGHEST_RELATIVE_OFFSET
+from barnabas.storage.log_config import NEVER_MS
+
+if TYPE_CHECKING:
+    from barnabas.storage.files.txn_index import AbortedEntry
+    from barnabas.storage.log.log import Log
+    from barnabas.storage.log.segment import Segment
+
+
+class Dirt(NamedTuple):
+    """What could be cleaned of a log.
+
+    end_offset: exclusive, the beginning of the first segment that is left alone.
+    """
+
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+
+    @property
+    def ratio(self) -> float:
+        return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
+
+
+def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
+    """The dirty part of a log; None where nothing can be cleaned.
+
+    Takes:  cleaned_to, as the checkpoint has it. One outside the log is not of this log.
+    Raises: CorruptLog, OSError: of a time index that has to be built anew.
+    """
+    if not log.config.is_compacted:
+        return None
+    segments, stable = log.segments, log.last_stable_offset
+    first_dirty, begin = _first_dirty(log, cleaned_to)
+    dirty: list[Segment] = []
+    end = first_dirty
+    youngest_ms = wall_ms - log.config.min_compaction_lag_ms
+    for number in range(begin, len(segments) - 1):
+        segment = segments[number]
+        following = segments[number + 1].base_offset
+        if following > stable:
+            break
+        if log.config.min_compaction_lag_ms > 0:
+            segment.load_times()
+            if segment.max_timestamp > youngest_ms:
+                break
+        dirty.append(segment)
+        end = following
+    dirty_bytes = sum(segment.size for segment in dirty)
+    if not dirty_bytes:
+        return None
+    clean_bytes = sum(segment.size for segment in segments[:begin])
+    return Dirt(first_dirty, end, clean_bytes, dirty_bytes, _is_overdue(log, dirty, wall_ms))
+
+
+def dirty_bytes_if_rolled(log: Log, cleaned_to: int | None) -> int:
+    """How much could be cleaned of a log if its active segment were closed now; 0 where that would
+    lead to no cleaning: it is not dirty enough, or must wait for transactions or for its lag.
+
+    Takes: cleaned_to, as `assess` does.
+    """
+    segments = log.segments
+    waits = log.last_stable_offset < segments.active.base_offset
+    if waits or not segments.active.size or log.config.min_compaction_lag_ms > 0:
+        return 0
+    _, begin = _first_dirty(log, cleaned_to)
+    dirty_bytes = sum(segment.size for segment in segments[begin:])
+    all_bytes = sum(segment.size for segment in segments[:begin]) + dirty_bytes
+    is_enough = dirty_bytes / all_bytes > log.config.min_cleanable_dirty_ratio
+    return dirty_bytes if is_enough else 0
+
+
+def _first_dirty(log: Log, cleaned_to: int | None) -> tuple[int, int]:
+    """The first offset of the dirty part, and the index of its segment."""
+    first_dirty = log.log_start_offset
+    if cleaned_to is not None and first_dirty < cleaned_to <= log.log_end_offset:
+        first_dirty = cleaned_to
+    index = bisect_right(log.segments, first_dirty, key=lambda segment: segment.base_offset) - 1
+    return first_dirty, max(index, 0)
+
+
+def _is_overdue(log: Log, dirty: list[Segment], wall_ms: int) -> bool:
+    if log.config.max_compaction_lag_ms >= NEVER_MS:
+        return False
+    times = [time for segment in dirty if (time := segment.first_batch_timestamp()) > 0]
+    return bool(times) and min(times) < wall_ms - log.config.max_compaction_lag_ms
+
+
+def is_due(log: Log, dirt: Dirt) -> bool:
+    return dirt.is_overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
+
+
+def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> CleanJob:
+    """The job that cleans it.
+
+    Raises: CorruptLog, OSError: of an aborted index that has to be built anew.
+    """
+    sources = [segment for segment in log.segments[:-1] if segment.base_offset < dirt.end_offset]
+    return CleanJob(
+        job_id=job_id,
+        directory=log.directory,
+        groups=tuple(
+            tuple((segment.base_offset, segment.size) for segment in group)
+            for group in _groups(log, sources, dirt.end_offset)
+        ),
+        first_dirty_offset=dirt.first_dirty_offset,
+        end_offset=dirt.end_offset,
+        aborted=tuple(_aborted(log, dirt.end_offset)),
+        last_batches={
+            producer.producer_id: (last_offset, producer.producer_epoch)
+            for producer in log.producer_state.producers.values()
+            if (last_offset := producer.last_offset) < dirt.end_offset
+        },
+        wall_ms=wall_ms,
+        delete_retention_ms=log.config.delete_retention_ms,
+        index_interval_bytes=log.config.index_interval_bytes,
+        map_bytes=map_bytes,
+        levels=log.config.compression_levels,
+        max_decompressed_bytes=log.config.max_decompressed_bytes,
+    )
+
+
+def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segment]]:
+    """Neighbours that fit one segment: by their bytes, their indexes and their offsets."""
+    most_bytes = log.config.segment_bytes
+    entry_bytes = max(log.config.index_interval_bytes, HEADER_SIZE) * log.config.segment_index_bytes
+    most_bytes = min(
+        most_bytes, entry_bytes // max(INDEX_ENTRY_SIZE, TIME_ENTRY_SIZE)
+    )  # an entry comes after so many bytes at the earliest
+    groups: list[list[Segment]] = []
+    group_bytes = 0
+    ends = [segment.base_offset for segment in sources[1:]] + [end_offset]
+    for segment, end in zip(sources, ends, strict=True):
+        if (
+            groups
+            and group_bytes + segment.size <= most_bytes
+            and end - 1 - groups[-1][0].base_offset <= HIGHEST_RELATIVE_OFFSET
+        ):
+            groups[-1].append(segment)
+            group_bytes += segment.size
+        else:
+            groups.append([segment])
+            group_bytes = segment.size
+    return groups
+
+
+def _aborted(log: Log, end_offset: int) -> list[AbortedEntry]:
+    """The aborted transactions that begin below `end_offset`, in the order of their markers."""
+    return [
+        entry
+        for segment in log.segments
+        for entry in log.reader.txn_index(segment).entries
+        if entry.first_offset < end_offset
+    ]

@@ -1,0 +1,669 @@
+"""Compaction: the latest committed value of each key, in new segments (KIP-98, KIP-534).
+
+`clean` is a function over files: it reads the segments that a `CleanJob` names, which no longer
+change, and writes for each group of them one new segment in files that end in `.cleaned`. It knows
+no log and no clock, so it may run in another process; `segment_swap` puts the result in the log's
+place, `clean_plan` says what is to be cleaned.
+
+What becomes of a batch below the job's end:
+
+    data of an aborted transaction      goes, by the entries of the aborted index
+    a record with a later one of its    goes; a later one counts if it is committed and was
+      key, or without a key             looked at in this round (the dirty part of the log, as
+                                        far as the keys' map reaches)
+    a tombstone, the latest of its key  stays; its batch gets a delete horizon (attribute bit 6,
+                                        base timestamp); from then on it goes
+    a marker of a transaction of which  is kept whole
+      a batch was read in this round
+    a marker of one whose batches all   gets a delete horizon; from then on it goes. Never
+      went in an earlier round          compared by key
+    a batch without records left        goes, unless it is the last of a producer that is
+                                        remembered, or of all that is cleaned (so that a reader's
+                                        position passes the gap): then its header stays, with no
+                                        records
+
+Offsets, sequences, epochs and the batch's codec stay as they are. A marker is kept whole or not at
+all: an emptied one would no longer say which epoch it fenced. An entry of the aborted index stays
+as long as its marker does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import NamedTuple
+
+from barnabas.protocol.compression import Levels, compress, decompress
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records import (
+    CODEC_MASK,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    assemble_batch,
+    decode_marker,
+    decode_varint,
+    encode_varint,
+    has_right_crc,
+    read_header,
+)
+from barnabas.storage.disk import Disk, File
+from barnabas.storage.files.offset_index import OffsetIndex
+from barnabas.storage.files.time_index import TimeIndex
+from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
+from barnabas.storage.log.segment import (
+    CLEANED_SUFFIX,
+    HIGHEST_RELATIVE_OFFSET,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_SUFFIX,
+    TXN_SUFFIX,
+    CorruptLog,
+    offset_name,
+)
+
+KEY_BYTES = (
+    200  # what a key costs in the map: its bytes or hash, its offset, its share of the table
+)
+_LONGEST_KEY, _HASH_SIZE = (
+    32,
+    33,
+)  # a hash is longer than any key that stands for itself, so the two are never mistaken
+_READ_BYTES = 1 << 20
+_WRITE_BYTES = 1 << 20
+
+Data = bytes | bytearray | memoryview
+
+
+class CleanJob(NamedTuple):
+    """All that cleaning needs to know, taken from a log at one moment.
+
+    groups: (base offset, size) of each segment, from the log's first on without a gap; those of a
+    group become one. first_dirty_offset: below it no key comes twice. end_offset: of the last
+    group, exclusive. aborted: all entries that touch [0, end_offset), by their markers' offsets.
+    last_batches: producer id -> (offset of its last data, -1 where there are none; its epoch), of
+    those remembered whose last data are not above all that. levels: of the codecs, for batches that
+    are written anew. max_decompressed_bytes: a batch that becomes more cannot be read, and stays as
+    it is.
+    """
+
+    job_id: int
+    directory: str
+    groups: tuple[tuple[tuple[int, int], ...], ...]
+    first_dirty_offset: int
+    end_offset: int
+    aborted: tuple[AbortedEntry, ...]
+    last_batches: dict[int, tuple[int, int]]
+    wall_ms: int
+    delete_retention_ms: int
+    index_interval_bytes: int
+    map_bytes: int
+    levels: Levels
+    max_decompressed_bytes: int
+
+
+class CleanedSegment(NamedTuple):
+    """One new segment, ready in its `.cleaned` files. replaces: the old ones' base offsets."""
+
+    base_offset: int
+    replaces: tuple[int, ...]
+    size: int
+    max_timestamp: int
+    max_timestamp_offset: int
+
+
+class CleanResult(NamedTuple):
+    """What came of a job.
+
+    segments: in order; a segment that stays as it is, is not among them. next_dirty_offset: all
+    below is clean.
+
+    unreadable: base offsets of batches whose records cannot be read, although their checksum is
+    right: they were written so, and stay.
+    """
+
+    segments: tuple[CleanedSegment, ...]
+    next_dirty_offset: int
+    read_bytes: int
+    written_bytes: int
+    unreadable: tuple[int, ...] = ()
+
+
+def clean(disk: Disk, job: CleanJob) -> CleanResult:
+    """Do the job; the new segments are durable then, under names that nobody heeds.
+
+    Raises: CorruptLog where a batch is damaged, or contradicts the aborted index; OSError. Nothing
+            is left behind then.
+    """
+    cleaner = _Cleaner(disk, job)
+    try:
+        return cleaner.run()
+    except BaseException:
+        cleaner.give_up()
+        raise
+
+
+def cleaned_path(directory: str, base_offset: int, suffix: str) -> str:
+    return f"{directory}/{offset_name(base_offset)}{suffix}{CLEANED_SUFFIX}"
+
+
+def discard(disk: Disk, directory: str, base_offset: int) -> None:
+    """Remove what a job made of that segment."""
+    for suffix in SEGMENT_SUFFIXES:
+        disk.unlink(cleaned_path(directory, base_offset, suffix))
+
+
+# --- the records of a batch ---------------------------------------------------------------------
+
+
+# start, where the offset delta begins, end; offset delta; key; whether the value is null. Plain
+# tuples: there are millions.
+_Place = tuple[int, int, int, int, bytes | None, bool]
+
+
+def _places(body: bytes, count: int) -> list[_Place]:
+    """The place of each record, with its key; neither times, value nor headers are opened.
+
+    Numbers of one or two bytes, which are nearly all, are read here: a call for each would double
+    the time of a cleaning.
+
+    Raises: IndexError where there are not so many.
+    """
+    places: list[_Place] = []
+    position = 0
+    for _ in range(count):
+        start = position
+        byte, second = body[position], body[position + 1]
+        if byte < 0x80:
+            position += 1
+            end = position + (byte >> 1)
+        elif second < 0x80:
+            position += 2
+            end = position + ((byte & 0x7F | second << 7) >> 1)
+        else:
+            size, position = decode_varint(body, position)
+            end = position + size
+        position += 1
+        while body[position] >= 0x80:
+            position += 1
+        rest = position = position + 1
+        byte, second = body[position], body[position + 1]
+        if byte < 0x80:
+            delta, position = byte >> 1, position + 1
+        elif second < 0x80:
+            delta, position = (byte & 0x7F | second << 7) >> 1, position + 2
+        else:
+            delta, position = decode_varint(body, position)
+        byte = body[position]
+        if byte < 0x80:
+            width, position = (byte >> 1) ^ -(byte & 1), position + 1
+        else:
+            width, position = decode_varint(body, position)
+        if width < 0:
+            places.append(
+                (start, rest, end, delta, None, body[position] == 1)
+            )  # 1: the varint of -1, a null
+        else:
+            key = body[position : position + width]
+            places.append((start, rest, end, delta, key, body[position + width] == 1))
+        position = end
+    if position != len(body):
+        raise IndexError("bytes are left over after the last record")
+    return places
+
+
+def _time_delta(body: bytes, place: _Place) -> int:
+    _, after_size = decode_varint(body, place[0])
+    return decode_varint(body, after_size + 1)[0]
+
+
+def _map_key(key: bytes) -> bytes:
+    """What stands in the map for a key above `_LONGEST_KEY`."""
+    return blake2b(key, digest_size=_HASH_SIZE).digest()
+
+
+def _with_times_from(body: bytes, kept: list[_Place], shift: int) -> bytes:
+    """The records with `shift` added to their timestamp deltas: for another base timestamp."""
+    out = bytearray()
+    for place in kept:
+        inner = bytearray(b"\0")  # attributes, unused
+        encode_varint(_time_delta(body, place) + shift, inner)
+        inner += body[place[1] : place[2]]
+        encode_varint(len(inner), out)
+        out += inner
+    return bytes(out)
+
+
+def _emptied(header: BatchHeader) -> bytes:
+    """The batch's header alone: its offsets, sequence and epoch, no records."""
+    attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
+    return _assembled(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
+
+
+def _assembled(
+    header: BatchHeader,
+    body: bytes,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    count: int,
+) -> bytes:
+    return bytes(
+        assemble_batch(
+            body,
+            base_offset=header.base_offset,
+            leader_epoch=header.leader_epoch,
+            attributes=attributes,
+            last_offset_delta=header.last_offset_delta,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            record_count=count,
+        )
+    )
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+
+class _Transactions:
+    """The fate of transactions, and which markers still have data, while the log is read."""
+
+    __slots__ = ("_aborted", "_seen", "by_marker")
+
+    def __init__(self, aborted: tuple[AbortedEntry, ...]) -> None:
+        self._aborted: dict[int, list[AbortedEntry]] = {}
+        for entry in reversed(aborted):
+            self._aborted.setdefault(entry.producer_id, []).append(entry)
+        self.by_marker = {entry.last_offset: entry for entry in aborted}
+        self._seen: dict[int, bool] = {}
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether a batch of data was aborted. Each is asked about once, in order."""
+        if not header.is_transactional:
+            return False
+        producer_id = header.producer_id
+        entries = self._aborted.get(producer_id)
+        while entries and entries[-1].last_offset < header.base_offset:
+            entries.pop()
+        aborted = bool(entries) and entries[-1].first_offset <= header.base_offset  # type: ignore[index]
+        self._seen[producer_id] = aborted
+        return aborted
+
+    def end(self, producer_id: int, commit: bool) -> bool:
+        """Take in a marker; gives whether a batch of its transaction was read.
+
+        Raises: ValueError where the transaction has the other fate.
+        """
+        aborted = self._seen.pop(producer_id, None)
+        if aborted is None:
+            return False
+        if aborted is commit:
+            raise ValueError(
+                f"a transaction of producer {producer_id} has the other end than the aborted index "
+                "says"
+            )
+        return True
+
+
+# --- the new segment ----------------------------------------------------------------------------
+
+
+class _Output:
+    """The files of one new segment while it is written.
+
+    `.log.cleaned`, and its indexes, each of which is there even if it is empty.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, index_interval_bytes: int
+    ) -> None:
+        self._disk, self._directory, self._base_offset = disk, directory, base_offset
+        self._interval = index_interval_bytes
+        discard(disk, directory, base_offset)
+        self._file: File = disk.open(cleaned_path(directory, base_offset, LOG_SUFFIX), create=True)
+        self._buffer = bytearray()
+        self._offsets, self._times = OffsetIndex(), TimeIndex()
+        self._bytes_since_entry = 0
+        self.aborted: list[AbortedEntry] = []
+        self.size = 0
+        self.max_timestamp, self.max_timestamp_offset = -1, base_offset
+
+    def add(self, data: Data, last_offset: int, max_timestamp: int) -> None:
+        """One batch; max_timestamp -1 where it has no records."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = max_timestamp, last_offset
+        if self._bytes_since_entry > self._interval:
+            self._offsets.append(last_offset - self._base_offset, self.size)
+            self._times.maybe_append(
+                self.max_timestamp, self.max_timestamp_offset - self._base_offset
+            )
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += len(data)
+        self.size += len(data)
+        self._buffer += data
+        if len(self._buffer) >= _WRITE_BYTES:
+            self._file.append(self._buffer)
+            self._buffer = bytearray()
+
+    def finish(self) -> None:
+        self._file.append(self._buffer)
+        self._file.fsync()
+        self._file.close()
+        self._times.maybe_append(self.max_timestamp, self.max_timestamp_offset - self._base_offset)
+        self._write(INDEX_SUFFIX, self._offsets.encode())
+        self._write(TIME_SUFFIX, self._times.encode())
+        self._write(TXN_SUFFIX, TxnIndex(self.aborted).encode())
+
+    def _write(self, suffix: str, data: bytes) -> None:
+        file = self._disk.open(
+            cleaned_path(self._directory, self._base_offset, suffix), create=True
+        )
+        try:
+            file.append(data)
+            file.fsync()
+        finally:
+            file.close()
+
+
+class _Cleaner:
+    """One run of a job.
+
+    The keys are read first, from the dirty part; then every segment is read once, from the log's
+    start on.
+    """
+
+    def __init__(self, disk: Disk, job: CleanJob) -> None:
+        self.disk, self.job = disk, job
+        self.transactions = _Transactions(job.aborted)
+        self.latest: dict[bytes, int] = {}
+        self.map_end = job.first_dirty_offset
+        self.begun: list[int] = []
+        self.read_bytes = self.written_bytes = 0
+        self.unreadable: set[int] = set()
+
+    def run(self) -> CleanResult:
+        self._read_keys()
+        self.transactions = _Transactions(self.job.aborted)
+        segments = []
+        for group in self.job.groups:
+            if group[0][0] >= self.map_end:
+                break
+            cleaned = self._clean_group(group)
+            if cleaned is not None:
+                segments.append(cleaned)
+        return CleanResult(
+            tuple(segments),
+            self.map_end,
+            self.read_bytes,
+            self.written_bytes,
+            tuple(sorted(self.unreadable)),
+        )
+
+    def give_up(self) -> None:
+        for base_offset in self.begun:
+            try:
+                discard(self.disk, self.job.directory, base_offset)
+            except OSError:
+                pass  # what went wrong first is what is told; the next start removes them too
+
+    # --- keys ------------------------------------------------------------------------------------
+
+    def _read_keys(self) -> None:
+        """Fill the map from the dirty part, up to its end or until there is no more room."""
+        job = self.job
+        most_keys = max(job.map_bytes // KEY_BYTES, 1)
+        sources = [source for group in job.groups for source in group]
+        ends = [base_offset for base_offset, _ in sources[1:]] + [job.end_offset]
+        for (base_offset, size), end_offset in zip(sources, ends, strict=True):
+            if end_offset <= job.first_dirty_offset:
+                continue
+            with _Source(self.disk, job.directory, base_offset, size) as source:
+                for _, header, batch in source.batches():
+                    if header.next_offset <= job.first_dirty_offset:
+                        continue
+                    if not header.is_control and not self.transactions.is_aborted(header):
+                        self._note_keys(header, batch)
+                    self.map_end = header.next_offset
+                    if len(self.latest) >= most_keys:
+                        return
+            self.map_end = end_offset
+
+    def _note_keys(self, header: BatchHeader, batch: memoryview) -> None:
+        latest, base_offset = self.latest, header.base_offset
+        for _, _, _, delta, key, _ in self._places(header, batch)[1]:
+            if key is not None:
+                latest[key if len(key) <= _LONGEST_KEY else _map_key(key)] = base_offset + delta
+
+    def _places(self, header: BatchHeader, batch: memoryview) -> tuple[bytes, list[_Place]]:
+        """The records, decompressed, and the place of each.
+
+        No places where they cannot be read, or have offsets that are not the batch's.
+        """
+        try:
+            body = decompress(header.codec, batch[HEADER_SIZE:], self.job.max_decompressed_bytes)
+            places = _places(body, header.record_count)
+            if all(0 <= place[3] <= header.last_offset_delta for place in places):
+                return body, places
+        except (KafkaError, IndexError):
+            pass
+        self.unreadable.add(header.base_offset)
+        return b"", []
+
+    # --- segments --------------------------------------------------------------------------------
+
+    def _clean_group(self, group: tuple[tuple[int, int], ...]) -> CleanedSegment | None:
+        """Write the group's new segment; None where it is one segment, and stays as it is."""
+        job = self.job
+        base_offset = group[0][0]
+        output = self._begin(base_offset) if len(group) > 1 else None
+        aborted: list[AbortedEntry] = []
+        for old_base_offset, size in group:
+            self.read_bytes += size
+            with _Source(self.disk, job.directory, old_base_offset, size) as source:
+                for position, header, batch in source.batches():
+                    kept = self._keep(source, position, header, batch)
+                    if kept is not batch and output is None:
+                        output = self._begin(base_offset)
+                        for _, earlier, same in source.batches(position):
+                            output.add(same, earlier.last_offset, _time_of(earlier))
+                    if kept is None:
+                        continue
+                    if header.base_offset in self.transactions.by_marker:
+                        aborted.append(self.transactions.by_marker[header.base_offset])
+                    if output is not None:
+                        output.add(
+                            kept,
+                            header.last_offset,
+                            _time_of(header if kept is batch else read_header(kept)),
+                        )
+        if output is None:
+            return None
+        output.aborted = aborted
+        output.finish()
+        self.written_bytes += output.size
+        return CleanedSegment(
+            base_offset,
+            tuple(base for base, _ in group),
+            output.size,
+            output.max_timestamp,
+            output.max_timestamp_offset,
+        )
+
+    def _begin(self, base_offset: int) -> _Output:
+        self.begun.append(base_offset)
+        return _Output(self.disk, self.job.directory, base_offset, self.job.index_interval_bytes)
+
+    def _keep(
+        self, source: _Source, position: int, header: BatchHeader, batch: memoryview
+    ) -> Data | None:
+        """What stays of a batch: the same object where all of it does, None for nothing."""
+        if header.is_control:
+            return self._keep_marker(source, position, header, batch)
+        if not self.transactions.is_aborted(header) and header.record_count:
+            kept = self._keep_records(header, batch)
+            if kept is not None:
+                return kept
+        if header.next_offset == self.job.end_offset or self._is_last_of_producer(header):
+            return batch if header.record_count == 0 else _emptied(header)
+        return None
+
+    def _keep_records(self, header: BatchHeader, batch: memoryview) -> Data | None:
+        body, places = self._places(header, batch)
+        if not places:
+            return batch  # whatever it is: nobody can tell that it is not wanted
+        latest, base_offset = self.latest.get, header.base_offset
+        horizon = header.delete_horizon_ms
+        tombstones_go = horizon is not None and horizon <= self.job.wall_ms
+        to_check = self.map_end - base_offset
+        kept = []
+        tombstones = 0
+        for place in places:
+            delta = place[3]
+            if delta < to_check:
+                key = place[4]
+                if key is None or base_offset + delta < latest(
+                    key if len(key) <= _LONGEST_KEY else _map_key(key), -1
+                ):
+                    continue
+                if place[5]:
+                    if tombstones_go:
+                        continue
+                    tombstones += 1
+            kept.append(place)
+        if not kept:
+            return None
+        new_horizon = tombstones > 0 and horizon is None
+        if len(kept) == len(places) and not new_horizon:
+            return batch
+        max_timestamp = header.max_timestamp
+        if not header.is_log_append_time:
+            max_timestamp = header.base_timestamp + max(_time_delta(body, place) for place in kept)
+        if new_horizon:
+            return self._with_horizon(header, body, kept, max_timestamp)
+        rest = b"".join([body[place[0] : place[2]] for place in kept])
+        packed = compress(header.codec, rest, self.job.levels)
+        return _assembled(
+            header, packed, header.attributes, header.base_timestamp, max_timestamp, len(kept)
+        )
+
+    def _with_horizon(
+        self, header: BatchHeader, body: bytes, kept: list[_Place], max_timestamp: int
+    ) -> bytes:
+        horizon = self.job.wall_ms + self.job.delete_retention_ms
+        rest = _with_times_from(body, kept, header.base_timestamp - horizon)
+        attributes = header.attributes | DELETE_HORIZON
+        packed = compress(header.codec, rest, self.job.levels)
+        return _assembled(header, packed, attributes, horizon, max_timestamp, len(kept))
+
+    def _keep_marker(
+        self, source: _Source, position: int, header: BatchHeader, batch: memoryview
+    ) -> Data | None:
+        if not header.record_count:  # another cleaner emptied it
+            return batch if header.next_offset == self.job.end_offset else None
+        try:
+            commit = decode_marker(batch).commit
+        except KafkaError:
+            return batch  # of a type that is not known: not ours to drop
+        try:
+            if self.transactions.end(header.producer_id, commit):
+                return batch
+        except ValueError as error:
+            raise source.corrupt(position, str(error)) from error
+        horizon = header.delete_horizon_ms
+        if horizon is None:
+            body, places = self._places(header, batch)
+            if not places:
+                return batch
+            return self._with_horizon(header, body, places, header.max_timestamp)
+        is_needed = header.next_offset == self.job.end_offset or self._is_last_of_producer(header)
+        return batch if horizon > self.job.wall_ms or is_needed else None
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        """Whether the batch is what a remembered producer is known by.
+
+        That is its last data or, where there are none, a marker of its epoch.
+        """
+        last = self.job.last_batches.get(header.producer_id)
+        if last is None:
+            return False
+        offset, epoch = last
+        if offset >= 0:
+            return not header.is_control and header.last_offset == offset
+        return header.is_control and header.producer_epoch == epoch
+
+
+def _time_of(header: BatchHeader) -> int:
+    """What the time index is told of a batch."""
+    return header.max_timestamp if header.record_count else -1
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+class _Source:
+    """One old segment, read in order; every batch is checked before anything is made of it."""
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, size: int) -> None:
+        self._path = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
+        self._base_offset, self._size = base_offset, size
+        self._file = disk.open(self._path)
+
+    def __enter__(self) -> _Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def batches(self, end: int | None = None) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """Position, header and bytes of each batch up to `end`. Raises CorruptLog."""
+        file = self._file
+        end = self._size if end is None else end
+        position, least_offset = 0, self._base_offset
+        most_offset = least_offset + HIGHEST_RELATIVE_OFFSET
+        chunk, chunk_at = memoryview(b""), 0
+        while position < end:
+            at = position - chunk_at
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_at, at = (
+                    memoryview(file.pread(min(_READ_BYTES, end - position), position)),
+                    position,
+                    0,
+                )
+                if len(chunk) < HEADER_SIZE:
+                    raise self.corrupt(position, "a batch is cut off")
+            header = read_header(chunk, at)
+            size = header.size_bytes
+            if header.magic != MAGIC or size < HEADER_SIZE or position + size > end:
+                raise self.corrupt(position, "no batch begins there")
+            if not least_offset <= header.base_offset <= header.last_offset <= most_offset:
+                raise self.corrupt(
+                    position, f"a batch of the offsets {header.base_offset} to {header.last_offset}"
+                )
+            if at + size > len(chunk):
+                chunk, chunk_at, at = (
+                    memoryview(file.pread(min(max(_READ_BYTES, size), end - position), position)),
+                    position,
+                    0,
+                )
+                if len(chunk) < size:
+                    raise self.corrupt(position, "a batch is cut off")
+            batch = chunk[at : at + size]
+            if not has_right_crc(batch, header):
+                raise self.corrupt(position, "the CRC of a batch is wrong")
+            yield position, header, batch
+            least_offset = header.last_offset + 1
+            position += size
+
+    def corrupt(self, position: int, why: str) -> CorruptLog:
+        return CorruptLog(
+            self._path,
+            position,
+            why,
+            "The log is not compacted until that is put right; restore the file from a copy",
+        )

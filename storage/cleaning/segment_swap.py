@@ -1,0 +1,335 @@
+"""The swap of cleaned segments for the old ones: a kill at any moment leaves a whole log.
+
+Steps, in this order; a file system keeps the order of renames in a directory:
+
+    1  `.cleaned` becomes `.swap`, group after group, the indexes of each before its `.log`
+    2  snapshots of producers within what was cleaned go (they may have transactions open whose
+       markers are gone)
+    3  the manifest is written as of the end of step 4, and made durable with the directory
+    4  group after group: the old files become `.deleted`, then `.swap` becomes the final name,
+       again `.log` last
+
+At a start `.cleaned` files are dropped, and each `<base>.log.swap` is completed: the segments that
+it stands for go, and it takes its name. Which those are, the manifest tells after step 3: a segment
+that came out empty shows no offsets of its own. Before, those go that begin within its offsets, as
+with Apache Kafka, whose names these are. So some of the groups may be cleaned and later segments
+not, never the other way round: an older value of a key is always gone before the tombstone that
+removed it. The cleaner's checkpoint is written after step 4 alone.
+
+A `.swap` that is empty or cut off takes no segment's place, which a kill does not leave: it and all
+later ones are dropped while the old segments are there, and else the log is off line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.protocol.checksum import crc32c
+from barnabas.protocol.records import HEADER_SIZE, batches_in, has_right_crc, read_header
+from barnabas.storage.cleaning.cleaner import CleanedSegment, cleaned_path, discard
+from barnabas.storage.files.checkpoints import (
+    MANIFEST_NAME,
+    CorruptCheckpoint,
+    Manifest,
+    SegmentNote,
+)
+from barnabas.storage.files.time_index import TimeIndex
+from barnabas.storage.log.segment import (
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_SUFFIX,
+    TXN_SUFFIX,
+    CorruptLog,
+    Segment,
+    offset_name,
+)
+
+if TYPE_CHECKING:
+    from barnabas.storage.disk import Disk
+    from barnabas.storage.log.log import Log
+
+_LOG_LAST = (*INDEX_SUFFIXES, LOG_SUFFIX)
+
+logger = logging.getLogger(__name__)
+
+
+def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
+    """Put the new segments in the places of the old.
+
+    Takes:  segments, of a job of this very log, all or the next few. Old ones may have been rolled
+            or let go since.
+    Gives:  whether all were taken, else the rest of the job is not to be: a group that lost
+            segments in the meantime is dropped, and with it all later ones; one that is gone
+            altogether is not missed.
+    Raises: OSError, which is fatal.
+    """
+    present = {segment.base_offset: segment for segment in log.segments[:-1]}
+    taken: list[CleanedSegment] = []
+    complete = True
+    for cleaned in segments:
+        left = sum(base_offset in present for base_offset in cleaned.replaces)
+        complete = complete and left in (0, len(cleaned.replaces))
+        if complete and left:
+            taken.append(cleaned)
+        else:
+            discard(log.disk, log.directory, cleaned.base_offset)
+    if taken:
+        _rename_all(log, taken)
+        log.snapshots.drop_below(_end_of(log, taken[-1]))
+        log.checkpoint()
+        manifest = _manifest_after(log, taken)
+        for cleaned in taken:
+            _replace(
+                log,
+                cleaned,
+                [present[base_offset] for base_offset in cleaned.replaces],
+                manifest,
+                now_ms,
+            )
+    return complete
+
+
+def discard_result(log: Log, segments: Sequence[CleanedSegment]) -> None:
+    """Drop what a job made: its log is gone, or is no longer to be compacted."""
+    if log.disk.is_dir(log.directory):
+        for cleaned in segments:
+            discard(log.disk, log.directory, cleaned.base_offset)
+
+
+def _end_of(log: Log, cleaned: CleanedSegment) -> int:
+    return next(
+        segment.base_offset
+        for segment in log.segments
+        if segment.base_offset > cleaned.replaces[-1]
+    )
+
+
+def _swap_path(directory: str, base_offset: int, suffix: str) -> str:
+    return f"{directory}/{offset_name(base_offset)}{suffix}{SWAP_SUFFIX}"
+
+
+def _rename_all(log: Log, taken: Sequence[CleanedSegment]) -> None:
+    for cleaned in taken:
+        for suffix in _LOG_LAST:
+            log.disk.rename(
+                cleaned_path(log.directory, cleaned.base_offset, suffix),
+                _swap_path(log.directory, cleaned.base_offset, suffix),
+            )
+
+
+def _manifest_after(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:
+    path = f"{log.directory}/{MANIFEST_NAME}"
+    manifest = Manifest.decode(log.disk.read(path))
+    for cleaned in taken:
+        _note(log.disk, log.directory, manifest, cleaned.base_offset, _end_of(log, cleaned))
+    log.disk.write_atomic(path, manifest.encode())
+    return manifest
+
+
+def _replace(
+    log: Log, cleaned: CleanedSegment, old: list[Segment], manifest: Manifest, now_ms: int
+) -> None:
+    log.log_dir.discard_segments(old, now_ms + log.config.file_delete_delay_ms)
+    new = Segment(
+        log.disk,
+        log.directory,
+        cleaned.base_offset,
+        size=cleaned.size,
+        created_ms=old[0].created_ms,
+        cache=log.log_dir.cache,
+        index_interval_bytes=log.config.index_interval_bytes,
+        manifest=manifest,
+    )
+    _rename_to_final(log.disk, log.directory, cleaned.base_offset)
+    new.max_timestamp, new.max_timestamp_offset = (
+        cleaned.max_timestamp,
+        cleaned.max_timestamp_offset,
+    )
+    new.has_times = new.txn_trusted = new.index_trusted = new.rebuilt = (
+        True  # the index files are ours and new
+    )
+    log.replace_segments(old, new)
+
+
+def _rename_to_final(disk: Disk, directory: str, base_offset: int) -> None:
+    """Those of the files that have not taken them yet."""
+    for suffix in _LOG_LAST:
+        swap = _swap_path(directory, base_offset, suffix)
+        if disk.exists(swap):
+            disk.rename(swap, swap.removesuffix(SWAP_SUFFIX))
+    aborted = f"{directory}/{offset_name(base_offset)}{TXN_SUFFIX}"
+    if disk.exists(aborted) and not disk.size(aborted):
+        disk.unlink(aborted)  # there is one only where something was aborted
+
+
+def _note(
+    disk: Disk, directory: str, manifest: Manifest, base_offset: int, end_offset: int
+) -> None:
+    """Have the manifest say what will be when a swap file has taken its place.
+
+    It stands for all segments up to `end_offset`.
+    """
+    for replaced in [base for base in manifest.segments if base_offset <= base < end_offset]:
+        del manifest.segments[replaced]
+        for suffix in INDEX_SUFFIXES:
+            manifest.files.pop(offset_name(replaced) + suffix, None)
+    times = TimeIndex()
+    for suffix in INDEX_SUFFIXES:
+        swap = _swap_path(directory, base_offset, suffix)
+        data = disk.read(swap if disk.exists(swap) else swap.removesuffix(SWAP_SUFFIX))
+        size = -1 if suffix == TXN_SUFFIX and not data else len(data)
+        manifest.files[offset_name(base_offset) + suffix] = size, crc32c(data)
+        if suffix == TIME_SUFFIX:
+            times = TimeIndex.decode(data)
+    latest = times.last()
+    timestamp, offset = (
+        (latest.timestamp, base_offset + latest.relative_offset) if latest else (-1, base_offset)
+    )
+    size = disk.size(_swap_path(directory, base_offset, LOG_SUFFIX))
+    manifest.segments[base_offset] = SegmentNote(base_offset, size, timestamp, offset, end_offset)
+    manifest.segments = dict(sorted(manifest.segments.items()))
+
+
+# --- at a start ---------------------------------------------------------------------------------
+
+
+def complete_swaps(disk: Disk, directory: str) -> list[str]:
+    """Finish step 4 where step 1 was done, and remove what step 1 left half-done.
+
+    It comes at a start, before anything else is read. Gives the names in the directory as of then.
+    """
+    names = disk.list(directory)
+    bases = [
+        int(name[:20])
+        for name in names
+        if name[20:] == LOG_SUFFIX + SWAP_SUFFIX and name[:20].isdigit()
+    ]
+    for base_offset in bases:
+        if _is_cut_off(disk, directory, base_offset):
+            _check_old_is_there(disk, directory, base_offset)
+            break
+        logger.info(
+            "%s: the compaction that a stop interrupted is completed",
+            _swap_path(directory, base_offset, LOG_SUFFIX),
+        )
+        _complete(disk, directory, base_offset)
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    for name in swaps:
+        disk.unlink(f"{directory}/{name}")
+    if bases:
+        disk.fsync_dir(directory)
+    return disk.list(directory) if swaps else names
+
+
+def _is_cut_off(disk: Disk, directory: str, base_offset: int) -> bool:
+    """Whether a `.log.swap` is not what a cleaning made. One that came out empty is in the manifest
+    by the time at which its old segments go.
+    """
+    swap = _swap_path(directory, base_offset, LOG_SUFFIX)
+    manifest = _read_manifest(disk, directory)
+    noted = manifest.segments.get(base_offset) if manifest is not None else None
+    data = disk.read(swap)
+    if not data:
+        old = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
+        old_size = disk.size(old) if disk.exists(old) else 0
+        return old_size > 0 if noted is None else noted.size > 0
+    end = 0
+    for position, header in batches_in(data):
+        end = position + header.size_bytes
+        if not has_right_crc(memoryview(data)[position:end], header):
+            return True
+    return end < len(data)
+
+
+def _check_old_is_there(disk: Disk, directory: str, base_offset: int) -> None:
+    """Raises: CorruptLog where the first of the old segments, which goes first, is gone."""
+    swap = _swap_path(directory, base_offset, LOG_SUFFIX)
+    old = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
+    if not disk.exists(old):
+        raise CorruptLog(
+            swap,
+            0,
+            "the compacted segment is empty or cut off, and the segments before it are gone",
+            "Restore the partition's directory from a copy; the old segments may still be there as "
+            ".deleted files",
+        )
+    disk.unlink(f"{directory}/{MANIFEST_NAME}")  # it may have the new segments
+    logger.warning(
+        "%s is empty or cut off: the compaction that a stop interrupted is dropped, and done again",
+        swap,
+    )
+
+
+def _read_manifest(disk: Disk, directory: str) -> Manifest | None:
+    """The manifest; None where it cannot be read: the log is believed then, and nothing else."""
+    try:
+        return Manifest.decode(disk.read(f"{directory}/{MANIFEST_NAME}"))
+    except (FileNotFoundError, CorruptCheckpoint):
+        return None
+
+
+def _complete(disk: Disk, directory: str, base_offset: int) -> None:
+    path = f"{directory}/{MANIFEST_NAME}"
+    manifest = _read_manifest(disk, directory)
+    if manifest is not None and not _has_indexes(disk, directory, base_offset):
+        disk.unlink(path)
+        manifest = None
+    swap = _swap_path(directory, base_offset, LOG_SUFFIX)
+    end_offset = max(_next_offset(disk, swap), base_offset + 1)
+    noted = manifest.segments.get(base_offset) if manifest is not None else None
+    if noted is not None and noted.size == disk.size(swap):
+        end_offset = max(end_offset, noted.end_offset)
+    names = [name for name in disk.list(directory) if name[:20].isdigit()]
+    following = min(
+        (
+            int(name[:20])
+            for name in names
+            if name[20:] == LOG_SUFFIX and int(name[:20]) >= end_offset
+        ),
+        default=end_offset,
+    )
+    for name in names:
+        if name[20:] == SNAPSHOT_SUFFIX and int(name[:20]) < following:
+            disk.unlink(f"{directory}/{name}")
+    if manifest is not None:
+        _note(disk, directory, manifest, base_offset, end_offset)
+        disk.write_atomic(path, manifest.encode())
+    new_names = {
+        offset_name(base_offset) + suffix for suffix in INDEX_SUFFIXES
+    }  # some may have taken their names before the stop
+    for name in names:
+        if (
+            name[20:] in SEGMENT_SUFFIXES
+            and base_offset <= int(name[:20]) < end_offset
+            and name not in new_names
+        ):
+            disk.unlink(f"{directory}/{name}")
+    _rename_to_final(disk, directory, base_offset)
+
+
+def _has_indexes(disk: Disk, directory: str, base_offset: int) -> bool:
+    """Whether each index of the new segment is there, be it empty, as a cleaning makes it."""
+    return all(
+        disk.exists(_swap_path(directory, base_offset, suffix))
+        or disk.exists(f"{directory}/{offset_name(base_offset)}{suffix}")
+        for suffix in INDEX_SUFFIXES
+    )
+
+
+def _next_offset(disk: Disk, path: str) -> int:
+    """The offset after the last batch of a segment; -1 where there is none."""
+    file = disk.open(path)
+    try:
+        position, end_offset = 0, -1
+        while position + HEADER_SIZE <= file.size:
+            header = read_header(file.pread(HEADER_SIZE, position))
+            end_offset = header.next_offset
+            position += header.size_bytes
+        return end_offset
+    finally:
+        file.close()

@@ -1,0 +1,458 @@
+"""The flush journal: ends of many logs, and decisions over transactions, durable with one fsync.
+
+A transaction over a thousand partitions leaves a few hundred bytes in each of a thousand files, and
+a commit has to wait until all are on the disk. Instead of flushing each file, the ends that are not
+durable yet are written once more, one after the other, to a flush journal, and that file is
+flushed. The logs' own files are flushed later, many commits at a time, in the background; then the
+journal is deleted.
+
+    barnabas-flush-<10 digits>.journal    in the data directory, numbered upwards; appended to
+                                          only, in frames:
+
+    | bytes | field                                                                       |
+    |-------|-----------------------------------------------------------------------------|
+    | 4     | F5 42 4A 32                                                                 |
+    | 4     | CRC-32C of all that follows, uint32                                         |
+    | 8     | position of the frame in the file, uint64                                   |
+    | 8     | so much of the file was durable when the frame was written, uint64          |
+    | 4     | length of the payload, uint32                                               |
+    | n     | msgpack: a list of entries and decisions, in any order                      |
+
+Earlier versions wrote the length, the CRC-32C of the payload and the payload alone. Such frames are
+read; a length is less than F5000000.
+
+    an entry        [topic, partition, topic id (16 bytes), base offset of the segment, position
+                    in its file, bytes]
+    a decision      [key, value, ends]: a record of __transaction_state that says that a
+                    transaction is committed, not appended yet; and where its partitions ended, so
+                    that all its data are before: a list of [topic, partition, topic id (16 bytes),
+                    offset]; 2^63 - 1 where the partition was off line
+
+Entries are used after a power loss, and where a log lacks what they say although it seems that the
+broker was only killed, which leaves the page cache: then this is a copy of the disk, made in
+mid-run (`Redo.lacking`). Where a log is torn or short at or above its recovery point, what the
+journal has from that position on is written there again. Of the journal itself, what ends in a
+frame that is not whole was never promised to anybody.
+
+A decision is written before it is in its log, together with the last data that it is about, or
+after them: a frame is there whole or not at all, so that one fsync does for both. It is appended to
+its log when the frame is durable. At a start, those that the log lacks are appended; and after a
+power loss, markers that their partitions lack are written again. So an older journal stays until
+the log of each decision and the partitions with its markers were flushed in their own files.
+
+Why it is safe: only the end of an active segment comes here, and the log's next flush after that
+segment was closed is one of the files themselves, so what is durable above a recovery point lies in
+one segment and is all in the journals. A position in a file means the same bytes as long as the
+segment is not cleaned, and a segment is cleaned only below a recovery point that is written down.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import struct
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgpack
+
+from barnabas.protocol.checksum import crc32c
+from barnabas.protocol.records import base_offset_of
+from barnabas.storage.disk import DirectorySync, Disk, File, Syncable
+from barnabas.storage.files.checkpoints import (
+    PARTITION_METADATA_NAME,
+    CorruptCheckpoint,
+    decode_partition_metadata,
+)
+from barnabas.storage.log.segment import LOG_SUFFIX, CorruptLog, offset_name
+
+_NAME = re.compile(r"barnabas-flush-(\d{10})\.journal")
+_OLD_FRAME = struct.Struct(">II")
+_MAGIC = b"\xf5BJ2"
+_FRAME = struct.Struct(">4sIQQI")
+_CHECKED_FROM = 8
+
+logger = logging.getLogger(__name__)
+
+
+class JournalEntry(NamedTuple):
+    """The bytes that the log file of one segment has from `position` on."""
+
+    topic: str
+    partition: int
+    topic_id: uuid.UUID
+    base_offset: int
+    position: int
+    data: bytes
+
+
+OFFLINE_END = (1 << 63) - 1
+
+
+class PartitionEnd(NamedTuple):
+    """Where a partition ended when a decision was made.
+
+    What the transaction wrote there has lower offsets, what comes later has not.
+
+    offset: OFFLINE_END where the partition was off line, so that nobody knew.
+    """
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    offset: int
+
+
+class JournalDecision(NamedTuple):
+    """A record of __transaction_state that was not appended yet when it was written here.
+
+    ends: those of the transaction's partitions.
+    """
+
+    key: bytes
+    value: bytes
+    ends: tuple[PartitionEnd, ...]
+
+
+JournalRecord = tuple[object, ...]
+"""What a frame takes along, in the form of a JournalDecision."""
+
+
+class _Run(NamedTuple):
+    """Bytes that follow each other in a file, in pieces."""
+
+    position: int
+    pieces: list[bytes]
+
+    @property
+    def end(self) -> int:
+        return self.position + sum(map(len, self.pieces))
+
+
+class Redo:
+    """What the journals hold of each segment, and the decisions, in the order of writing."""
+
+    def __init__(self) -> None:
+        self.decisions: list[JournalDecision] = []
+        self._runs: dict[tuple[str, int, uuid.UUID, int], list[_Run]] = {}
+        self._ends: dict[tuple[str, int, uuid.UUID, int], int] = {}
+
+    def add(self, entry: JournalEntry) -> None:
+        """Take in an entry; of two that overlap the later one is right.
+
+        Entries come in the order in which they were written.
+        """
+        key = entry.topic, entry.partition, entry.topic_id, entry.base_offset
+        runs = self._runs.setdefault(key, [])
+        if runs and self._ends[key] == entry.position:
+            runs[-1].pieces.append(entry.data)
+        else:
+            runs.append(_Run(entry.position, [entry.data]))
+        self._ends[key] = entry.position + len(entry.data)
+
+    def lacking(self, disk: Disk, data_dir: str, points: Mapping[tuple[str, int], int]) -> str:
+        """The path of a log file that lacks what the journals say it held; empty: there is none.
+
+        A kill takes nothing, so such a file is of a copy of the disk, or came from elsewhere. Of
+        topics that are gone, or of the same name, and of segments that retention deleted, nothing
+        is said; nor of what is below the recovery points, which may have been cleaned.
+        """
+        for (topic, partition, topic_id, base_offset), runs in self._runs.items():
+            directory = f"{data_dir}/{topic}-{partition}"
+            path = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
+            if not _is_of(disk, directory, topic_id) or not _is_kept(disk, directory, base_offset):
+                continue
+            file = disk.open(path) if disk.exists(path) else None
+            point = points.get((topic, partition), 0)
+            overwritten_from = 1 << 63
+            for run in reversed(runs):
+                position = run.position
+                for piece in run.pieces:
+                    expected = piece[: max(overwritten_from - position, 0)]
+                    is_above = (
+                        base_offset_of(piece) >= point
+                    )  # it begins with a batch, and that with its offset
+                    if is_above and (
+                        file is None or file.pread(len(expected), position) != expected
+                    ):
+                        return path
+                    position += len(piece)
+                overwritten_from = min(overwritten_from, run.position)
+        return ""
+
+    def tail(
+        self, topic: str, partition: int, topic_id: uuid.UUID, base_offset: int, position: int
+    ) -> bytes:
+        """The bytes of a segment's file from `position` on; empty where no journal has them.
+
+        They go as far as the latest run of entries that holds the position.
+        """
+        for run in reversed(self._runs.get((topic, partition, topic_id, base_offset), ())):
+            if run.position <= position < run.end:
+                return b"".join(run.pieces)[position - run.position :]
+        return b""
+
+
+class _Frame(NamedTuple):
+    """A whole frame of a journal.
+
+    The position after it, how much of the file was durable before it, and its payload.
+    """
+
+    end: int
+    durable_bytes: int
+    payload: bytes
+
+
+class FlushJournal:
+    """The journals of one data directory.
+
+    One that grows, and older ones whose logs are not all flushed yet.
+
+    Order of effects: an entry is written -> the journal is flushed -> what it holds counts as
+    durable -> `begin_next` -> the logs' own files are flushed -> `forget_older`. At a start, what
+    an earlier run left is older: it is forgotten when all logs were flushed.
+
+    size_bytes: of the journal that grows. has_older: whether there are older ones.
+    """
+
+    def __init__(self, disk: Disk, data_dir: str) -> None:
+        self._disk = disk
+        self._data_dir = data_dir
+        self._earlier = sorted(
+            int(match[1]) for name in disk.list(data_dir) if (match := _NAME.fullmatch(name))
+        )
+        self._older = list(self._earlier)
+        self._number = self._earlier[-1] if self._earlier else 0
+        self._file: File | None = None
+        self._durable_bytes = self.size_bytes = 0
+        self.has_older = bool(self._older)
+
+    def append(
+        self, entries: Iterable[JournalEntry], records: Iterable[JournalRecord] = ()
+    ) -> list[Syncable]:
+        """Write one frame. Gives what is to be fsynced before it counts. OSError is fatal.
+
+        Takes:  records, that the frame takes along: `read` gives them as decisions.
+        """
+        rows: list[object] = []
+        for entry in entries:
+            rows.append((*entry[:2], entry.topic_id.bytes, *entry[3:]))
+        payload = msgpack.packb([*rows, *records])
+        is_new = self._file is None
+        if self._file is None:
+            self._number += 1
+            self._file = self._disk.open(self._path(self._number), create=True)
+            self._durable_bytes = 0
+        head = _FRAME.pack(_MAGIC, 0, self._file.size, self._durable_bytes, len(payload))[
+            _CHECKED_FROM:
+        ]
+        self._file.append(_MAGIC + crc32c(payload, crc32c(head)).to_bytes(4) + head + payload)
+        self.size_bytes = self._file.size
+        return [self._file, DirectorySync(self._disk, self._data_dir)] if is_new else [self._file]
+
+    def note_flushed(self) -> None:
+        """All that was appended so far is on the disk."""
+        self._durable_bytes = self.size_bytes
+
+    def begin_next(self) -> None:
+        """Begin a new journal with what is appended next.
+
+        All of this one has to be durable before anything of that is.
+        """
+        if self._file is not None:
+            self._file = None  # closed with the last reference: a flush may still hold it
+            self._older.append(self._number)
+            self.size_bytes = 0
+            self.has_older = True
+
+    def forget_older(self, *, keep_earlier: bool = False) -> None:
+        """All that the older ones hold is on the disk in its own files.
+
+        Takes:  keep_earlier, whether to keep those that were there at the start: for logs that are
+                off line.
+        """
+        removed = [
+            number for number in self._older if not (keep_earlier and number in self._earlier)
+        ]
+        for number in removed:
+            self._disk.unlink(self._path(number))
+        if removed:
+            self._disk.fsync_dir(self._data_dir)
+        self._older = []
+        self.has_older = False
+
+    def read(self) -> Redo:
+        """All that the older journals hold. Raises CorruptLog where one is damaged. OSError.
+
+        It is made durable first: after a kill a frame may be in the page cache alone, and what is
+        believed must not go with the power.
+        """
+        redo = Redo()
+        unfinished: tuple[str, int] | None = None
+        for number in self._older:
+            path = self._path(number)
+            file = self._disk.open(path)
+            file.fsync()
+            data = self._disk.read(path)
+            if (
+                unfinished is not None
+                and _frame_at(data, 0) is not None
+                and data.startswith(_MAGIC)
+            ):
+                raise _damaged(*unfinished, f"{path} was begun when all of it was on the disk")
+            position = 0
+            while position < len(data):
+                frame = _frame_at(data, position)
+                if frame is None:
+                    behind = later_frame(data, position)
+                    if behind >= 0:
+                        raise _damaged(
+                            path, position, f"the one at byte {behind} says that it was on the disk"
+                        )
+                    logger.info(
+                        "%s ends at byte %d, in the midst of a flush that was never finished",
+                        path,
+                        position,
+                    )
+                    if data.startswith(_MAGIC):
+                        unfinished = path, position
+                    break
+                _take(frame.payload, redo)
+                position = frame.end
+        if unfinished is not None:
+            file = self._disk.open(unfinished[0])
+            file.truncate(unfinished[1])
+            file.fsync()
+        return redo
+
+    def _path(self, number: int) -> str:
+        return f"{self._data_dir}/barnabas-flush-{number:010}.journal"
+
+
+class JournalFrame(NamedTuple):
+    """A whole frame, opened: where it is in the file, and what it holds."""
+
+    position: int
+    end: int
+    durable_bytes: int
+    entries: list[JournalEntry]
+    decisions: list[JournalDecision]
+
+
+def frames_in(data: bytes) -> Iterator[JournalFrame]:
+    """The whole frames that a journal begins with, for tools: it changes nothing."""
+    position = 0
+    while (frame := _frame_at(data, position)) is not None:
+        opened = JournalFrame(position, frame.end, frame.durable_bytes, [], [])
+        for item in _items_of(frame.payload):
+            if isinstance(item, JournalEntry):
+                opened.entries.append(item)
+            else:
+                opened.decisions.append(item)
+        yield opened
+        position = frame.end
+
+
+def _is_of(disk: Disk, directory: str, topic_id: uuid.UUID) -> bool:
+    try:
+        return (
+            decode_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA_NAME}"))
+            == topic_id
+        )
+    except (FileNotFoundError, CorruptCheckpoint):
+        return False
+
+
+def _is_kept(disk: Disk, directory: str, base_offset: int) -> bool:
+    """Whether the log does not begin with a later segment."""
+    bases = [
+        int(name[:20])
+        for name in disk.list(directory)
+        if name.endswith(LOG_SUFFIX) and name[:20].isdigit()
+    ]
+    return not bases or min(bases) <= base_offset
+
+
+def _take(payload: bytes, redo: Redo) -> None:
+    for item in _items_of(payload):
+        if isinstance(item, JournalDecision):
+            redo.decisions.append(item)
+        else:
+            redo.add(item)
+
+
+def _items_of(payload: bytes) -> Iterator[JournalEntry | JournalDecision]:
+    for item in msgpack.unpackb(payload):
+        if len(item) == len(JournalDecision._fields):
+            key, value, ends = item
+            yield JournalDecision(key, value, tuple(PartitionEnd(*end) for end in ends))
+        else:
+            topic, partition, topic_id, base_offset, at, content = item
+            yield JournalEntry(
+                topic, partition, uuid.UUID(bytes=topic_id), base_offset, at, content
+            )
+
+
+def _damaged(path: str, position: int, evidence: str) -> CorruptLog:
+    return CorruptLog(
+        path,
+        position,
+        f"a frame of the flush journal is damaged, and {evidence}",
+        "It may hold the last of commits that were answered. Restore the file from a copy; or, to "
+        "give up what it alone holds, remove it",
+    )
+
+
+def _frame_at(data: bytes, position: int) -> _Frame | None:
+    """The whole frame that begins there; None where there is none."""
+    if not data.startswith(_MAGIC, position):
+        return _old_frame_at(data, position)
+    start = position + _FRAME.size
+    if start > len(data):
+        return None
+    _, crc, at, durable_bytes, length = _FRAME.unpack_from(data, position)
+    end = start + length
+    if (
+        at != position
+        or end > len(data)
+        or crc32c(memoryview(data)[position + _CHECKED_FROM : end]) != crc
+    ):
+        return None
+    return _Frame(end, durable_bytes, data[start:end])
+
+
+def _old_frame_at(data: bytes, position: int) -> _Frame | None:
+    start = position + _OLD_FRAME.size
+    if start > len(data):
+        return None
+    length, crc = _OLD_FRAME.unpack_from(data, position)
+    payload = data[start : start + length]
+    return (
+        _Frame(start + length, 0, payload)
+        if len(payload) == length > 0 and crc32c(payload) == crc
+        else None
+    )
+
+
+def later_frame(data: bytes, position: int) -> int:
+    """Where a later frame begins that was written when the one at `position` was durable.
+
+    -1 where there is none.
+    """
+    at = data.find(_MAGIC, position + 1)
+    while at >= 0:
+        frame = _frame_at(data, at)
+        if frame is not None and frame.durable_bytes > position:
+            return at
+        at = data.find(_MAGIC, at + 1)
+    start = position + _OLD_FRAME.size
+    if start <= len(data) and not data.startswith(
+        _MAGIC
+    ):  # an earlier version's: its length may be right
+        length: int = _OLD_FRAME.unpack_from(data, position)[0]
+        following = start + length
+        if length and _old_frame_at(data, following) is not None:
+            return following
+    return -1

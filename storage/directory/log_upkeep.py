@@ -1,0 +1,207 @@
+"""What is done for logs from time to time, a little at a call so that requests get their turn.
+
+    task         how often                                     at one call, at most
+    retention    retention_check_interval_ms, all logs         1,000 logs; a segment deleted as 30,
+                                                               of one log 34
+    expiry       producer_expiration_check_interval_ms, all    1,000 logs; 20 producers as one more;
+                                                               2,000 producers forgotten
+    checkpoint   producer_snapshot_interval_ms after a log     8 logs; 500 producers as one more
+                 first differs from its last one; at once,
+                 of those that hold the most, where all
+                 hold more than most_unread_bytes, and of
+                 those of which a start read MUCH_READ_BYTES
+    deletion     what was renamed for it, when it is due       64 files, 8 directories
+
+What is left over is due at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import deque
+from collections.abc import Mapping
+
+from barnabas.storage.directory.log_directory import LogDirectory
+from barnabas.storage.directory.trash import Trash
+from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import BuildPutOff, CorruptLog
+from barnabas.storage.log_config import LogManagerConfig
+
+MUCH_READ_BYTES = 1 << 20  # of a log; reading them again costs more than its checkpoint
+
+_CHECKPOINTS_AT_ONCE = 8
+_PRODUCERS_AS_A_CHECKPOINT = 500
+_CHECK_INTERVAL_MS = 1000
+_LOGS_AT_ONCE = 1000
+_LOGS_AS_A_SEGMENT, _SEGMENTS_AT_ONCE = 30, 34
+_PRODUCERS_AS_A_LOG, _EXPIRED_AT_ONCE = 20, 2000
+_FILES_AT_ONCE, _DIRECTORIES_AT_ONCE = 64, 8
+
+logger = logging.getLogger(__name__)
+
+
+class LogUpkeep:
+    """The tasks of the logs of one directory. deleted_directories: of logs, and when they go."""
+
+    def __init__(
+        self,
+        log_dir: LogDirectory,
+        logs: Mapping[tuple[str, int], Log],
+        config: LogManagerConfig,
+        now_ms: int,
+    ) -> None:
+        self._log_dir = log_dir
+        self._disk = log_dir.disk
+        self._logs = logs
+        self._config = config
+        self.deleted_directories = Trash()
+        self._next_retention_ms = now_ms + config.initial_task_delay_ms
+        self._next_expiration_ms = now_ms + config.producer_expiration_check_interval_ms
+        self._next_checkpoint_ms = now_ms
+        self._to_retain: deque[Log] = deque()
+        self._to_expire: deque[Log] = deque()
+
+    def next_deadline_ms(self) -> int:
+        """When a task has something to do; 0: at once."""
+        if self._to_retain or self._to_expire:
+            return 0
+        due = min(self._next_retention_ms, self._next_expiration_ms)
+        if self._log_dir.changed_logs and self._next_checkpoint_ms < due:
+            due = self._next_checkpoint_ms
+        for trash in (self.deleted_directories, self._log_dir.trash):
+            at = trash.next_due_ms
+            if at is not None and at < due:
+                due = at
+        return due
+
+    # --- retention and expiry --------------------------------------------------------------------
+
+    def retain(self, now_ms: int) -> None:
+        """Delete the segments that retention no longer keeps."""
+        if now_ms >= self._next_retention_ms:
+            self._next_retention_ms = now_ms + self._config.retention_check_interval_ms
+            self._to_retain = self._to_retain or deque(self._logs.values())
+        budget = _LOGS_AT_ONCE
+        while budget > 0 and self._to_retain:
+            log = self._to_retain.popleft()
+            budget -= 1
+            if self._has(log):
+                count = self._delete_old_segments(log, now_ms)
+                budget -= _LOGS_AS_A_SEGMENT * count
+                if count >= _SEGMENTS_AT_ONCE:
+                    self._to_retain.appendleft(log)
+
+    def _delete_old_segments(self, log: Log, now_ms: int) -> int:
+        """Gives how many; of a log whose indexes are to be built first none, now."""
+        try:
+            with self._log_dir.cache.putting_off():
+                return log.delete_old_segments(now_ms, _SEGMENTS_AT_ONCE)
+        except BuildPutOff as put_off:
+            self._log_dir.build_later(put_off, lambda _: self._to_retain.append(log))
+        except CorruptLog as error:
+            logger.error("retention of %r stops: %s", log, error)
+        except OSError as error:
+            if not is_out_of_descriptors(error):
+                raise
+            logger.warning("retention of %r waits for descriptors: %s", log, error)
+        return 0
+
+    def expire(self, now_ms: int) -> None:
+        """Forget producers that were idle for long."""
+        if now_ms >= self._next_expiration_ms:
+            self._next_expiration_ms = now_ms + self._config.producer_expiration_check_interval_ms
+            self._to_expire = self._to_expire or deque(self._logs.values())
+        budget = _LOGS_AT_ONCE
+        while budget > 0 and self._to_expire:
+            log = self._to_expire.popleft()
+            budget -= 1 + len(log.producer_state.producers) // _PRODUCERS_AS_A_LOG
+            if not self._has(log):
+                continue
+            if log.expire_producers(now_ms, _EXPIRED_AT_ONCE) >= _EXPIRED_AT_ONCE:
+                self._to_expire.appendleft(log)
+                return
+
+    def _has(self, log: Log) -> bool:
+        return self._logs.get((log.topic, log.partition)) is log
+
+    # --- checkpoints -----------------------------------------------------------------------------
+
+    def hasten_checkpoints(self, now_ms: int) -> None:
+        """Make those logs due for a checkpoint now of which a start had to read much.
+
+        A broker that is killed again and again would else read ever more, as none of its runs comes
+        to the end of an interval.
+        """
+        changed = self._log_dir.changed_logs
+        due_ms = now_ms - self._config.producer_snapshot_interval_ms
+        much = {log: due_ms for log in changed if log.unread_bytes >= MUCH_READ_BYTES}
+        rest = {log: at for log, at in changed.items() if log not in much}
+        changed.clear()
+        changed.update(much)
+        changed.update(rest)
+
+    def checkpoint_logs(self, now_ms: int) -> None:
+        """Bring up the checkpoints of the logs that are due."""
+        changed = self._log_dir.changed_logs
+        if not changed or now_ms < self._next_checkpoint_ms:
+            return
+        interval_ms = self._config.producer_snapshot_interval_ms
+        try:
+            excess_bytes = self._checkpoint_due_logs(now_ms)
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            logger.warning("the checkpoints of logs wait for space: %s", error)
+            self._next_checkpoint_ms = now_ms + max(_CHECK_INTERVAL_MS, interval_ms)
+            return
+        self._next_checkpoint_ms = now_ms + min(_CHECK_INTERVAL_MS, interval_ms)
+        if excess_bytes > 0:
+            self._next_checkpoint_ms = now_ms
+        elif changed:
+            first_due_ms = next(iter(changed.values())) + interval_ms
+            self._next_checkpoint_ms = max(now_ms, min(self._next_checkpoint_ms, first_due_ms))
+
+    def _checkpoint_due_logs(self, now_ms: int) -> int:
+        """Give checkpoints to the logs that are due, then to those that hold the most.
+
+        Gives: by how many bytes too much is still in no checkpoint.
+        """
+        changed = self._log_dir.changed_logs
+        budget = _CHECKPOINTS_AT_ONCE
+        while budget > 0 and changed:
+            log, changed_ms = next(iter(changed.items()))
+            if now_ms - changed_ms < self._config.producer_snapshot_interval_ms:
+                break
+            budget -= _checkpoint_cost(log)
+            log.checkpoint()
+        excess = sum(log.unread_bytes for log in changed) - self._config.most_unread_bytes
+        if excess <= 0:
+            return excess
+        for log in heapq.nlargest(_CHECKPOINTS_AT_ONCE, changed, key=lambda log: log.unread_bytes):
+            if excess <= 0 or budget <= 0:
+                break
+            excess -= log.unread_bytes
+            budget -= _checkpoint_cost(log)
+            log.checkpoint()
+        return excess
+
+    # --- deletion --------------------------------------------------------------------------------
+
+    def empty_trash(self, now_ms: int) -> None:
+        """Remove files and directories that are out of use and due."""
+        for path in self._log_dir.trash.take_due(now_ms, _FILES_AT_ONCE):
+            self._disk.unlink(path)
+        for path in self.deleted_directories.take_due(now_ms, _DIRECTORIES_AT_ONCE):
+            try:
+                self._disk.rmtree(path)
+            except OSError as error:
+                if not is_out_of_resources(error):
+                    raise
+                # It takes descriptors.
+                self.deleted_directories.add(now_ms + _CHECK_INTERVAL_MS, path)
+
+
+def _checkpoint_cost(log: Log) -> int:
+    return 1 + len(log.producer_state.producers) // _PRODUCERS_AS_A_CHECKPOINT

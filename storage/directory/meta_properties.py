@@ -1,0 +1,63 @@
+"""`meta.properties`: whose data directory this is. The form is the one of Apache Kafka 3.9.
+
+version=1
+node.id=<number>         of the broker; another one is refused
+cluster.id=<id>          given once, kept for ever
+directory.id=<id>        likewise
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.disk import Disk
+from barnabas.storage.files.checkpoints import (
+    META_PROPERTIES_NAME,
+    CorruptCheckpoint,
+    decode_properties,
+    encode_properties,
+)
+
+
+class MetaProperties(NamedTuple):
+    """The ids of a data directory; None: none was given."""
+
+    node_id: int
+    cluster_id: str | None
+    directory_id: str | None
+
+
+def take_directory(disk: Disk, data_dir: str, ids: MetaProperties) -> MetaProperties:
+    """Read whose directory it is, and write down what of `ids` it does not have yet.
+
+    Raises: LogDirectoryError where it is of another node, or the file cannot be read. OSError.
+    """
+    path = f"{data_dir}/{META_PROPERTIES_NAME}"
+    try:
+        properties = decode_properties(disk.read(path))
+    except FileNotFoundError:
+        properties = {}
+    except CorruptCheckpoint as error:
+        raise LogDirectoryError(
+            f"{path} cannot be read ({error}): restore it, or remove it to have it written anew"
+        ) from error
+    node_id = properties.get("node.id", str(ids.node_id))
+    if node_id != str(ids.node_id):
+        raise LogDirectoryError(
+            f"{path} says that this is the directory of node {node_id}, not of node {ids.node_id}: "
+            f"set node.id to that, or restore the file, or give another log.dirs"
+        )
+    cluster_id = properties.get("cluster.id", ids.cluster_id)
+    directory_id = properties.get("directory.id", ids.directory_id)
+    complete = {
+        "node.id": node_id,
+        "directory.id": directory_id,
+        "version": "1",
+        "cluster.id": cluster_id,
+    }
+    complete |= {key: value for key, value in properties.items() if key not in complete}
+    texts = {key: value for key, value in complete.items() if value is not None}
+    if texts != properties:
+        disk.write_atomic(path, encode_properties(texts))
+    return MetaProperties(ids.node_id, cluster_id, directory_id)

@@ -1,0 +1,239 @@
+"""Which directories of a data directory are partitions', by name and by what lies beside them.
+
+    name                               is
+    <topic>-<partition>                a log
+    <…>.<32 hex digits>-delete         a log that is being deleted
+    <…>.<32 hex digits>-stray          no log, though its name was that of one: never touched again
+    __cluster_metadata-0               Apache Kafka's own log of its metadata; left alone
+
+What has a log's name and cannot be one, mostly a copy that somebody made, is renamed to `-stray`.
+Without a journal, which may be lost, or with one that is torn at its end, a high number with a
+topic's id may as well be a partition's: that is refused.
+
+    a topic that nobody may have, or a number with zeros before it
+    of a topic that is not known, most of whose directories have the id of another one
+    (`t-0-20241122` is a copy of `t-0`)
+    with a number that its topic does not have, far above the partition below it: that many
+    partitions would be made in between
+    of another topic than the one of its name, when that one is deleted (until then it is off line)
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.directory.log_directory import LogDirectory, LogDirectoryError
+from barnabas.storage.files.checkpoints import (
+    PARTITION_METADATA_NAME,
+    CorruptCheckpoint,
+    decode_partition_metadata,
+)
+
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
+_DELETED = re.compile(r".+\.[0-9a-f]{32}-delete")
+_NOT_OURS = "__cluster_metadata"
+_LONGEST_NAME = 255
+_LONGEST_TOPIC = 249
+# In the numbers of a topic's partitions; where another broker has the others, gaps are right.
+_WIDEST_GAP = 10_000
+
+logger = logging.getLogger(__name__)
+
+
+class Topic(Protocol):
+    """A topic of the metadata journal."""
+
+    name: str
+    partition_count: int
+
+
+class Topics(Protocol):
+    """What the metadata journal has, in so far as it tells what a directory is of."""
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """All topics by name."""
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether the journal ends in a change that is not whole."""
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of that name; None where there is none."""
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """The topic with that id; None where there is none."""
+
+
+def deleted_name(topic: str, suffix: str) -> str:
+    """The name of a directory that is going or set aside; a long topic is cut, not the suffix."""
+    return topic[: _LONGEST_NAME - len(suffix)] + suffix
+
+
+def most_frequent(ids: Iterable[uuid.UUID]) -> uuid.UUID:
+    """The id of a topic whose directories have these: most have it, or the first of equals."""
+    ((topic_id, _),) = Counter(ids).most_common(1)
+    return topic_id
+
+
+def _may_be_either(path: str, of_journal: str, why: str) -> str:
+    return (
+        f"{path} may be a partition, or a copy of one: the metadata journal {of_journal}, and "
+        f"{why}. Restore the journal from a copy; or, to go on without that directory, move it away"
+    )
+
+
+def _may_lack_topics(topics: Topics | None) -> str:
+    """Why the journal may lack topics that were there; empty where it does not."""
+    if topics is None:
+        return ""
+    if topics.is_torn:
+        return "ends in a change that is not whole"
+    return "" if topics.topics else "has no topics"
+
+
+class PartitionDirectories:
+    """The names in a data directory. After `find`, what cannot be a log is set aside.
+
+    deleted: the paths of directories that are being deleted.
+    """
+
+    def __init__(self, log_dir: LogDirectory) -> None:
+        self._log_dir = log_dir
+        self._disk = log_dir.disk
+        self.deleted: list[str] = []
+
+    def find(self, topics: Topics | None) -> list[TopicPartition]:
+        """The partitions that have a log, sorted.
+
+        Takes:  topics, by which strays are recognized; None where no topics are known.
+        Raises: LogDirectoryError where the journal is lost or torn, and a directory may be a copy
+                as well as a partition.
+        """
+        indexes: dict[str, list[int]] = {}
+        for topic, partition in self._named_as_partitions():
+            indexes.setdefault(topic, []).append(partition)
+        topics_by_id: dict[uuid.UUID, str] = {}
+        partitions: list[TopicPartition] = []
+        for topic in sorted(indexes, key=len):  # of two unknown names the shorter one is right
+            last = -1
+            its = topics.topic(topic) if topics is not None else None
+            partition_count = 0 if its is None else its.partition_count
+            ids = self._ids_of_unknown(topic, indexes[topic], topics)
+            for partition in sorted(indexes[topic]):
+                name = f"{topic}-{partition}"
+                why = self._stray_by_id(partition, topic, ids, topics, topics_by_id)
+                is_expected = partition < partition_count
+                if not why and not is_expected and partition - last - 1 > _WIDEST_GAP:
+                    why = (
+                        f"the highest number of a partition of {topic} below it is {last}"
+                        if last >= 0
+                        else f"{topic} has no partition with a lower number"
+                    )
+                    of_journal = _may_lack_topics(topics)
+                    if of_journal and self._topic_id(name):
+                        path = self._log_dir.path(name)
+                        raise LogDirectoryError(_may_be_either(path, of_journal, why))
+                if why:
+                    self.set_aside(name, why)
+                else:
+                    partitions.append(TopicPartition(topic, partition))
+                    last = partition
+        return sorted(partitions)
+
+    def _named_as_partitions(self) -> list[TopicPartition]:
+        partitions = []
+        for name in self._disk.list(self._log_dir.data_dir):
+            path = self._log_dir.path(name)
+            match = _PARTITION.fullmatch(name)
+            if _DELETED.fullmatch(name):
+                self.deleted.append(path)
+            elif match and match["topic"] != _NOT_OURS and self._disk.is_dir(path):
+                topic, number = match["topic"], match["partition"]
+                if topic in (".", "..") or len(topic) > _LONGEST_TOPIC:
+                    self.set_aside(name, "no topic may be called so")
+                elif len(number) > 1 and number.startswith("0"):
+                    self.set_aside(name, f"{number} is no partition's number")
+                else:
+                    partitions.append(TopicPartition(topic, int(number)))
+        return partitions
+
+    def _ids_of_unknown(
+        self, topic: str, partitions: Iterable[int], topics: Topics | None
+    ) -> dict[int, uuid.UUID]:
+        """The topic's id in each directory that has one, where the topic is not known."""
+        if topics is None or topics.topic(topic) is not None:
+            return {}
+        ids = {
+            partition: self._topic_id(f"{topic}-{partition}") for partition in sorted(partitions)
+        }
+        return {partition: topic_id for partition, topic_id in ids.items() if topic_id is not None}
+
+    def _stray_by_id(
+        self,
+        partition: int,
+        topic: str,
+        ids: Mapping[int, uuid.UUID],
+        topics: Topics | None,
+        topics_by_id: dict[uuid.UUID, str],
+    ) -> str:
+        """Why the directory is of a topic of another name, by the id in it; empty where it is not.
+
+        One that has another id than most of its topic is that topic's all the same: who opens its
+        log takes it off line.
+
+        Takes:  topics_by_id, of the unknown topics with shorter names; this one is added.
+        Raises: LogDirectoryError where the journal may lack topics, and either name may be right.
+        """
+        topic_id = ids.get(partition)
+        if topics is None or topic_id is None:
+            return ""
+        namesake = topics.topic_by_id(topic_id)
+        if namesake is not None:
+            other = namesake.name
+        elif topic_id != most_frequent(ids.values()):
+            return ""
+        else:
+            other = topics_by_id.setdefault(topic_id, topic)
+        if other == topic:
+            return ""
+        why = f"its {PARTITION_METADATA_NAME} says that it is of topic {other}"
+        of_journal = _may_lack_topics(topics)
+        if namesake is None and of_journal and len(other) == len(topic):
+            path = self._log_dir.path(f"{topic}-{partition}")
+            raise LogDirectoryError(_may_be_either(path, of_journal, why))
+        return why
+
+    def _topic_id(self, name: str) -> uuid.UUID | None:
+        """The topic's id in a directory; None where there is none that can be read."""
+        path = self._log_dir.path(f"{name}/{PARTITION_METADATA_NAME}")
+        try:
+            return decode_partition_metadata(self._disk.read(path))
+        except (FileNotFoundError, CorruptCheckpoint):
+            return None
+
+    def set_aside(self, name: str, why: str) -> None:
+        """Rename a directory, so that it is not used and not deleted."""
+        number = 0
+        while True:
+            unique = uuid.uuid5(uuid.UUID(int=number), name).hex
+            path = self._log_dir.path(deleted_name(name, f".{unique}-stray"))
+            if not self._disk.exists(path):
+                break
+            number += 1
+        self._disk.rename(self._log_dir.path(name), path)
+        self._disk.fsync_dir(self._log_dir.data_dir)
+        logger.warning(
+            "%s is not used, and is called %s from now on: %s; move it out of the data directory, "
+            "or, if you miss something, give it its "
+            "topic's name and partition's number back",
+            self._log_dir.path(name),
+            path.rpartition("/")[2],
+            why,
+        )

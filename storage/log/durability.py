@@ -1,0 +1,189 @@
+"""What of one log is on the disk: how far, what has to be flushed for more, what readers may see.
+
+    notion                what it says                                    moved by
+    recovery_point        all below is durable in the log's own files     a flush in place
+    durable_offset        all below is durable there or in a journal      any flush
+    _durable_position     the same as a position in the active segment;   any flush; 0 by a roll
+                          -1: it lies in an earlier segment
+    _unflushed            segments with batches above recovery_point,     a roll; a flush in place
+                          the active one always among them
+    _name_changes,        how often names in the directory changed; how   a roll, new files;
+    _durable_names,       many of these changes are durable; new files    a flush in place, once it
+    _new_paths            beside the segments that are not                has ended
+    waits_for_disk        flush.messages=1: the high watermark is         the log's settings
+                          durable_offset; else it is the log's end
+    _pending_markers      markers whose transaction is not stable before  `Log.append_marker`; the
+                          the high watermark has passed them              high watermark
+
+recovery_point <= durable_offset <= the log's end. A flush is of two steps, since another thread
+does the fsync: `begin_flush` or `try_begin_journal` gives a token, and `Log.finish_flush` takes it
+back when all its files, or the journal with its entry, are on the disk.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.storage.directory.flush_journal import JournalEntry
+from barnabas.storage.directory.log_directory import TopicIdPartition
+from barnabas.storage.disk import DirectorySync, Disk, FileSync, Syncable
+from barnabas.storage.log.segment import LOG_SUFFIX, Segment
+from barnabas.storage.log.segment_list import LogEnd, SegmentList
+
+
+class FlushToken(NamedTuple):
+    """A flush that has begun: when each of the files is fsynced, all below end_offset is durable.
+
+    base_offset, end_position: the active segment, and its size when the flush began. in_place: the
+    files are the log's own, not a journal. name_changes: so many changes of names are durable then.
+    """
+
+    files: tuple[Syncable, ...]
+    end_offset: int
+    base_offset: int
+    end_position: int
+    in_place: bool
+    name_changes: int = 0
+
+
+class Durability:
+    """What of one log is durable; see the module's table."""
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_durable_names",
+        "_durable_position",
+        "_name_changes",
+        "_new_paths",
+        "_pending_markers",
+        "_segments",
+        "_unflushed",
+        "durable_offset",
+        "partition",
+        "recovery_point",
+        "waits_for_disk",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        partition: TopicIdPartition,
+        segments: SegmentList,
+        recovery_point: int,
+        *,
+        names_are_durable: bool,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.partition = partition
+        self._segments = segments
+        self.recovery_point = self.durable_offset = recovery_point
+        is_all_durable = recovery_point == segments.end_offset
+        self._durable_position = segments.active.size if is_all_durable else -1
+        self._unflushed = [
+            segment
+            for segment in segments
+            if segment is segments.active or segments.end_of(segment) > recovery_point
+        ]
+        self._name_changes, self._durable_names = int(not names_are_durable), 0
+        self._new_paths: list[str] = []
+        self._pending_markers: list[tuple[int, int]] = []
+        self.waits_for_disk = False
+
+    # --- questions -------------------------------------------------------------------------------
+
+    @property
+    def names_changed(self) -> bool:
+        """Whether the directory has names that are not durable yet."""
+        return self._name_changes > self._durable_names
+
+    def stable_below(self, offset: int, high_watermark: int) -> int:
+        """`offset`, or the first offset of a transaction that is not stable for want of a flush."""
+        if self._pending_markers:
+            self._pending_markers = [
+                pending for pending in self._pending_markers if pending[1] >= high_watermark
+            ]
+            return min([offset, *(first for first, _ in self._pending_markers)])
+        return offset
+
+    # --- change ----------------------------------------------------------------------------------
+
+    def add_names(self, *paths: str) -> None:
+        """Have the next flush in place make the directory's names durable, and these new files."""
+        self._name_changes += 1
+        self._new_paths += paths
+
+    def add_segment(self, segment: Segment) -> None:
+        """Take in a new active segment, with its name."""
+        self._unflushed.append(segment)
+        self._durable_position = 0
+        self._name_changes += 1
+
+    def remove_segments(self, segments: list[Segment]) -> None:
+        """Forget segments that were deleted or replaced: nobody waits for them."""
+        self._unflushed = [segment for segment in self._unflushed if segment not in segments]
+
+    def add_pending_marker(self, first_offset: int, marker_offset: int) -> None:
+        """Keep a transaction from being stable until its marker is below the high watermark."""
+        self._pending_markers.append((first_offset, marker_offset))
+
+    # --- flush -----------------------------------------------------------------------------------
+
+    def begin_flush(self) -> FlushToken | None:
+        """The log's own files with what is not durable in them; None where all of it is."""
+        end = self._segments.end
+        has_new_names = self._name_changes > self._durable_names
+        if self.recovery_point >= end.offset and not has_new_names:
+            return None
+        files: list[Syncable] = [segment.to_sync() for segment in self._unflushed]
+        if has_new_names:
+            files += [FileSync(self._disk, path) for path in self._new_paths]
+            files.append(DirectorySync(self._disk, self._directory))
+            files.append(DirectorySync(self._disk, self._directory.rpartition("/")[0]))
+        return FlushToken(tuple(files), *end, True, self._name_changes)
+
+    def try_begin_journal(
+        self, most_bytes: int, end: LogEnd | None = None
+    ) -> tuple[JournalEntry, FlushToken] | None:
+        """An entry for the flush journal with what is not durable; None: flush the log in place.
+
+        That is so where there are more than `most_bytes` of it, or a segment before the active one
+        is not durable in its own file: so the journals never hold more than the end of one segment.
+
+        Takes:  end, to write no more than what came before it; None: all.
+        """
+        segment, position = self._segments.active, self._durable_position
+        if end is None:
+            end = self._segments.end
+        size = end.position - position
+        has_new_names = self._name_changes > self._durable_names
+        if position < 0 or size > most_bytes or has_new_names or len(self._unflushed) > 1:
+            return None
+        assert end.base_offset == segment.base_offset, (
+            f"{self.partition} is not durable up to {end}, which is in an earlier segment"
+        )
+        data = segment.file.pread(size, position)
+        assert len(data) == size, f"{segment.path(LOG_SUFFIX)} is shorter than {end.position} bytes"
+        entry = JournalEntry(*self.partition, segment.base_offset, position, data)
+        return entry, FlushToken((), *end, False)
+
+    def finish_flush(self, token: FlushToken) -> None:
+        """Take in that the token's files, or the journal with its entry, are on the disk."""
+        active = self._segments.active
+        if token.end_offset >= self.durable_offset:
+            self.durable_offset = token.end_offset
+            if token.base_offset == active.base_offset:
+                self._durable_position = token.end_position
+        if token.in_place and token.name_changes > self._durable_names:
+            self._durable_names = token.name_changes
+            if not self.names_changed:
+                self._new_paths = []
+        if token.in_place and token.end_offset >= self.recovery_point:
+            self.recovery_point = token.end_offset
+            self._unflushed = [
+                segment
+                for segment in self._unflushed
+                if segment is active or self._segments.end_of(segment) > token.end_offset
+            ]

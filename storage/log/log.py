@@ -1,0 +1,909 @@
+"""One partition's log: appends and markers, what readers may read, and what is deleted.
+
+An append checks a batch, gives it offsets, and writes the bytes as they were received. There is one
+replica, so the high watermark is the end of the log; with flush.messages=1 it is what the disk has.
+After every change
+
+    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
+
+The order within an append: check everything, write the batch, then take it into the indexes, the
+producers' state and the offsets. A write that fails leaves no state behind and is fatal: the log
+directory is taken off line and nothing is rolled back.
+
+A log is made of parts, each in a module of its own:
+
+    log_dir          LogDirectory          what it shares with the other logs of the data directory
+    segments         SegmentList           its files, and the search for a batch among them
+    producer_state   ProducerStateManager  epochs, sequences, open transactions
+    snapshots        ProducerSnapshots     the same in files, and replay
+    epochs           LeaderEpochs          where each leader epoch began
+    durability       Durability            what is on the disk, and what has to be flushed
+    reader           LogReader             slices of files for fetches, aborted transactions
+    _checkpoint      LogCheckpoint         what a start reads instead of the log
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import (
+    HEADER_SIZE,
+    MAX_SEQUENCE,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    encode_marker,
+    encode_pairs,
+    producer_of,
+    set_offset_and_epoch,
+)
+from barnabas.protocol.wall_clock import MOST_LEAD_MS
+from barnabas.storage.batch.validate import (
+    AppendRefused,
+    CheckBudget,
+    Checked,
+    Rules,
+    check_client_batch,
+    with_append_time,
+)
+from barnabas.storage.directory.log_directory import LogDirectory, TopicIdPartition
+from barnabas.storage.disk import Syncable, is_out_of_descriptors, is_out_of_resources
+from barnabas.storage.files.checkpoints import (
+    NO_TOPIC_ID,
+    PARTITION_METADATA_NAME,
+    encode_partition_metadata,
+)
+from barnabas.storage.files.leader_epochs import LeaderEpochs
+from barnabas.storage.files.txn_index import AbortedTxn
+from barnabas.storage.log.durability import Durability, FlushToken
+from barnabas.storage.log.log_checkpoint import LogCheckpoint
+from barnabas.storage.log.log_reader import FetchData, Isolation, LogReader, Slice
+from barnabas.storage.log.retention import expired_count
+from barnabas.storage.log.segment import CorruptLog, RollLimits, Segment
+from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.log.time_lookup import TimeLookup, TimestampOffset
+from barnabas.storage.log.time_search import Searched
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.producers.producer_snapshots import ProducerSnapshots, aborted_entry
+from barnabas.storage.producers.producer_state import (
+    ProducerEntry,
+    ProducerStateManager,
+    used_again,
+)
+from barnabas.storage.producers.producer_window import restore_window
+
+if TYPE_CHECKING:
+    from barnabas.storage.directory.new_files import NewFiles
+
+UNREAD_BATCH_BYTES = 8192  # reading a batch again costs as much as so many bytes more
+
+logger = logging.getLogger(__name__)
+
+
+class AppendInfo(NamedTuple):
+    """What became of a batch; of a duplicate, what became of the batch that it repeats.
+
+    last_offset is inclusive; log_append_time_ms is -1 where the records keep the producer's time.
+    """
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    duplicate: bool
+
+
+class LogContents(NamedTuple):
+    """What a partition's directory holds, as it was made or opened: what a `Log` begins with.
+
+    names_are_durable: whether no name in the directory waits for a flush. has_files: whether there
+    is a directory.
+    """
+
+    segments: SegmentList
+    log_start_offset: int
+    recovery_point: int
+    producer_state: ProducerStateManager
+    epochs: LeaderEpochs
+    snapshots: ProducerSnapshots
+    names_are_durable: bool
+    has_files: bool = True
+
+
+class Log:
+    """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
+
+    has_files: whether the partition has its directory. A new one gets it with its first batch, or
+    before where another thread has made `new_files`; partitions of large topics without a
+    batch cost the disk nothing.
+    leader_epoch: given to every batch appended. flush_messages, flush_ms: of the config.
+    unread_bytes: what a start after a kill would read, because it came since the last checkpoint; a
+    batch counts as its size and UNREAD_BATCH_BYTES.
+    """
+
+    def __init__(
+        self,
+        log_dir: LogDirectory,
+        partition: TopicIdPartition,
+        config: LogConfig,
+        contents: LogContents,
+    ) -> None:
+        self.log_dir = log_dir
+        self.disk = log_dir.disk
+        self.wall = log_dir.wall
+        self.topic, self.partition, self.topic_id = partition
+        self.directory = log_dir.partition_path(self.topic, self.partition)
+        self._partition = partition
+        self.segments = segments = contents.segments
+        self.log_start_offset = contents.log_start_offset
+        self.log_end_offset = segments.end_offset
+        self.producer_state = contents.producer_state
+        self.epochs = contents.epochs
+        self.leader_epoch = max(self.epochs.latest, 0)
+        self.has_files = contents.has_files
+        self.new_files: NewFiles | None = None
+        self._has_new_epoch = not contents.has_files
+        self.snapshots = contents.snapshots
+        self.durability = Durability(
+            self.disk,
+            self.directory,
+            partition,
+            segments,
+            contents.recovery_point,
+            names_are_durable=contents.names_are_durable,
+        )
+        self.reader = LogReader(segments, self.snapshots)
+        self._checkpoint = LogCheckpoint(
+            self.disk,
+            self.directory,
+            partition,
+            segments,
+            self.producer_state,
+            self.epochs,
+            self.snapshots,
+        )
+        self._changed_logs = log_dir.changed_logs
+        self.unread_bytes = 0
+        self.high_watermark = max(self.log_start_offset, contents.recovery_point)
+        self.config = config
+        self._update_stable()
+
+    def __repr__(self) -> str:
+        return str(self._partition)
+
+    # --- settings --------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._rules = Rules.of(config)
+        self._segment_bytes = config.segment_bytes
+        self.flush_messages, self.flush_ms = config.flush_messages, config.flush_ms
+        self._set_roll_limits()
+        self.durability.waits_for_disk = config.flush_messages <= 1
+        if not self.durability.waits_for_disk:
+            self.high_watermark = self.log_end_offset
+            self._update_stable()
+        self.segments.active.index_interval_bytes = config.index_interval_bytes
+
+    @property
+    def rules(self) -> Rules:
+        """What `check_client_batch` is to check by; equal ones are the same rules."""
+        return self._rules
+
+    # --- leader epochs ---------------------------------------------------------------------------
+
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Give all batches from now on an epoch that is above all before it (KIP-101)."""
+        self.epochs.begin(leader_epoch, self.log_end_offset)
+        self.leader_epoch = leader_epoch
+        self._has_new_epoch = True
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch that is not above that one (KIP-320).
+
+        (-1, -1) where that is not known.
+        """
+        return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    def _write_new_epoch(self) -> None:
+        if not self.has_files:
+            self.make_files()
+            return
+        epochs = self.epochs
+        is_longer = epochs.entries[: len(epochs.written)] == epochs.written
+        epochs.write()
+        if not is_longer:  # else the next start would take the file for a damaged one
+            self.checkpoint()
+        self._has_new_epoch = False
+
+    def make_files(self) -> None:
+        """Make the directory of an empty log and what is in it, where there is none.
+
+        Raises: OSError where one of the files cannot be made; the log is as it was then.
+        Order:  nothing is durable before the first flush. A start that finds no directory, or a
+                part of one, begins with an empty log, too.
+        """
+        if self.has_files:
+            return
+        path = f"{self.directory}/{PARTITION_METADATA_NAME}"
+        try:
+            self.disk.mkdir(self.directory)
+            self.disk.write_atomic(path, encode_partition_metadata(self.topic_id), sync=False)
+            self.epochs.write()
+            self.segments.active.make_files()
+        except OSError:
+            self.epochs.written = []
+            with suppress(OSError):
+                self.disk.rmtree(self.directory)
+            raise
+        self._note_files()
+
+    def take_files(self, files: NewFiles) -> None:
+        """Have the files that another thread has made, where the log has none of its own yet.
+
+        Takes: files, that were made. Raises: OSError, where they cannot be had; the log is as it
+               was then.
+        Order: as with `make_files`, nothing is durable before the first flush.
+        """
+        if self.has_files:
+            return
+        if self.disk.is_dir(self.directory):  # of an attempt of which not all could be removed
+            self.disk.rmtree(self.directory)
+        self.disk.rename(files.directory, self.directory)
+        files.is_taken = True
+        self.epochs.written = files.epochs
+        self._note_files()
+
+    def _note_files(self) -> None:
+        self.durability.add_names(f"{self.directory}/{PARTITION_METADATA_NAME}")
+        self.has_files = True
+        self._has_new_epoch = self.epochs.written != self.epochs.entries
+
+    def adopt_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Give a log whose directory lost its topic's id that id, which is on the disk then.
+
+        A kill amid `make_files` loses it, and Kafka before 2.8 wrote none. What the flush journals
+        have of a log is told by the id, so all that they may have of it is flushed before.
+        """
+        assert self.topic_id == NO_TOPIC_ID, f"{self!r} is of topic {self.topic_id}"
+        self.flush()
+        path = f"{self.directory}/{PARTITION_METADATA_NAME}"
+        self.disk.write_atomic(path, encode_partition_metadata(topic_id))
+        self._partition = self._partition._replace(topic_id=topic_id)
+        self.topic_id = topic_id
+        self.durability.partition = self._checkpoint.partition = self._partition
+
+    # --- appending -------------------------------------------------------------------------------
+
+    def append(
+        self,
+        batch: memoryview | bytearray,
+        *,
+        now_ms: int,
+        at_once: CheckBudget | None = None,
+        checked: Checked | None = None,
+    ) -> AppendInfo:
+        """Check one batch of a client, give it offsets, write it to the active segment.
+
+        Takes:  batch, writable: the records field of one partition. The base offset and the leader
+                epoch are overwritten in place (and the clock or the codec where the topic says so).
+                at_once: a batch that is beyond it is left as it is. checked: what
+                `check_client_batch` made of it, by the rules that hold now. What depends on the log
+                and its producers is looked at here: nothing comes in between.
+        Gives:  first_offset, last_offset (inclusive), log_append_time_ms; those of the earlier
+                batch where this one repeats it.
+        Raises: AppendRefused, see validate; TakesLongError, only where at_once; KafkaError
+                OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE;
+                UNKNOWN_PRODUCER_ID where its sequences were given to other records before
+                (`repetition`). OSError is fatal.
+        After:  log_end_offset = last_offset + 1 unless it is a duplicate.
+        Source: KIP-98 (idempotence).
+
+        One function of some length, because a call more for each batch is felt.
+        """
+        view = batch if isinstance(batch, memoryview) else memoryview(batch)
+        rules = self._rules
+        if checked is None:
+            wall_ms = now_ms + self.wall.ahead_ms if rules.needs_time else NO_TIMESTAMP
+            checked = check_client_batch(view, rules, wall_ms, at_once=at_once)
+        elif rules.log_append_time:
+            checked = with_append_time(checked, now_ms + self.wall.ahead_ms)
+        view, size, attributes, last_delta, max_timestamp, producer_id, epoch, sequence, crc = (
+            checked  # type: ignore[assignment]
+        )
+        if size > self._segment_bytes:
+            raise AppendRefused(
+                Code.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes do not fit a segment of {self._segment_bytes}",
+                knows_log_start=False,
+            )
+        if producer_id >= 0:
+            last_sequence = (sequence + last_delta) & MAX_SEQUENCE
+            transactional = attributes & TRANSACTIONAL != 0
+            duplicate = self.producer_state.check_batch(
+                producer_id, epoch, sequence, last_sequence, transactional, self._restore_window
+            )
+            if duplicate is not None:
+                from barnabas.storage.producers.repetition import is_repetition  # no start needs it
+
+                if not is_repetition(duplicate, view, crc, self.segments):
+                    raise used_again(producer_id, sequence)
+                return AppendInfo(
+                    duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True
+                )
+            set_offset_and_epoch(view, self.log_end_offset, self.leader_epoch)
+            first_offset, last_offset = self._write(view, size, last_delta, max_timestamp, now_ms)
+            self.producer_state.on_batch(
+                producer_id,
+                epoch,
+                sequence,
+                last_sequence,
+                first_offset,
+                last_offset,
+                max_timestamp,
+                transactional,
+                now_ms,
+                crc,
+            )
+        else:
+            set_offset_and_epoch(view, self.log_end_offset, self.leader_epoch)
+            first_offset, last_offset = self._write(view, size, last_delta, max_timestamp, now_ms)
+        self._advance(last_offset + 1)
+        return AppendInfo(
+            first_offset, last_offset, max_timestamp if rules.log_append_time else -1, False
+        )
+
+    def append_records(
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        now_ms: int,
+        producer: tuple[int, int] | None = None,
+    ) -> None:
+        """Append a coordinator's keys and values as one batch, which is believed.
+
+        Takes:  producer, (producer_id, producer_epoch) of the transaction that the batch is of.
+        Raises: OSError, which is fatal.
+        After:  log_end_offset is the offset after the last of the records.
+        """
+        time_ms = now_ms + self.wall.ahead_ms
+        batch = encode_pairs(
+            records,
+            time_ms,
+            producer,
+            base_offset=self.log_end_offset,
+            leader_epoch=self.leader_epoch,
+        )
+        first_offset, last_offset = self._write(
+            batch, len(batch), len(records) - 1, time_ms, now_ms
+        )
+        if producer is not None:
+            self.producer_state.on_batch(
+                *producer,
+                NO_SEQUENCE,
+                NO_SEQUENCE,
+                first_offset,
+                last_offset,
+                time_ms,
+                True,
+                now_ms,
+            )
+        self._advance(last_offset + 1)
+
+    def append_marker(
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        now_ms: int,
+        decided_ms: int | None = None,
+        is_decided: bool = True,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
+        """Write a marker, which ends the producer's transaction on this partition.
+
+        It is written even where no transaction is open, as Apache Kafka does.
+
+        Its time is that of the clock: retention and look-ups by time go by it.
+
+        Takes:  decided_ms, the time that orders the decision among those of its transactional id;
+                it becomes the base timestamp of the batch, and the time of the record, too, as long
+                as the clock is near (MOST_LEAD_MS). is_decided: a coordinator's decision brings
+                the marker back where a power loss takes it. Else, with flush.messages=1, the
+                transaction is not stable before the disk has the marker. transaction_version, of
+                the marker (KIP-1228).
+        Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
+                one with data is in the index.
+        Source: KIP-98, "Control messages".
+        """
+        self.producer_state.check_marker(
+            producer_id, producer_epoch, coordinator_epoch, transaction_version
+        )
+        time_ms = now_ms + self.wall.ahead_ms
+        if decided_ms is None or -MOST_LEAD_MS <= decided_ms - time_ms <= MOST_LEAD_MS:
+            time_ms = time_ms if decided_ms is None else decided_ms
+            base_ms = time_ms
+        else:
+            base_ms = decided_ms
+        batch = bytearray(
+            encode_marker(
+                commit=commit,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                timestamp=time_ms,
+                base_timestamp=base_ms,
+            )
+        )
+        first_offset = self.producer_state.open_txns.get(producer_id)
+        set_offset_and_epoch(batch, self.log_end_offset, self.leader_epoch)
+        offset, _ = self._write(batch, len(batch), 0, time_ms, now_ms)
+        if self.durability.waits_for_disk and not is_decided and first_offset is not None:
+            self.durability.add_pending_marker(first_offset, offset)
+        completed = self.producer_state.on_marker(
+            producer_id, producer_epoch, coordinator_epoch, commit, offset, time_ms, now_ms
+        )
+        if completed is not None and completed.aborted:
+            self.segments.active.append_aborted(aborted_entry(completed))
+        self._advance(offset + 1)
+        return AppendInfo(offset, offset, -1, False)
+
+    def _write(
+        self,
+        view: memoryview | bytearray,
+        size: int,
+        last_delta: int,
+        max_timestamp: int,
+        now_ms: int,
+    ) -> tuple[int, int]:
+        """Write a batch that has its offset and leader epoch; gives its first and last offset.
+
+        The caller takes it into the producers' state and advances.
+        """
+        if self._has_new_epoch:
+            self._write_new_epoch()
+        first_offset = self.log_end_offset
+        last_offset = first_offset + last_delta
+        segment = self.segments.active
+        if segment.should_roll(size, last_offset, max_timestamp, now_ms, self._roll_limits):
+            self._roll(now_ms)
+            segment = self.segments.active
+        segment.append(view, size, first_offset, last_offset, max_timestamp)
+        if not self.unread_bytes:
+            self._changed_logs.setdefault(self, now_ms)
+        self.unread_bytes += size + UNREAD_BATCH_BYTES
+        return first_offset, last_offset
+
+    def _advance(self, end_offset: int) -> None:
+        """Move the log's end, when the producers' state has taken in what was written."""
+        self.log_end_offset = self.segments.end_offset = end_offset
+        state = self.producer_state
+        state.end_offset = end_offset
+        if self.durability.waits_for_disk:
+            self._update_stable()
+            return
+        self.high_watermark = end_offset
+        if state.open_txns:
+            self._update_stable()
+        else:
+            self.last_stable_offset = end_offset
+
+    def _update_stable(self) -> None:
+        stable = self.high_watermark
+        first_open = self.producer_state.first_open_offset()
+        if first_open is not None and first_open < stable:
+            stable = first_open
+        stable = self.durability.stable_below(stable, self.high_watermark)
+        self.last_stable_offset = max(stable, self.log_start_offset)
+        assert (
+            self.log_start_offset
+            <= self.last_stable_offset
+            <= self.high_watermark
+            <= self.log_end_offset
+        ), (
+            f"{self!r}: {self.log_start_offset} <= {self.last_stable_offset} <= "
+            f"{self.high_watermark} <= {self.log_end_offset}"
+        )
+
+    # --- producers -------------------------------------------------------------------------------
+
+    def add_refused(self, batch: memoryview | bytearray) -> None:
+        """Remember what a client sent and was not taken, if it is a producer's whole batch: the
+        disk was full, or the broker does not lead.
+
+        After: `check_overtaking` refuses later batches of its producer until it comes again.
+        """
+        if len(batch) >= HEADER_SIZE:
+            self.producer_state.add_refused(*producer_of(batch))
+
+    def check_overtaking(self, batch: memoryview | bytearray) -> None:
+        """Refuse a client's batch while an earlier one of its producer has to come again.
+
+        Raises: KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        if self.producer_state.refused and len(batch) >= HEADER_SIZE:
+            self.producer_state.check_overtaking(*producer_of(batch))
+
+    def ended_before_open_transaction(self, producer_id: int, decided_ms: int) -> bool:
+        """Whether a marker of that decision, or of a later one of the producer, is before the
+        producer's open transaction.
+
+        The base timestamp of a marker is the time that orders its decision. Cleaning puts a delete
+        horizon in its place (KIP-534); the time of the record is the next best then.
+        """
+        first_offset = self.producer_state.first_offset_of_transaction(producer_id)
+        if first_offset is None:
+            return False
+        for segment in reversed(self.segments):
+            if segment.base_offset >= first_offset:
+                continue
+            last: BatchHeader | None = None
+            for _, header in segment.headers():
+                if header.base_offset >= first_offset:
+                    break
+                if header.producer_id == producer_id and header.is_control:
+                    last = header
+            if last is not None:
+                is_cleaned = last.delete_horizon_ms is not None
+                return (last.max_timestamp if is_cleaned else last.base_timestamp) >= decided_ms
+        return False
+
+    def expire_producers(self, now_ms: int, most: int = sys.maxsize) -> int:
+        """Forget producers that were idle for producer.id.expiration.ms; gives how many.
+
+        Takes: most, how many at once: where it gives as many there may be more.
+        """
+        count = self.producer_state.expire(now_ms, self._config.producer_id_expiration_ms, most)
+        if count:
+            self._checkpoint.producers_expired = True
+            self._changed_logs.setdefault(self, now_ms)
+        return count
+
+    def _restore_window(self, entry: ProducerEntry) -> None:
+        restore_window(entry, self.segments)
+
+    # --- rolling ---------------------------------------------------------------------------------
+
+    def _set_roll_limits(self) -> None:
+        """Work out when the active segment is followed by the next.
+
+        A share of segment.jitter.ms, always the same for one segment, spreads the rolling of many
+        partitions.
+        """
+        config = self._config
+        jitter = min(config.segment_jitter_ms, config.roll_ms)
+        if jitter > 0:
+            name = f"{self.topic} {self.partition} {self.segments.active.base_offset}"
+            jitter = crc32(name.encode()) % jitter
+        self._roll_limits = RollLimits(
+            config.segment_bytes, config.roll_ms - jitter, config.segment_index_bytes
+        )
+
+    def _roll(self, now_ms: int) -> None:
+        """Close the active segment and begin one at the end of the log, with a checkpoint of there.
+
+        Raises: OSError; the log is as it was then, and may be rolled another time.
+        Order:  all files that can fail to be written, then the change of state; the manifest of
+                before is right, too, and waits for space.
+        """
+        closed = self.segments.active
+        self._checkpoint.write_snapshot()
+        closed.complete_indexes()
+        segment = Segment.create(
+            self.disk,
+            self.directory,
+            self.log_end_offset,
+            now_ms=now_ms,
+            cache=self.log_dir.cache,
+            index_interval_bytes=self._config.index_interval_bytes,
+        )
+        closed.manifest = None  # it has grown since
+        self.segments.add(segment)
+        self.durability.add_segment(segment)
+        closed.seal()
+        self._set_roll_limits()
+        try:
+            self._checkpoint.write_manifest(self.log_start_offset)
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            logger.warning("%r: its checkpoint waits for space: %s", self, error)
+        else:
+            self._set_checkpointed()
+
+    def try_roll(self, now_ms: int) -> bool:
+        """Close the active segment, full or not; False where there is no space for a new one."""
+        try:
+            self._roll(now_ms)
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            logger.warning("%r: there is no space for a new segment: %s", self, error)
+            return False
+        return True
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
+        min_one_batch: bool,
+    ) -> FetchData:
+        """Find the bytes from the batch of `offset` on.
+
+        Takes:  min_one_batch: give the first batch whole even if it is longer than max_bytes; else
+                nothing is given then.
+        Gives:  a slice of one segment, up to max_bytes, which may end within a batch; for
+                READ_COMMITTED it ends at the last stable offset, and comes with the aborted
+                transactions that touch it.
+        Raises: KafkaError OFFSET_OUT_OF_RANGE; UNKNOWN_SERVER_ERROR for a negative max_bytes, as
+                Apache Kafka answers; KAFKA_STORAGE_ERROR where the log cannot be read there.
+        Source: KIP-98, "Fetch" (aborted transactions); KIP-74 (limits).
+        """
+        if offset > self.log_end_offset or offset < self.log_start_offset:
+            raise KafkaError(
+                Code.OFFSET_OUT_OF_RANGE,
+                f"{offset} is not in [{self.log_start_offset}, {self.log_end_offset}]",
+            )
+        if max_bytes < 0:
+            raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"max_bytes is {max_bytes}")
+        committed = isolation == 1
+        limit = self.last_stable_offset if committed else self.high_watermark
+        data: Slice | None = None
+        aborted: list[AbortedTxn] | None = [] if committed else None
+        if offset < limit:
+            try:
+                segment, data = self.reader.slice(offset, limit, max_bytes, min_one_batch)
+                if committed and data is not None:
+                    aborted = self.reader.aborted(offset, segment, data)
+            except CorruptLog as error:
+                logger.error("%r cannot be read at offset %d: %s", self, offset, error)
+                raise KafkaError(Code.KAFKA_STORAGE_ERROR, str(error)) from error
+            except OSError as error:
+                raise self._unreadable(error) from error
+        return FetchData(
+            data, aborted, self.high_watermark, self.last_stable_offset, self.log_start_offset
+        )
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Around what reads the files for a request.
+
+        Raises: KafkaError KAFKA_STORAGE_ERROR where no descriptor is left: the disk is as it was.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> Exception:
+        if not is_out_of_descriptors(error):
+            return error
+        logger.warning("%r cannot be read now: %s", self, error)
+        return KafkaError(Code.KAFKA_STORAGE_ERROR, str(error))
+
+    def read_batches(self, from_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Each whole batch in order, from the one that holds `from_offset` (the log's start) on.
+
+        Raises: CorruptLog, also where a checksum is wrong.
+        """
+        return self.reader.batches(self.log_start_offset if from_offset is None else from_offset)
+
+    def offset_for_timestamp(
+        self,
+        timestamp: int,
+        *,
+        upper_bound_offset: int | None = None,
+        searched: Searched | None = None,
+    ) -> TimestampOffset | None:
+        """The first record whose time is not before `timestamp`.
+
+        Takes:  searched, results of searches that took long: only where given one is put off.
+        Gives:  None where it is not below the bound, or not there.
+        Raises: SearchTakesLong, only where `searched` is given; KafkaError KAFKA_STORAGE_ERROR
+                where no descriptor is left to read with.
+        """
+        with self.reading():
+            record = self._time_lookup(searched).first_at(timestamp)
+        return _below(record, upper_bound_offset)
+
+    def offset_of_max_timestamp(
+        self, *, upper_bound_offset: int | None = None, searched: Searched | None = None
+    ) -> TimestampOffset | None:
+        """The first record of the highest time in the log (KIP-734); None without times.
+
+        Takes, gives and raises what `offset_for_timestamp` does.
+        """
+        with self.reading():
+            record = self._time_lookup(searched).highest()
+        return _below(record, upper_bound_offset)
+
+    def _time_lookup(self, searched: Searched | None) -> TimeLookup:
+        return TimeLookup(
+            self._partition,
+            self.segments,
+            self.log_start_offset,
+            self._config.max_decompressed_bytes,
+            searched,
+        )
+
+    # --- deletion --------------------------------------------------------------------------------
+
+    def delete_records_before(self, offset: int) -> int:
+        """Let no record below `offset` be read (-1: none that is there); gives the log's start.
+
+        Raises: KafkaError OFFSET_OUT_OF_RANGE beyond the high watermark.
+        After:  producers stay known and open transactions open; the last stable offset is not below
+                the new start. The files go with the next `delete_old_segments`.
+        """
+        if offset == -1:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise KafkaError(
+                Code.OFFSET_OUT_OF_RANGE,
+                f"{offset} is beyond the high watermark {self.high_watermark}",
+            )
+        self._raise_log_start(offset)
+        return self.log_start_offset
+
+    def _raise_log_start(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.log_dir.changed_starts.add((self.topic, self.partition))
+            self._update_stable()
+            try:
+                self.epochs.truncate_from_start(offset)
+            except OSError as error:
+                if not is_out_of_resources(error):
+                    raise
+                # What the file has too many does no harm.
+                logger.warning("%r: the file of its leader epochs waits for space: %s", self, error)
+
+    def delete_old_segments(self, now_ms: int, most: int = sys.maxsize) -> int:
+        """Delete the segments that retention no longer keeps; gives how many.
+
+        Takes:  most, about how many at once: where it gives as many there may be more.
+        """
+        count = expired_count(
+            self.segments,
+            self._config,
+            self.log_start_offset,
+            self.high_watermark,
+            now_ms + self.wall.ahead_ms,
+            most,
+        )
+        return self._delete_oldest(count, now_ms)
+
+    def _delete_oldest(self, count: int, now_ms: int) -> int:
+        """Delete the oldest segments; gives how many.
+
+        The active one stays where the disk has no space for another in its place.
+        """
+        if count == len(self.segments) and not self.try_roll(now_ms):
+            count -= 1
+        if not count:
+            return 0
+        deleted = self.segments.remove_oldest(count)
+        self.durability.remove_segments(deleted)
+        first_offset = self.segments[0].base_offset
+        self._raise_log_start(first_offset)
+        due_ms = now_ms + self._config.file_delete_delay_ms
+        self.log_dir.discard_segments(deleted, due_ms)
+        for segment in deleted:
+            logger.info("%r: the segment at %d is deleted", self, segment.base_offset)
+        for path in self.snapshots.take_deleted(first_offset):
+            self.log_dir.discard(path, due_ms)
+        return count
+
+    def replace_segments(self, old: list[Segment], new: Segment) -> None:
+        """Put a cleaned segment, whose files are in place, for neighbours whose files are not."""
+        self.segments.replace(old, new)
+        self.durability.remove_segments(old)
+
+    # --- flushing --------------------------------------------------------------------------------
+
+    def finish_flush(self, token: FlushToken) -> bool:
+        """Take in that a flush of `durability` is done, all its files fsynced without an error.
+
+        Gives: whether readers may read more.
+        """
+        self.durability.finish_flush(token)
+        if self.durability.durable_offset <= self.high_watermark:
+            return False  # always where readers do not wait for the disk
+        self.high_watermark = self.durability.durable_offset
+        self._update_stable()
+        return True
+
+    def flush(self) -> None:
+        """Make all durable, here and now: at a start and at a stop."""
+        token = self.durability.begin_flush()
+        if token is not None:
+            for file in token.files:
+                file.fsync()
+            self.finish_flush(token)
+
+    # --- checkpoint and close --------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Write what a start after a kill is to read instead of the log."""
+        self._checkpoint.write(self.log_start_offset)
+        self._set_checkpointed()
+
+    def _set_checkpointed(self) -> None:
+        self.unread_bytes = 0
+        self._changed_logs.pop(self, None)
+
+    def set_opened(self, unread_bytes: int, now_ms: int, *, as_closed: bool) -> None:
+        """Note how the log was when it was opened.
+
+        Takes:  unread_bytes, how much was read because no checkpoint had it; as_closed, whether
+                everything is as a clean stop left it.
+        """
+        self.unread_bytes = unread_bytes
+        if unread_bytes:
+            self._changed_logs.setdefault(self, now_ms)
+        if as_closed:
+            self._checkpoint.set_as_closed(self.log_start_offset)
+
+    def begin_close(self) -> list[Syncable]:
+        """Write all that a clean stop leaves, so that the next start reads nothing of the log.
+
+        Gives: what is to be fsynced before `end_close`: nothing where nothing changed since the
+               last clean stop.
+        """
+        if not self.has_files:
+            return []
+        is_same = self._checkpoint.is_as_closed(self.log_start_offset)
+        if is_same and not self.durability.names_changed:
+            return []
+        token = self.durability.begin_flush()
+        files = self._checkpoint.write_closing(self.log_start_offset)
+        if token is not None:
+            self.finish_flush(token)
+            files = [*token.files, *files]
+        return files
+
+    def end_close(self) -> None:
+        """Close the files, when all that `begin_close` gave is on the disk."""
+        for segment in self.segments:
+            segment.close()
+
+    def close(self) -> None:
+        """Leave the log so that it is opened again without reading it."""
+        for file in self.begin_close():
+            file.fsync()
+        self.end_close()
+
+    def forget(self) -> None:
+        """Free the memory of indexes and be due for no checkpoint: the log is deleted.
+
+        Files close when the last slice of them was sent.
+        """
+        for segment in self.segments:
+            self.log_dir.cache.forget(segment)
+        self._changed_logs.pop(self, None)
+        self._changed_logs = {}
+
+
+def _below(record: TimestampOffset | None, bound: int | None) -> TimestampOffset | None:
+    if record is None or bound is None or record.offset < bound:
+        return record
+    return None

@@ -1,0 +1,157 @@
+"""A checkpoint of one log: what a start reads instead of the log, and what a clean stop leaves.
+
+    part                            of                      else a start
+    <offset>.snapshot               the producers           replays batches from an older snapshot
+    .index .timeindex .txnindex     the active segment      reads the segment's headers
+    segments.manifest               sizes, times, and the   believes nothing of the others
+                                    checksums of indexes
+
+All three together are a checkpoint, the manifest last. Nothing is flushed: a kill leaves all of it,
+and after a power loss it is believed up to the recovery point, which is checked.
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.checksum import crc32c
+from barnabas.storage.directory.log_directory import TopicIdPartition
+from barnabas.storage.disk import DirectorySync, Disk, Syncable
+from barnabas.storage.files.checkpoints import (
+    LEADER_EPOCH_NAME,
+    MANIFEST_NAME,
+    Manifest,
+    SegmentNote,
+    encode_epochs,
+)
+from barnabas.storage.files.leader_epochs import LeaderEpochs
+from barnabas.storage.log.segment import INDEX_SUFFIXES, Segment, offset_name
+from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
+from barnabas.storage.producers.producer_state import ProducerStateManager
+
+
+class LogCheckpoint:
+    """The checkpoint files of one log.
+
+    producers_expired: whether producers were forgotten since the last snapshot, which then is to be
+    written again although the log has not grown. _as_closed: (log start, log end, count of
+    segments) as of the last clean stop; None: there was none, or it is not as it was.
+    """
+
+    __slots__ = (
+        "_as_closed",
+        "_directory",
+        "_disk",
+        "_epochs",
+        "_producer_state",
+        "_segments",
+        "_snapshots",
+        "partition",
+        "producers_expired",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        partition: TopicIdPartition,
+        segments: SegmentList,
+        producer_state: ProducerStateManager,
+        epochs: LeaderEpochs,
+        snapshots: ProducerSnapshots,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.partition = partition
+        self._segments = segments
+        self._producer_state = producer_state
+        self._epochs = epochs
+        self._snapshots = snapshots
+        self.producers_expired = False
+        self._as_closed: tuple[int, int, int] | None = None
+
+    def write(self, log_start_offset: int) -> None:
+        """Bring index files, snapshot and manifest up to the log."""
+        self._segments.active.write_indexes()
+        self._bring_snapshot_up()
+        self.write_manifest(log_start_offset)
+
+    def write_snapshot(self) -> None:
+        """Write the producers' state as of the end of the log."""
+        self._snapshots.write(self._producer_state, self._segments.base_offsets)
+        self.producers_expired = False
+
+    def _bring_snapshot_up(self) -> None:
+        offsets = self._snapshots.offsets
+        is_latest = bool(offsets) and offsets[-1] == self._segments.end_offset
+        if not is_latest or self.producers_expired:
+            self.write_snapshot()
+
+    # --- clean stop ------------------------------------------------------------------------------
+
+    def is_as_closed(self, log_start_offset: int) -> bool:
+        """Whether the log is as the last clean stop left it."""
+        return self._as_closed == self._state(log_start_offset)
+
+    def set_as_closed(self, log_start_offset: int) -> None:
+        """Note that the log was just opened, and is as a clean stop left it."""
+        self._as_closed = self._state(log_start_offset)
+
+    def _state(self, log_start_offset: int) -> tuple[int, int, int]:
+        return log_start_offset, self._segments.end_offset, len(self._segments)
+
+    def write_closing(self, log_start_offset: int) -> list[Syncable]:
+        """Write what a clean stop leaves; gives what has to be fsynced for it."""
+        self._segments.active.add_last_time()
+        self.write(log_start_offset)
+        return [
+            self._disk.open(f"{self._directory}/{MANIFEST_NAME}"),
+            DirectorySync(self._disk, self._directory),
+        ]
+
+    # --- manifest --------------------------------------------------------------------------------
+
+    def write_manifest(self, log_start_offset: int) -> None:
+        """Write what the files are now; of the active segment, which grows, what they are yet."""
+        manifest = Manifest(self.partition.topic_id, log_start_offset, self._segments.end_offset)
+        epochs = encode_epochs(self._epochs.written)  # its form has no checksum of its own
+        manifest.files[LEADER_EPOCH_NAME] = (len(epochs), crc32c(epochs))
+        parts = [
+            part
+            for segment in self._segments
+            if (part := self._note_segment(segment, manifest)) is not None
+        ]
+        self._disk.write_atomic(
+            f"{self._directory}/{MANIFEST_NAME}", manifest.encode(parts), sync=False
+        )
+
+    def _note_segment(self, segment: Segment, manifest: Manifest) -> Manifest | None:
+        """Note a segment in the manifest.
+
+        Gives: the part of the manifest about a closed segment, which is made once and encoded then;
+               None where the segment was put into `manifest` itself.
+        """
+        base_offset, earlier = segment.base_offset, segment.manifest
+        is_active = segment is self._segments.active
+        if earlier is not None and earlier.parted:
+            return earlier
+        names = [f"{offset_name(base_offset)}{suffix}" for suffix in INDEX_SUFFIXES]
+        if earlier is not None and not is_active and all(name in earlier.files for name in names):
+            segment.manifest = earlier.part(base_offset, names)
+            return segment.manifest
+        end_offset = self._segments.end_of(segment)
+        if not (segment.has_times and segment.txn_trusted):
+            manifest.segments[base_offset] = SegmentNote(
+                base_offset, segment.size, -1, base_offset, end_offset
+            )
+            return None
+        manifest.segments[base_offset] = SegmentNote(
+            base_offset,
+            segment.size,
+            segment.max_timestamp,
+            segment.max_timestamp_offset,
+            end_offset,
+        )
+        manifest.files.update({name: (size, crc) for name, size, crc in segment.checksums()})
+        if not is_active:
+            segment.manifest = manifest.part(base_offset, names)
+        return None

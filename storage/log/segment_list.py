@@ -1,0 +1,209 @@
+"""The segments of one log, and the search for a batch among them.
+
+Offsets of the segments, with L the log's end (the offset after its last batch):
+
+    segment      0              1              2            the last one: active
+    offsets      [base_0,       [base_1,       [base_2,     [base_n,
+                  base_1)        base_2)        base_3)      L)
+
+Only the active segment grows. A segment may begin below the log start offset, and its batches need
+not fill its range: compaction leaves gaps.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
+
+from barnabas.protocol.records import BatchHeader
+from barnabas.storage.log.segment import LOG_SUFFIX, CorruptLog, Segment
+
+_MOST_HEADERS_BEFORE = 1 << 18  # half a second of reading
+
+
+class LogEnd(NamedTuple):
+    """A log's end at some time: the offset, the active segment, and the size of that."""
+
+    offset: int
+    base_offset: int
+    position: int
+
+
+class BatchPlace(NamedTuple):
+    """A batch's segment, its position in the segment's file, and its size."""
+
+    segment: Segment
+    position: int
+    size: int
+
+
+class SegmentList(Sequence[Segment]):
+    """A log's segments, oldest first. At least one is there: the active one, which is the last.
+
+    end_offset: the log's end. _end: the last answer of `end_position`.
+    """
+
+    __slots__ = (
+        "_bases",
+        "_closed_bytes",
+        "_end",
+        "_segments",
+        "active",
+        "end_offset",
+    )
+
+    def __init__(self, segments: list[Segment], end_offset: int) -> None:
+        assert segments, "a log has at least one segment"
+        self._segments = segments
+        self.active = segments[-1]
+        self.end_offset = end_offset
+        self._bases = [segment.base_offset for segment in segments]
+        self._closed_bytes = sum(segment.size for segment in segments[:-1])
+        self._end: tuple[int, Segment, int] = (-1, self.active, 0)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @overload
+    def __getitem__(self, index: int) -> Segment: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Segment]: ...
+
+    def __getitem__(self, index: int | slice) -> Segment | list[Segment]:
+        return self._segments[index]
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @property
+    def base_offsets(self) -> list[int]:
+        """The base offset of each segment, oldest first."""
+        return self._bases
+
+    @property
+    def end(self) -> LogEnd:
+        """The log's end as of now."""
+        return LogEnd(self.end_offset, self.active.base_offset, self.active.size)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all log files together."""
+        return self._closed_bytes + self.active.size
+
+    def end_of(self, segment: Segment) -> int:
+        """The base offset of the segment after it, or the log's end."""
+        at = bisect_right(self._bases, segment.base_offset)
+        return self._bases[at] if at < len(self._bases) else self.end_offset
+
+    def since(self, segment: Segment) -> list[Segment]:
+        """The segment and all after it."""
+        return self._segments[bisect_right(self._bases, segment.base_offset) - 1 :]
+
+    # --- change ----------------------------------------------------------------------------------
+
+    def add(self, segment: Segment) -> None:
+        """Make a new, empty segment the active one."""
+        self._closed_bytes += self.active.size
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self.active = segment
+
+    def remove_oldest(self, count: int) -> list[Segment]:
+        """Take out the oldest segments, not the active one; gives them."""
+        assert count < len(self._segments), "the active segment stays"
+        removed = self._segments[:count]
+        del self._segments[:count]
+        del self._bases[:count]
+        self._closed_bytes -= sum(segment.size for segment in removed)
+        self._end = (-1, self.active, 0)
+        return removed
+
+    def replace(self, old: list[Segment], new: Segment) -> None:
+        """Put one segment in the place of neighbours below the active one."""
+        at = self._segments.index(old[0])
+        end = at + len(old)
+        assert self._segments[at:end] == old and self.active not in old, (
+            "neighbours below the active segment are replaced"
+        )
+        self._segments[at:end] = [new]
+        self._bases[at:end] = [new.base_offset]
+        self._closed_bytes += new.size - sum(segment.size for segment in old)
+        self._end = (-1, self.active, 0)
+
+    # --- search ----------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> BatchPlace | None:
+        """The first batch whose last offset is not below `offset`; None where there is none.
+
+        Raises: CorruptLog.
+        """
+        at = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self._segments[at:]:
+            place = segment.find(offset)
+            if place is not None:
+                if place.last_offset >= self.end_of(segment):
+                    raise segment.corrupt(
+                        place.position,
+                        f"a batch reaches to offset {place.last_offset}, beyond the segment's end",
+                    )
+                return BatchPlace(segment, place.position, place.size)
+        return None
+
+    def end_position(self, segment: Segment, limit: int) -> int:
+        """Where reading ends in a segment for readers that may not read `limit` and beyond."""
+        if limit == self.end_offset:
+            return segment.size
+        end = self._end
+        if end[0] != limit:
+            place = self.find(limit)
+            end = self._end = (
+                (limit, place.segment, place.position)
+                if place is not None
+                else (limit, self.active, self.active.size)
+            )
+        return end[2] if end[1] is segment else segment.size
+
+    def headers_before(self, offset: int) -> Iterator[BatchHeader]:
+        """The headers of the batches below `offset`, latest first; of the last 262,144 at most."""
+        left = _MOST_HEADERS_BEFORE
+        for segment in reversed(self._segments[: bisect_right(self._bases, offset)]):
+            index = segment.trusted_offset_index()
+            # All from this entry's batch on is above.
+            below = bisect_left(index.offsets, offset - segment.base_offset)
+            end = index.positions[below] if below < len(index) else segment.size
+            stops = [0, *index.positions[:below], end]
+            for start, stop in zip(reversed(stops[:-1]), reversed(stops[1:]), strict=True):
+                headers = [
+                    header
+                    for _, header in segment.headers(start, stop)
+                    if header.last_offset < offset
+                ]
+                yield from reversed(headers)
+                left -= len(headers)
+                if left < 0:
+                    return
+
+    # --- check -----------------------------------------------------------------------------------
+
+    def check_sizes(self) -> None:
+        """Check that the files hold what `size_bytes` says, before anything is deleted for it.
+
+        Raises: CorruptLog.
+        """
+        total = 0
+        for segment in self._segments:
+            path = segment.path(LOG_SUFFIX)
+            size = segment.disk.size(path) if segment.disk.exists(path) else -1
+            if size != segment.size:
+                raise CorruptLog(
+                    path,
+                    segment.size,
+                    f"the file has {size} bytes, not {segment.size}",
+                    "Nothing is deleted for the log's size meanwhile.",
+                )
+            total += segment.size
+        assert self.size_bytes == total, (
+            f"{self.active.directory}: its segments hold {total} bytes, not {self.size_bytes}"
+        )

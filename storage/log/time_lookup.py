@@ -1,0 +1,203 @@
+"""Offsets by time in one log: the first record at or after a time, the record of the highest time.
+
+The way down, each step by what the one above gives:
+
+    segment     the first whose highest timestamp is not before the time
+    position    of the batch that the time index leads to, or the first of the segment
+    batch       from there on, whose header's max_timestamp is not before the time
+    record      within the batch: `time_search`, which may be put off where it takes long
+
+Where the records of the first candidate are below the log start offset, or cannot be read, the
+search goes on with the next; Apache Kafka gives up there.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from barnabas.protocol.compression import TooLargeError
+from barnabas.protocol.records import HEADER_SIZE, BatchHeader
+from barnabas.storage.directory.log_directory import TopicIdPartition
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.log.time_search import BatchSearch, Searched
+
+logger = logging.getLogger(__name__)
+
+
+class TimestampOffset(NamedTuple):
+    """A record's timestamp, offset and leader epoch."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class TimeLookup:
+    """One look-up by time in a log as it stands.
+
+    searched: results of searches that took long; only where it is given, one is put off, and each
+    look-up may raise SearchTakesLong.
+    """
+
+    __slots__ = (
+        "_log_start_offset",
+        "_max_decompressed_bytes",
+        "_partition",
+        "_searched",
+        "_segments",
+    )
+
+    def __init__(
+        self,
+        partition: TopicIdPartition,
+        segments: SegmentList,
+        log_start_offset: int,
+        max_decompressed_bytes: int,
+        searched: Searched | None,
+    ) -> None:
+        self._partition = partition
+        self._segments = segments
+        self._log_start_offset = log_start_offset
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._searched = searched
+
+    def first_at(self, timestamp: int) -> TimestampOffset | None:
+        """The first record whose time is not before `timestamp`; None where there is none."""
+        for segment in list(self._segments):
+            segment.load_times()
+            if segment.max_timestamp < timestamp or self._is_below_start(segment):
+                continue
+            record = self._first_in_segment(segment, timestamp)
+            if record is not None:
+                return record
+        return None
+
+    def highest(self) -> TimestampOffset | None:
+        """The first record of the highest time in the log (KIP-734); None without times."""
+        best: tuple[int, int, Segment] | None = None
+        for segment in self._segments:
+            if self._is_below_start(segment):
+                continue
+            segment.load_times()
+            timestamp, offset = segment.max_timestamp, segment.max_timestamp_offset
+            if self._is_begun_below_start(segment, offset):
+                timestamp, offset = self._highest_from_start(segment)
+            if timestamp >= 0 and (best is None or timestamp > best[0]):
+                best = timestamp, offset, segment
+        if best is None:
+            return None
+        timestamp, offset, segment = best
+        place = segment.find(offset)
+        if place is None:
+            return None
+        for position, header in segment.headers(place.position):
+            if header.max_timestamp >= timestamp and header.record_count:
+                record = self._first_in_batch(segment, position, header, timestamp)
+                if record is not None:
+                    return record
+        return None
+
+    def _is_below_start(self, segment: Segment) -> bool:
+        return self._segments.end_of(segment) <= self._log_start_offset
+
+    def _is_begun_below_start(self, segment: Segment, offset: int) -> bool:
+        """Whether the batch of that offset begins below the log start."""
+        if segment.base_offset >= self._log_start_offset:
+            return False
+        place = segment.find(offset)
+        return place is None or place.base_offset < self._log_start_offset
+
+    def _highest_from_start(self, segment: Segment) -> tuple[int, int]:
+        """(highest timestamp, its offset) of the records that are not below the log start."""
+        place = segment.find(self._log_start_offset)
+        highest, at = -1, segment.base_offset
+        if place is not None:
+            for position, header in segment.headers(place.position):
+                timestamp = header.max_timestamp if header.record_count else -1
+                if timestamp > highest and header.base_offset < self._log_start_offset:
+                    timestamp = self._highest_in_rest(segment, position, header)
+                if timestamp > highest:
+                    highest, at = timestamp, header.last_offset
+        return highest, at
+
+    def _highest_in_rest(self, segment: Segment, position: int, header: BatchHeader) -> int:
+        """The highest timestamp in the part of a batch that is not below the log start.
+
+        -1 where there is none. It is the batch's, or is closed in on.
+        """
+        least, beyond = -1, header.max_timestamp + 1
+        timestamp = header.max_timestamp
+        while least + 1 < beyond:
+            record = self._first_in_batch(segment, position, header, timestamp)
+            if record is None:
+                beyond = timestamp
+            else:
+                least = record.timestamp
+            timestamp = (least + beyond) // 2
+        return least
+
+    def _first_in_segment(self, segment: Segment, timestamp: int) -> TimestampOffset | None:
+        # All up to an entry are at most as young as it.
+        entry = segment.time_index().lookup(timestamp - 1)
+        indexed = segment.base_offset + entry.relative_offset if entry else segment.base_offset
+        place = segment.find(max(indexed, self._log_start_offset))
+        if place is None:
+            return None
+        for position, header in segment.headers(place.position):
+            if header.max_timestamp >= timestamp and header.record_count:
+                record = self._first_in_batch(segment, position, header, timestamp)
+                if record is not None:
+                    return record
+        return None
+
+    def _first_in_batch(
+        self, segment: Segment, position: int, header: BatchHeader, timestamp: int
+    ) -> TimestampOffset | None:
+        """The first record of a batch whose time is not before `timestamp`.
+
+        A batch whose records cannot be read has none. Of one that decompresses to more than a batch
+        may, the first stands for it: what is read from there on is not too little.
+        """
+        least_time = -(1 << 63) if header.is_log_append_time else timestamp - header.base_timestamp
+        least_delta = max(self._log_start_offset - header.base_offset, 0)
+        search = BatchSearch(
+            header.base_offset,
+            header.crc,
+            least_time,
+            least_delta,
+            header.codec,
+            header.record_count,
+            self._max_decompressed_bytes,
+            lambda: segment.file.pread(header.size_bytes - HEADER_SIZE, position + HEADER_SIZE),
+        )
+        result = search.result(self._searched)
+        if isinstance(result, TooLargeError):
+            logger.warning(
+                "%s: the records at offset %d are looked for by time no further than to their "
+                "batch: %s",
+                self._partition,
+                header.base_offset,
+                result,
+            )
+            is_late = header.base_timestamp < timestamp or header.is_log_append_time
+            time = header.max_timestamp if is_late else header.base_timestamp
+            return TimestampOffset(time, header.base_offset + least_delta, header.leader_epoch)
+        if isinstance(result, Exception):
+            logger.warning(
+                "%s: the records at offset %d cannot be read, and are left out by time: %s",
+                self._partition,
+                header.base_offset,
+                result,
+            )
+            return None
+        if result is None or not 0 <= result[1] <= header.last_offset_delta:
+            return None
+        time_delta, offset_delta = result
+        time = (
+            header.max_timestamp
+            if header.is_log_append_time
+            else header.base_timestamp + time_delta
+        )
+        return TimestampOffset(time, header.base_offset + offset_delta, header.leader_epoch)

@@ -1,0 +1,452 @@
+"""One pass over the part of a log that is not known to be right, when the log is opened.
+
+Where it begins:
+
+    where the manifest ends      if its files fit it, and all that was written is believed or the
+                                 manifest ends at or below the recovery point; the producers' state
+                                 is the snapshot of there
+    at a segment's start         else: of the segment that holds the recovery point, or of the first
+                                 that is shorter than the manifest has it; its indexes are built
+                                 anew, and the producers come from an older snapshot and replay
+
+From there each batch is checked, with its checksum, and taken into the indexes and the producers'
+state. What `torn_tail` takes for a torn end is written again from the flush journals as far as they
+have it, and cut beyond that; what good batches lie behind a hole is set aside in files named as the
+segment with `.log.set-aside` for `.log`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records import HEADER_SIZE, BatchHeader, has_right_crc, read_header
+from barnabas.storage.directory.flush_journal import Redo
+from barnabas.storage.directory.last_run import TRUST, LastRun
+from barnabas.storage.log.log import UNREAD_BATCH_BYTES
+from barnabas.storage.log.segment import (
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TXN_SUFFIX,
+    Segment,
+)
+from barnabas.storage.opening.partition_files import SET_ASIDE_SUFFIX, PartitionFiles
+from barnabas.storage.opening.torn_tail import (
+    fault_of,
+    good_batch_after,
+    is_hole,
+    is_whole,
+    lacks_start,
+)
+from barnabas.storage.producers.producer_snapshots import aborted_entry, replay_batch
+from barnabas.storage.producers.producer_state import ProducerStateManager
+
+_READ_BYTES = 1 << 20
+_END_OF_TIME = 1 << 63
+
+logger = logging.getLogger(__name__)
+
+
+class Opening(NamedTuple):
+    """What is the same for all logs that one start opens.
+
+    redo: what the flush journals hold; None where there are none. on_read: called with the count of
+    bytes that were read of a log, piece by piece.
+    """
+
+    last_run: LastRun
+    now_ms: int
+    redo: Redo | None = None
+    on_read: Callable[[int], None] | None = None
+
+
+class LogLoader:
+    """The pass over one log. It changes the segments and snapshots of `files`, and the files.
+
+    trusted_point: up to there all is believed. was_closed: by a clean stop. read_bytes: how much
+    was read because no checkpoint had it, as `Log.unread_bytes` counts it. has_kept_gap: whether
+    segments at or above the recovery point lack offsets before them, which compaction took.
+    """
+
+    def __init__(
+        self,
+        files: PartitionFiles,
+        opening: Opening,
+        recovery_point: int,
+        *,
+        is_compacted: bool,
+        gaps_are_lost: bool,
+    ) -> None:
+        trust = TRUST[opening.last_run]
+        self.files = files
+        self.disk = files.disk
+        self.segments = files.segments
+        self.manifest = files.manifest
+        self.recovery_point = recovery_point
+        self.is_compacted = is_compacted
+        self.gaps_are_lost = gaps_are_lost
+        self.trusted_point = _END_OF_TIME if trust.all_written else recovery_point
+        self.redo = opening.redo if trust.redoes else None
+        self.was_closed = trust.all_flushed
+        self.now_ms = opening.now_ms
+        self.on_read = opening.on_read
+        self.read_bytes = 0
+        self.has_kept_gap = False
+
+    def load(self) -> ProducerStateManager:
+        """Check and index what has to be; gives the producers' state at the end of the log.
+
+        After:  the last segment is open for appends.
+        Raises: CorruptLog.
+        """
+        begin = self._begin_at_manifest()
+        if begin is None:
+            self._forget_grown()
+            number = self._first_suspect()
+            begin = number, 0, self._state_at(number)
+        number, position, state = begin
+        end_before: dict[int, int] = {}
+        while number < len(self.segments):
+            segment = self.segments[number]
+            number += 1
+            end_before[segment.base_offset] = state.end_offset
+            if position == 0 and segment.base_offset < state.end_offset:
+                raise segment.corrupt(
+                    0, f"the segment before it reaches to offset {state.end_offset}"
+                )
+            if position == 0 and segment.base_offset > state.end_offset:
+                # What is missing before it may be in these.
+                self.files.snapshots.drop_above(state.end_offset)
+                if self._is_torn_before(number - 1, state.end_offset):
+                    self._end_with(self.segments[number - 2], state.end_offset)
+                    break
+                self.has_kept_gap |= state.end_offset >= self.recovery_point
+            self._check(segment, position, state)
+            position = 0
+        self._remove_emptied(state, end_before)
+        self._report_missing(state.end_offset)
+        return state
+
+    def _state_at(self, number: int) -> ProducerStateManager:
+        return self.files.snapshots.state_at_segment(self.segments, number, self.now_ms)
+
+    # --- where to begin --------------------------------------------------------------------------
+
+    def _begin_at_manifest(self) -> tuple[int, int, ProducerStateManager] | None:
+        """Segment number, position and state where the manifest ends; None: it does not fit."""
+        manifest = self.manifest
+        if manifest is None or self.trusted_point < manifest.log_end_offset:
+            return None
+        numbers = {segment.base_offset: number for number, segment in enumerate(self.segments)}
+        last = max(manifest.segments, default=-1)
+        if last not in numbers or min(numbers) < min(manifest.segments):
+            return None
+        for base_offset, note in manifest.segments.items():
+            number = numbers.get(base_offset)
+            if number is not None:  # else retention deleted it
+                size = self.segments[number].size
+                if size < note.size or (size != note.size and base_offset != last):
+                    return None
+        number = numbers[last]
+        segment = self.segments[number]
+        note = manifest.segments[last]
+        state = self.files.snapshots.read(manifest.log_end_offset, self.now_ms)
+        size = segment.size
+        if state is None or not segment.reopen(note):
+            return None
+        segment.size = size
+        if size > note.size:
+            logger.info(
+                "%s: %d bytes were written after the last checkpoint",
+                segment.path(LOG_SUFFIX),
+                size - note.size,
+            )
+        return number, note.size, state
+
+    def _note_size(self, segment: Segment) -> int:
+        """The segment's size in the manifest; -1 where that has none."""
+        note = None if self.manifest is None else self.manifest.segments.get(segment.base_offset)
+        return -1 if note is None else note.size
+
+    def _forget_grown(self) -> None:
+        """Believe no index of a segment that was written to since: it may lack the end."""
+        for segment in self.segments:
+            if self._note_size(segment) not in (-1, segment.size):
+                segment.manifest = None
+
+    def _first_suspect(self) -> int:
+        """The number of the segment from which on the log is checked."""
+        suspect = 0
+        for number, segment in enumerate(self.segments):
+            if segment.base_offset > self.trusted_point:
+                break
+            suspect = number
+            if segment.size < self._note_size(segment):
+                break
+        return suspect
+
+    # --- the batches of a segment ----------------------------------------------------------------
+
+    def _check(self, segment: Segment, position: int, state: ProducerStateManager) -> None:
+        """Take in each batch of a segment from `position` on; write again or cut a torn end."""
+        if position == 0:
+            segment.start_empty()
+            segment.manifest = None
+            segment.written_entries = segment.written_times = -1
+            self.disk.unlink(segment.path(TXN_SUFFIX))
+            state.end_offset = max(state.end_offset, segment.base_offset)
+        position, why = self._check_batches(segment, position, state)
+        while self._write_again(segment, position, state.end_offset):
+            before = position
+            position, why = self._check_batches(segment, position, state)
+            if position == before:
+                break
+        if position < segment.size:
+            self._cut(segment, position, why, state.end_offset)
+        self._remove_left_over(segment, state.end_offset)
+        if segment is not self.segments[-1]:
+            segment.close_for_appends()
+        elif self.was_closed:  # as it is now, the log may be closed without a write
+            segment.write_indexes()
+        # else the index files, which nobody believes, are written with the next checkpoint
+
+    def _check_batches(
+        self, segment: Segment, position: int, state: ProducerStateManager
+    ) -> tuple[int, str]:
+        """Take in the good batches from `position` on.
+
+        Gives:  where they end, and why they do if it is not the end of the file.
+        Raises: CorruptLog where an offset is wrong, which no CRC covers.
+        """
+        end = segment.size
+        chunk, chunk_at = b"", position
+        why = ""
+        while position < end:
+            at = position - chunk_at
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_at, at = self._read(segment, _READ_BYTES, position), position, 0
+            if len(chunk) - at < HEADER_SIZE:
+                why = "a batch is cut off"
+                break
+            header = read_header(chunk, at)
+            size = header.size_bytes
+            why = fault_of(header, state.end_offset, segment.base_offset, end - position)
+            if why:
+                is_torn = lacks_start(segment, position, state.end_offset)
+                if is_whole(header, segment, position) and not is_torn:
+                    raise segment.corrupt(position, why)
+                break
+            if at + size > len(chunk):
+                chunk, chunk_at = self._read(segment, max(size, _READ_BYTES), position), position
+                at = 0
+            batch = memoryview(chunk)[at : at + size]
+            if not has_right_crc(batch, header):
+                why = "the CRC of a batch is wrong"
+                break
+            if header.base_offset != state.end_offset and not self._may_have_gaps(segment):
+                raise segment.corrupt(
+                    position, f"the offset {header.base_offset} follows {state.end_offset - 1}"
+                )
+            self.read_bytes += size + UNREAD_BATCH_BYTES
+            try:
+                self._take(segment, position, header, batch, state)
+            except KafkaError as error:
+                why = f"a control batch cannot be read: {error}"
+                break
+            position += size
+        return position, why
+
+    def _read(self, segment: Segment, size: int, position: int) -> bytes:
+        data = segment.file.pread(size, position)
+        if self.on_read is not None:
+            self.on_read(len(data))
+        return data
+
+    def _may_have_gaps(self, segment: Segment) -> bool:
+        """Whether compaction may have left gaps in the segment's offsets.
+
+        In the last one it never does: there a gap is a wrong offset.
+        """
+        return self.is_compacted or segment is not self.segments[-1]
+
+    def _take(
+        self,
+        segment: Segment,
+        position: int,
+        header: BatchHeader,
+        batch: memoryview,
+        state: ProducerStateManager,
+    ) -> None:
+        """Take one good batch into the segment's indexes and the producers' state."""
+        if header.producer_id >= 0:
+            ended = replay_batch(state, header, lambda: batch, self.now_ms)
+            if ended is not None and ended.aborted:
+                segment.append_aborted(aborted_entry(ended))
+        segment.index_batch(
+            position,
+            header.size_bytes,
+            header.last_offset,
+            header.max_timestamp if header.record_count else -1,
+        )
+        state.end_offset = header.next_offset
+
+    # --- what is written again -------------------------------------------------------------------
+
+    def _write_again(self, segment: Segment, position: int, end_offset: int) -> bool:
+        """Write what the file lacks from `position` on, if a flush journal has it.
+
+        What the file has beyond it stays, for it may be good: it was written later, and is not
+        durable.
+        """
+        if self.redo is None or end_offset < self.recovery_point:
+            return False
+        data = self.redo.tail(*self.files.partition, segment.base_offset, position)
+        if len(data) < HEADER_SIZE:
+            return False
+        header = read_header(data, 0)
+        fault = fault_of(header, end_offset, segment.base_offset, len(data))
+        if fault or header.base_offset != end_offset:
+            return False
+        beyond = segment.file.pread(segment.size, position + len(data))
+        logger.warning(
+            "%s: %d bytes from byte %d on, which a power failure took, are written again from the "
+            "flush journal",
+            segment.path(LOG_SUFFIX),
+            len(data),
+            position,
+        )
+        segment.truncate(position)
+        segment.file.append(data + beyond)
+        segment.size = segment.file.size
+        segment.file.fsync()
+        return True
+
+    # --- what is cut -----------------------------------------------------------------------------
+
+    def _cut(self, segment: Segment, position: int, why: str, end_offset: int) -> None:
+        """Cut a torn end. Raises CorruptLog where it is more than that."""
+        if end_offset < self.recovery_point:
+            raise segment.corrupt(
+                position, f"{why}, although all below offset {self.recovery_point} was durable"
+            )
+        behind = good_batch_after(segment, position)
+        if behind >= 0 and not is_hole(segment, position, end_offset):
+            raise segment.corrupt(position, f"{why}, but a good batch follows at byte {behind}")
+        self.files.remove_manifest()
+        self.files.snapshots.drop_above(end_offset)
+        if behind >= 0:
+            _report_set_aside(self._set_tail_aside(segment, position), why, segment, position)
+        self._set_later_aside(segment, position, why)
+        logger.warning(
+            "%s: %s at byte %d: the torn end of %d bytes is cut off; the log ends at offset %d",
+            segment.path(LOG_SUFFIX),
+            why,
+            position,
+            segment.size - position,
+            end_offset,
+        )
+        segment.truncate(position)
+        # Else a power failure may bring it back, below what will be durable by then.
+        segment.file.fsync()
+        self.disk.fsync_dir(self.files.directory)
+
+    def _is_torn_before(self, number: int, end_offset: int) -> bool:
+        """Whether the offsets that are missing before a segment were lost with the power.
+
+        Nothing at or above the recovery point was promised. Compaction leaves gaps between segments
+        too, but below the recovery point, and Apache Kafka's anywhere before the active one.
+        """
+        if end_offset < self.recovery_point:
+            return False
+        return (
+            not self.is_compacted
+            or self.gaps_are_lost
+            or all(segment.size == 0 for segment in self.segments[number:])
+        )
+
+    def _end_with(self, segment: Segment, end_offset: int) -> None:
+        """Let the log end with a whole segment, because the one after it begins later."""
+        following = self.segments[self.segments.index(segment) + 1]
+        why = f"the segment after it begins at offset {following.base_offset}"
+        self._set_later_aside(segment, segment.size, why)
+        logger.warning(
+            "%s: %s, and all between was lost: the log ends at offset %d",
+            segment.path(LOG_SUFFIX),
+            why,
+            end_offset,
+        )
+        self.disk.fsync_dir(self.files.directory)
+        self._check(segment, 0, self._state_at(self.segments.index(segment)))
+
+    def _remove_emptied(self, state: ProducerStateManager, end_before: dict[int, int]) -> None:
+        """Remove last segments of which all was cut, where what is before them is gone, too."""
+        while len(self.segments) > 1 and self.segments[-1].size == 0:
+            base_offset = self.segments[-1].base_offset
+            end_offset = end_before.get(base_offset, base_offset)
+            if end_offset == base_offset or end_offset < self.recovery_point:
+                break
+            self._end_with(self.segments[-2], end_offset)
+            state.end_offset = end_offset
+
+    def _remove_left_over(self, segment: Segment, end_offset: int) -> None:
+        """Remove empty files that begin within this segment: of a roll that found a full disk."""
+        later = self.segments[self.segments.index(segment) + 1 :]
+        if any(following.size for following in later):
+            return
+        for following in later:
+            if following.base_offset < end_offset:
+                logger.info(
+                    "%s is empty, of a segment that found no space: it is removed",
+                    following.path(LOG_SUFFIX),
+                )
+                following.remove_files()
+                self.segments.remove(following)
+
+    def _set_later_aside(self, segment: Segment, position: int, why: str) -> None:
+        """Keep what lies in later segments than the one with which the log ends beside the log."""
+        for following in self.segments[self.segments.index(segment) + 1 :]:
+            if following.size:
+                _report_set_aside(following.path(SET_ASIDE_SUFFIX), why, segment, position)
+                self.disk.rename(following.path(LOG_SUFFIX), following.path(SET_ASIDE_SUFFIX))
+            for suffix in SEGMENT_SUFFIXES:
+                self.disk.unlink(following.path(suffix))
+            self.segments.remove(following)
+
+    def _set_tail_aside(self, segment: Segment, position: int) -> str:
+        """Copy what is about to be cut and holds good batches; gives the copy's path."""
+        path = f"{segment.path(SET_ASIDE_SUFFIX)}-{position}"
+        self.disk.unlink(path)
+        copy = self.disk.open(path, create=True)
+        try:
+            while chunk := segment.file.pread(_READ_BYTES, position):
+                copy.append(chunk)
+                position += len(chunk)
+            copy.fsync()
+        finally:
+            copy.close()
+        return path
+
+    def _report_missing(self, end_offset: int) -> None:
+        noted_end = self.manifest.log_end_offset if self.manifest is not None else 0
+        once = max(self.recovery_point, noted_end)
+        if end_offset < once:
+            logger.error(
+                "%s: the log ends at offset %d, but it once reached to %d: what was between is not "
+                "in the files any more",
+                self.files.directory,
+                end_offset,
+                once,
+            )
+
+
+def _report_set_aside(path: str, why: str, segment: Segment, position: int) -> None:
+    logger.error(
+        "%s: %s at byte %d, as a power failure leaves it; what was written after it, and was "
+        "not durable, is set aside in %s",
+        segment.path(LOG_SUFFIX),
+        why,
+        position,
+        path,
+    )

@@ -1,0 +1,231 @@
+"""What a partition's directory holds, as a start finds it, before anything of the log is read.
+
+<20 digits>.log, .index, .timeindex, .txnindex    a segment, see `segment`
+<20 digits>.snapshot                              the producers, see `producer_snapshots`
+segments.manifest                                 what the files were, see `checkpoints`
+leader-epoch-checkpoint, partition.metadata       see `checkpoints`
+<20 digits>.log.set-aside[-<position>]            what a power loss left beyond a hole; kept
+*.swap                                            a swap of cleaned segments, completed here
+*.deleted, *.cleaned, *.tmp                       of an interrupted change: removed here, as
+                                                  indexes without their log are
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+from barnabas.storage.cleaning.segment_swap import complete_swaps
+from barnabas.storage.directory.log_directory import LogDirectory, TopicIdPartition
+from barnabas.storage.files.checkpoints import (
+    MANIFEST_NAME,
+    NO_TOPIC_ID,
+    PARTITION_METADATA_NAME,
+    CorruptCheckpoint,
+    Manifest,
+    decode_partition_metadata,
+    encode_partition_metadata,
+)
+from barnabas.storage.log.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    CorruptLog,
+    Segment,
+    offset_name,
+)
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
+
+SET_ASIDE_SUFFIX = ".log.set-aside"
+_LEFT_OVER = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionFiles:
+    """The files of one partition, sorted by kind.
+
+    bases: the base offsets of its segments. manifest: None where there is none, or it is damaged.
+    segments: empty until `open_segments`.
+    """
+
+    def __init__(self, log_dir: LogDirectory, topic: str, partition: int) -> None:
+        self.log_dir = log_dir
+        self.disk = log_dir.disk
+        self.directory = log_dir.partition_path(topic, partition)
+        self.bases: list[int] = []
+        self.segments: list[Segment] = []
+        self.snapshots = ProducerSnapshots(self.disk, self.directory, [])
+        names = set(complete_swaps(self.disk, self.directory))
+        self._sort_names(names)
+        self.manifest = self._read_manifest() if MANIFEST_NAME in names else None
+        self.partition = TopicIdPartition(topic, partition, self._read_topic_id())
+
+    @property
+    def manifest_path(self) -> str:
+        """The path of the manifest."""
+        return f"{self.directory}/{MANIFEST_NAME}"
+
+    @property
+    def topic_id_path(self) -> str:
+        """The path of the file with the topic's id."""
+        return f"{self.directory}/{PARTITION_METADATA_NAME}"
+
+    def log_path(self, base_offset: int) -> str:
+        """The path of a segment's log file."""
+        return f"{self.directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
+
+    def remove_manifest(self) -> None:
+        """Remove the manifest's file: the log is another one now, and it must not seem to fit."""
+        self.disk.unlink(self.manifest_path)
+
+    def _sort_names(self, names: set[str]) -> None:
+        """Sort the names; remove what an interrupted change left, and indexes without a log."""
+        for name in sorted(names):
+            stem, suffix = name[:20], name[20:]
+            if name.endswith(_LEFT_OVER):
+                self.disk.unlink(f"{self.directory}/{name}")
+            elif stem.isdigit():
+                if suffix == LOG_SUFFIX:
+                    self.bases.append(int(stem))
+                elif suffix == SNAPSHOT_SUFFIX:
+                    self.snapshots.offsets.append(int(stem))
+        for name in sorted(names):
+            if name[20:] in INDEX_SUFFIXES and name[:20] + LOG_SUFFIX not in names:
+                self.disk.unlink(f"{self.directory}/{name}")
+
+    def _read_manifest(self) -> Manifest | None:
+        try:
+            return Manifest.decode(self.disk.read(self.manifest_path))
+        except CorruptCheckpoint as error:
+            logger.warning(
+                "%s cannot be used (%s): the log is read instead", self.manifest_path, error
+            )
+            return None
+
+    def _read_topic_id(self) -> uuid.UUID:
+        """The topic's id, from the manifest where its own file is missing; else NO_TOPIC_ID."""
+        path, manifest = self.topic_id_path, self.manifest
+        try:
+            return decode_partition_metadata(self.disk.read(path))
+        except (FileNotFoundError, CorruptCheckpoint) as error:
+            if manifest is None or manifest.topic_id == NO_TOPIC_ID:
+                logger.warning(
+                    "%s cannot be read (%s): the topic id has to come from elsewhere", path, error
+                )
+                return NO_TOPIC_ID
+            logger.warning(
+                "%s cannot be read (%s): it is written anew with the id that the manifest has",
+                path,
+                error,
+            )
+            self.disk.write_atomic(path, encode_partition_metadata(manifest.topic_id))
+            return manifest.topic_id
+
+    def drop_manifest_of_lost_segments(self, recovery_point: int) -> None:
+        """Remove a manifest that a power loss kept, while it lost segments that are named there.
+
+        Nothing of them was durable, so they are not to be missed: neither now nor at the next
+        start, which may be one after a kill.
+        """
+        if self.manifest is None:
+            return
+        lost = [
+            base
+            for base, note in self.manifest.segments.items()
+            if note.size and base not in self.bases and base >= recovery_point
+        ]
+        if lost:
+            logger.error(
+                "%s: the segments at %s went with the power; nothing in them was durable",
+                self.directory,
+                lost,
+            )
+            self.remove_manifest()
+            self.manifest = None
+
+    def open_segments(self, config: LogConfig, log_start_offset: int, now_ms: int) -> None:
+        """Make the segments, in order; a new one at `log_start_offset` where there is none.
+
+        Raises: CorruptLog where one is missing that the manifest has, but for the oldest.
+        """
+        self._check_none_missing()
+        if self.bases:
+            self.segments = [self._segment(base, config, now_ms) for base in self.bases]
+            return
+        base = self.manifest.log_end_offset if self.manifest is not None else log_start_offset
+        self.segments = [
+            Segment.create(
+                self.disk,
+                self.directory,
+                base,
+                now_ms=now_ms,
+                cache=self.log_dir.cache,
+                index_interval_bytes=config.index_interval_bytes,
+            )
+        ]
+
+    def _check_none_missing(self) -> None:
+        if self.manifest is None:
+            return
+        for note in self.manifest.segments.values():
+            is_oldest = bool(self.bases) and note.base_offset <= self.bases[0]
+            if note.size and note.base_offset not in self.bases and not is_oldest:
+                raise CorruptLog(
+                    self.log_path(note.base_offset),
+                    0,
+                    f"the file is missing; it held {note.size} bytes",
+                    "Restore it from a copy; or, to give up its records, remove "
+                    f"{self.manifest_path}",
+                )
+
+    def _segment(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+        segment = Segment(
+            self.disk,
+            self.directory,
+            base_offset,
+            size=self.disk.size(self.log_path(base_offset)),
+            created_ms=now_ms,
+            cache=self.log_dir.cache,
+            index_interval_bytes=config.index_interval_bytes,
+        )
+        note = self.manifest.segments.get(base_offset) if self.manifest is not None else None
+        if note is not None:
+            segment.manifest = self.manifest
+            if note.max_timestamp >= 0 and note.size == segment.size:
+                segment.max_timestamp = note.max_timestamp
+                segment.max_timestamp_offset = note.max_timestamp_offset
+                segment.has_times = True
+        return segment
+
+    def sizes(self) -> dict[int, int]:
+        """The size of each segment's log file, by its base offset."""
+        return {segment.base_offset: segment.size for segment in self.segments}
+
+    def is_as_noted(self) -> bool:
+        """Whether the segments are as long as the manifest has them: nothing was written since."""
+        return self.manifest is not None and self.sizes() == {
+            note.base_offset: note.size for note in self.manifest.segments.values()
+        }
+
+    def report_shrunk(self, sizes: dict[int, int]) -> None:
+        """Log which segments lost bytes since a clean stop, by their sizes before anything was cut.
+
+        Only of those before the last, which may be short and end at a whole batch: nothing else
+        would tell.
+        """
+        if self.manifest is None:
+            return
+        for base_offset, note in sorted(self.manifest.segments.items())[:-1]:
+            size = sizes.get(base_offset, 0)
+            if size < note.size:
+                logger.error(
+                    "%s has %d bytes, and had %d at the last stop: restore it from a copy, what is "
+                    "missing is not read",
+                    self.log_path(base_offset),
+                    size,
+                    note.size,
+                )

@@ -1,0 +1,99 @@
+"""Loading a log from its directory, whatever the last run of a broker left there.
+
+In this order:
+
+    1  `partition_files`            what the directory holds: an interrupted swap is completed, what
+                                    a change left over is removed
+    2  here                         where the log begins and up to where it is durable, by the
+                                    checkpoints and the manifest
+    3  `log_loader`, `torn_tail`    what is not known to be right is read and taken in, written
+                                    again from the flush journals, or cut
+    4  `epoch_recovery`             leader epochs
+
+What is believed, redone and cut follows from how the last run ended: the tables in `last_run`.
+Damage is never cut: CorruptLog names the file, the position, and what to do.
+"""
+
+from __future__ import annotations
+
+from barnabas.storage.directory.last_run import TRUST
+from barnabas.storage.directory.log_directory import LogDirectory
+from barnabas.storage.files.checkpoints import NO_TOPIC_ID
+from barnabas.storage.log.log import Log, LogContents
+from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening.epoch_recovery import load_epochs
+from barnabas.storage.opening.log_loader import LogLoader, Opening
+from barnabas.storage.opening.partition_files import PartitionFiles
+
+
+def load_log(
+    log_dir: LogDirectory,
+    topic: str,
+    partition: int,
+    config: LogConfig,
+    opening: Opening,
+    *,
+    recovery_point: int | None,
+    log_start_offset: int | None,
+) -> Log:
+    """Open the log of one partition. One function of some length: it is the order of the steps.
+
+    Takes:  recovery_point and log_start_offset as the checkpoints of the data directory have them;
+            None where they do not. Where the manifest is up to date, the higher log start counts:
+            one that was told is never undone, and Apache Kafka raises it in the checkpoint alone.
+    Raises: CorruptLog, naming the file and what to do. OSError.
+    """
+    trust = TRUST[opening.last_run]
+    gaps_are_lost = trust.gaps_are_lost and recovery_point is not None
+    point, start = recovery_point or 0, log_start_offset or 0
+    files = PartitionFiles(log_dir, topic, partition)
+    if not trust.all_written:
+        files.drop_manifest_of_lost_segments(point)
+    files.open_segments(config, start, opening.now_ms)
+    manifest = files.manifest
+    # A manifest that does not fit after a clean stop is older than Apache Kafka's last run here.
+    if manifest is not None and (not trust.all_flushed or files.is_as_noted()):
+        start = max(start, manifest.log_start_offset)
+        if trust.all_flushed:
+            point = manifest.log_end_offset
+    start = max(start, files.segments[0].base_offset)
+    sizes = files.sizes()
+    loader = LogLoader(
+        files, opening, point, is_compacted=config.is_compacted, gaps_are_lost=gaps_are_lost
+    )
+    state = loader.load()
+    end_offset = state.end_offset
+    if trust.all_flushed:
+        files.report_shrunk(sizes)
+    if manifest is not None and end_offset < manifest.log_end_offset:
+        files.remove_manifest()
+    files.snapshots.drop_above(end_offset)
+    epochs = load_epochs(files, end_offset, all_flushed=trust.all_flushed)
+    contents = LogContents(
+        segments=SegmentList(files.segments, end_offset),
+        log_start_offset=min(start, end_offset),
+        recovery_point=min(point, end_offset),
+        producer_state=state,
+        epochs=epochs,
+        snapshots=files.snapshots,
+        names_are_durable=trust.all_flushed,
+    )
+    log = Log(log_dir, files.partition, config, contents)
+    if not trust.all_flushed and log.topic_id != NO_TOPIC_ID:
+        # By it the entries of a flush journal are told to be of this log.
+        log.durability.add_names(files.topic_id_path)
+    if manifest is not None and log.log_start_offset > manifest.log_start_offset:
+        # A power loss took the later manifest, and the next start after a kill believes this one.
+        log_dir.changed_starts.add((topic, partition))
+    is_at_end = manifest is not None and manifest.log_end_offset == end_offset
+    if loader.has_kept_gap:
+        # Its recovery point goes above the gaps: else a start after a power loss, which has only
+        # ours below it, takes them for what the power took.
+        log.flush()
+    log.set_opened(
+        loader.read_bytes,
+        opening.now_ms,
+        as_closed=trust.all_flushed and is_at_end and files.is_as_noted(),
+    )
+    return log

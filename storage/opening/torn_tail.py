@@ -1,0 +1,97 @@
+"""Whether a bad place in a log file is a torn end, a hole that a power failure left, or damage.
+
+A file system keeps what was not flushed in any order, a sector (512 bytes) at a time. So after a
+power loss, at the first bad batch of a file:
+
+    at the bad place                                     behind it       it is
+    no whole batch, or a wrong CRC                       nothing good    a torn end: cut
+    zeros for a sector, or for the start of the batch    good batches    a hole: cut, the rest kept
+    anything else                                        good batches    damage: CorruptLog
+    a whole batch with a right CRC of a wrong offset     anything        damage: CorruptLog
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.records import (
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    batch_size_of,
+    has_right_crc,
+    read_header,
+)
+from barnabas.storage.log.segment import HIGHEST_RELATIVE_OFFSET, Segment
+
+_SEARCH_BYTES = 64 << 20  # how far behind a bad batch a good one is looked for
+_SECTOR_BYTES = 512
+
+
+def fault_of(header: BatchHeader, next_offset: int, base_offset: int, left: int) -> str:
+    """Why 61 bytes begin no batch that can come next; empty where they may.
+
+    Takes: next_offset, the end of the batches before; base_offset, the segment's; left, how many
+           bytes the file has from there on.
+    """
+    if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_END:
+        return "no batch begins there"
+    if header.size_bytes > left:
+        return "a batch is cut off"
+    last_offset = header.last_offset
+    highest = base_offset + HIGHEST_RELATIVE_OFFSET
+    if not next_offset <= header.base_offset <= last_offset <= highest:
+        return f"a batch of offset {header.base_offset} comes after offset {next_offset - 1}"
+    return ""
+
+
+def is_whole(header: BatchHeader, segment: Segment, position: int) -> bool:
+    """Whether a batch with a right checksum lies there, whatever its offset."""
+    if header.magic != MAGIC or not HEADER_SIZE <= header.size_bytes <= segment.size - position:
+        return False
+    return has_right_crc(segment.file.pread(header.size_bytes, position), header)
+
+
+def is_hole(segment: Segment, position: int, next_offset: int) -> bool:
+    """Whether a sector of the bad batch is zeros: later sectors were kept, and this one was not.
+
+    No flush ended after such a batch was written, so nothing behind it was durable.
+    """
+    size = batch_size_of(segment.file.pread(LENGTH_END, position).ljust(LENGTH_END, b"\0"))
+    end = min(position + max(size, HEADER_SIZE), segment.size)
+    if lacks_start(segment, position, next_offset):
+        return True
+    boundary = position - position % _SECTOR_BYTES + _SECTOR_BYTES
+    while boundary < end:
+        if not any(segment.file.pread(_SECTOR_BYTES, boundary)):
+            return True
+        boundary += _SECTOR_BYTES
+    return False
+
+
+def lacks_start(segment: Segment, position: int, next_offset: int) -> bool:
+    """Whether the sector in which the batch begins is zeros from there on.
+
+    That may be a few bytes of its offset, and no CRC tells.
+    """
+    first = segment.file.pread(_SECTOR_BYTES - position % _SECTOR_BYTES, position)
+    return not any(first) and (len(first) > MAGIC_AT or any(next_offset.to_bytes(8)[: len(first)]))
+
+
+def good_batch_after(segment: Segment, position: int) -> int:
+    """Where a whole batch with a right checksum begins after `position`; -1 if nowhere."""
+    data = segment.file.pread(min(_SEARCH_BYTES, segment.size - position), position)
+    view = memoryview(data)
+    at = data.find(MAGIC, 1 + MAGIC_AT)
+    while at >= 0:
+        start = at - MAGIC_AT
+        if start + HEADER_SIZE > len(data):
+            break
+        header = read_header(data, start)
+        left = len(data) - start
+        if not fault_of(header, segment.base_offset, segment.base_offset, left) and has_right_crc(
+            view[start : start + header.size_bytes], header
+        ):
+            return position + start
+        at = data.find(MAGIC, at + 1)
+    return -1

@@ -1,0 +1,219 @@
+"""The snapshot files of a log's producers, and replay: the same state from the log itself.
+
+A snapshot `<offset>.snapshot` is the producers' state before the batch at that offset; its layout
+is the table of `producer_state`. Which are kept: those at the base offsets of segments, so that the
+state at a segment's start needs no replay, and the two latest, so that one may be damaged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+
+from barnabas.protocol.records import CONTROL, BatchHeader, decode_marker
+from barnabas.storage.disk import Disk
+from barnabas.storage.files.txn_index import AbortedEntry
+from barnabas.storage.log.segment import SNAPSHOT_SUFFIX, Segment, in_slices, offset_name
+from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.producers.producer_state import (
+    CompletedTxn,
+    CorruptSnapshot,
+    ProducerStateManager,
+)
+
+KEPT_SNAPSHOTS = 2
+
+logger = logging.getLogger(__name__)
+
+
+class ProducerSnapshots:
+    """The snapshots of one log. offsets: of those that are there, rising."""
+
+    __slots__ = ("_directory", "_disk", "offsets")
+
+    def __init__(self, disk: Disk, directory: str, offsets: list[int]) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.offsets = offsets
+
+    def path(self, offset: int) -> str:
+        """The path of the snapshot as of an offset."""
+        return f"{self._directory}/{offset_name(offset)}{SNAPSHOT_SUFFIX}"
+
+    def write(self, state: ProducerStateManager, base_offsets: Collection[int]) -> None:
+        """Write the state as of its end; snapshots that are needed no more go.
+
+        Takes:  base_offsets, those of the log's segments.
+        """
+        offset = state.end_offset
+        self._disk.write_atomic(self.path(offset), state.encode_snapshot(), sync=False)
+        if not self.offsets or self.offsets[-1] != offset:
+            self.offsets.append(offset)
+        needed = {*base_offsets, *self.offsets[-KEPT_SNAPSHOTS:]}
+        self._remove([old for old in self.offsets if old not in needed])
+
+    def read(self, offset: int, now_ms: int) -> ProducerStateManager | None:
+        """The state before `offset`; None where it is missing, or damaged: then it goes."""
+        path = self.path(offset)
+        try:
+            return ProducerStateManager.decode_snapshot(self._disk.read(path), offset, now_ms)
+        except FileNotFoundError:
+            return None
+        except CorruptSnapshot as error:
+            logger.warning("%s cannot be used (%s): an older one is, or the log", path, error)
+            self._remove([offset])
+            return None
+
+    def latest(self, offset: int, first_offset: int, now_ms: int) -> ProducerStateManager:
+        """The state of the latest good snapshot at or below `offset`; without one, an empty state.
+
+        Takes:  first_offset, where the log's first segment begins, and replay without a snapshot.
+        """
+        for at in sorted(self.offsets, reverse=True):
+            state = self.read(at, now_ms) if at <= offset else None
+            if state is not None:
+                return state
+        return ProducerStateManager(first_offset)
+
+    def state_at(self, offset: int, segments: SegmentList, now_ms: int = 0) -> ProducerStateManager:
+        """The producers' state before the batch at `offset`: a snapshot's, and replay from there.
+
+        Raises: CorruptLog.
+        """
+        state = self.latest(offset, segments[0].base_offset, now_ms)
+        for segment in segments:
+            if segments.end_of(segment) > state.end_offset and segment.base_offset < offset:
+                replay_segment(state, segment, state.end_offset, offset, now_ms)
+        return state
+
+    def state_at_segment(
+        self, segments: Sequence[Segment], number: int, now_ms: int
+    ) -> ProducerStateManager:
+        """The producers' state before a whole segment, while a log is being opened.
+
+        Raises: CorruptLog.
+        """
+        base_offset = segments[number].base_offset
+        state = self.latest(base_offset, segments[0].base_offset, now_ms)
+        for segment, following in pairwise(segments[: number + 1]):
+            if following.base_offset > state.end_offset:
+                replay_segment(state, segment, state.end_offset, base_offset, now_ms)
+        state.end_offset = base_offset
+        return state
+
+    def drop_below(self, offset: int) -> None:
+        """Remove those below `offset`: compaction may take the markers that they wait for."""
+        self._remove([below for below in self.offsets if below < offset])
+
+    def drop_above(self, offset: int) -> None:
+        """Remove those above `offset`: a batch that is gone, sent again, would pass for written."""
+        self._remove([above for above in self.offsets if above > offset])
+
+    def take_deleted(self, log_start_offset: int) -> list[str]:
+        """Take out those below the log's first segment, but the latest; gives their paths."""
+        older, latest = self.offsets[:-KEPT_SNAPSHOTS], self.offsets[-KEPT_SNAPSHOTS:]
+        self.offsets = [offset for offset in older if offset >= log_start_offset] + latest
+        return [self.path(offset) for offset in older if offset < log_start_offset]
+
+    def _remove(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            self._disk.unlink(self.path(offset))
+        gone = set(offsets)
+        self.offsets = [offset for offset in self.offsets if offset not in gone]
+
+
+def aborted_entry(completed: CompletedTxn) -> AbortedEntry:
+    """The entry of an aborted transaction in the aborted index."""
+    return AbortedEntry(
+        completed.producer_id,
+        completed.first_offset,
+        completed.last_offset,
+        completed.last_stable_offset,
+    )
+
+
+def replay_segment(
+    state: ProducerStateManager, segment: Segment, from_offset: int, to_offset: int, now_ms: int
+) -> list[CompletedTxn]:
+    """Take the batches of a segment from `from_offset` up to `to_offset` into the state.
+
+    Gives:  the transactions that ended there.
+    Raises: CorruptLog.
+    """
+    completed: list[CompletedTxn] = []
+    for _ in replaying(state, segment, from_offset, to_offset, now_ms, completed):
+        pass
+    return completed
+
+
+def replaying(
+    state: ProducerStateManager,
+    segment: Segment,
+    from_offset: int,
+    to_offset: int,
+    now_ms: int,
+    completed: list[CompletedTxn],
+) -> Iterator[None]:
+    """Do as `replay_segment`, a slice at each step.
+
+    Takes:  completed, which gets the transactions that ended there.
+    Raises: CorruptLog.
+    """
+    place = segment.find(from_offset) if segment.size else None
+    if place is None:
+        return
+    for position, header in in_slices(segment, place.position, segment.base_offset):
+        if header is None:
+            yield
+            if segment.is_forgotten:
+                return
+            continue
+        if header.base_offset >= to_offset:
+            return
+        if header.producer_id >= 0:
+            ended = replay_batch(
+                state, header, partial(segment.file.pread, header.size_bytes, position), now_ms
+            )
+            if ended is not None:
+                completed.append(ended)
+        state.end_offset = header.next_offset
+
+
+def replay_batch(
+    state: ProducerStateManager,
+    header: BatchHeader,
+    read_batch: Callable[[], bytes | memoryview],
+    now_ms: int,
+) -> CompletedTxn | None:
+    """Take one batch of a producer into the state.
+
+    Takes:  read_batch, which gives its bytes: only a marker needs them.
+    Gives:  the transaction that it ended, if it is a marker and one was open.
+    """
+    if header.attributes & CONTROL:
+        if not header.record_count:
+            return None  # Apache Kafka's cleaner emptied it: it ended a transaction that is gone
+        marker = decode_marker(read_batch())
+        return state.on_marker(
+            header.producer_id,
+            header.producer_epoch,
+            marker.coordinator_epoch,
+            marker.commit,
+            header.base_offset,
+            header.max_timestamp,
+            now_ms,
+        )
+    state.on_batch(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_sequence,
+        header.base_offset,
+        header.last_offset,
+        header.max_timestamp,
+        header.is_transactional,
+        now_ms,
+    )
+    return None

@@ -1,0 +1,587 @@
+"""What a log knows of its producers: epochs, sequences, open transactions; and its snapshots.
+
+Pure: nothing here reads a clock or a file. `check_batch` decides whether a batch may be written and
+changes nothing; `on_batch` and `on_marker` take in what was written, and never refuse, so that live
+appends and replay go the same way.
+
+A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at that offset.
+
+    at  size  field                     one producer, 46 bytes:
+     0   2    version (1)                0   8   producer_id
+     2   4    crc: CRC-32C of the rest   8   2   producer_epoch
+     6   4    producer count            10   4   last_sequence (-1: no batch)
+    10        the producers             14   8   last_offset (-1: no batch)
+                                        22   4   offset_delta: last less first offset of it;
+                                                 without a batch 0, or -1 where earlier ones of
+                                                 the epoch may have been (`MAY_HAVE_WRITTEN`)
+                                        26   8   timestamp
+                                        34   4   coordinator_epoch (-1: no marker yet)
+                                        38   8   current_txn_first_offset (-1: none open)
+
+It holds the last batch of each producer only; the batches before it are found again in the log when
+one comes a second time (`producer_window`). The checksums of batches are not in it (`repetition`).
+Source: KIP-98 (idempotence, transactions), KIP-360 (epochs); the layout as Apache Kafka 3.9 writes
+        it.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.protocol.checksum import crc32c
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.records import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE
+
+if TYPE_CHECKING:
+    from barnabas.storage.producers.producer_rows import ProducerRows
+
+REMEMBERED_BATCHES = 5
+MOST_REFUSED = 10_000  # producers of one log
+FEWEST_PRODUCERS = 1000  # of one log: fewer are packed for each snapshot
+SNAPSHOT_VERSION = 1
+HEAD = struct.Struct(">hI")
+COUNT = struct.Struct(">i")
+PRODUCER = struct.Struct(">qhiqiqiq")
+PRODUCER_SIZE = PRODUCER.size
+NO_OFFSET = -1
+MAX_PRODUCER_EPOCH = 2**15 - 1
+NO_CRC = -1
+MAY_HAVE_WRITTEN = -1  # Apache Kafka reads no offset_delta where there is no batch
+_HALF_THE_SEQUENCES = 1 << 30
+
+
+class CorruptSnapshot(Exception):
+    """The bytes are no snapshot, or not as they were written."""
+
+
+class BatchMeta(NamedTuple):
+    """A batch that was written, as far as a second sending of it is recognised.
+
+    crc: of the batch as the client sent it; NO_CRC where that is not known, after a restart.
+    """
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+    crc: int = NO_CRC
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction that a marker ended, on this partition."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+    last_stable_offset: int
+
+
+class ActiveProducer(NamedTuple):
+    """A producer that a partition remembers, as DescribeProducers tells of it.
+
+    -1 stands for none: no batch yet, no marker yet, no open transaction.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
+
+
+class ProducerEntry:
+    """One producer on one partition.
+
+    batches: the last five of the present epoch, oldest first. has_whole_window is False while
+    earlier ones may be in the log but not here (after a snapshot was loaded, or where a marker made
+    the entry: its producer may have written before, and have expired since; a snapshot tells that
+    from an epoch that a marker began, in which nothing was written). seen_ms is the
+    broker's clock at the last append (or at loading), by which the entry expires: the batches' own
+    times may be of any year. row: where `ProducerRows` has it; -1: nowhere.
+    """
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "has_whole_window",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+        "row",
+        "seen_ms",
+        "txn_first_offset",
+    )
+
+    def __init__(self, producer_id: int, producer_epoch: int, seen_ms: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.batches: list[BatchMeta] = []
+        self.coordinator_epoch = -1
+        self.txn_first_offset = NO_OFFSET
+        self.last_timestamp = -1
+        self.seen_ms = seen_ms
+        self.has_whole_window = True
+        self.row = -1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def find(self, first_sequence: int, last_sequence: int) -> BatchMeta | None:
+        """The remembered batch of exactly these sequences."""
+        for batch in self.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                return batch
+        return None
+
+    def packed(self) -> bytes:
+        """Its row of a snapshot."""
+        last = self.batches[-1] if self.batches else None
+        return PRODUCER.pack(
+            self.producer_id,
+            self.producer_epoch,
+            last.last_sequence if last else NO_SEQUENCE,
+            last.last_offset if last else NO_OFFSET,
+            last.last_offset - last.first_offset
+            if last
+            else 0
+            if self.has_whole_window
+            else MAY_HAVE_WRITTEN,
+            self.last_timestamp,
+            self.coordinator_epoch,
+            self.txn_first_offset,
+        )
+
+
+def used_again(producer_id: int, base_sequence: int) -> KafkaError:
+    """The refusal of a batch whose sequences another batch had, which its client gave up.
+
+    The code decides what its client does then. UNKNOWN_PRODUCER_ID makes librdkafka, the Java
+    client and franz-go abort the transaction, and kafka-python end it, and all of them ask for a
+    new epoch, in which sequences begin anew. An idempotent librdkafka or Java producer sends the
+    batch again in its next epoch. OUT_OF_ORDER_SEQUENCE_NUMBER ends a librdkafka producer for good;
+    with DUPLICATE_SEQUENCE_NUMBER all of them believe the batch written; TRANSACTION_ABORTABLE
+    makes them abort, but librdkafka keeps its epoch, and meets the same again.
+    """
+    return KafkaError(
+        Code.UNKNOWN_PRODUCER_ID,
+        f"producer {producer_id} gave the sequence {base_sequence} to other records before, which "
+        "were written: abort the transaction, and begin a new epoch",
+    )
+
+
+class ProducerStateManager:
+    """The producers of one log.
+
+    open_txns: producer id -> first offset of its open transaction, in the order of the first
+    offsets (a transaction begins at the end of the log, so the order of insertion is that of the
+    offsets). end_offset: all batches below it have been taken in. refused: (producer id, epoch) ->
+    the first sequence of a batch that was not written and may come again (`add_refused`). _rows:
+    of a snapshot, where there are many producers.
+    """
+
+    __slots__ = ("_rows", "end_offset", "open_txns", "producers", "refused")
+
+    def __init__(self, end_offset: int = 0) -> None:
+        self.producers: dict[int, ProducerEntry] = {}
+        self.open_txns: dict[int, int] = {}
+        self.refused: dict[tuple[int, int], int] = {}
+        self.end_offset = end_offset
+        self._rows: ProducerRows | None = None
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def first_open_offset(self) -> int | None:
+        """The first offset of the earliest open transaction."""
+        for offset in self.open_txns.values():
+            return offset
+        return None
+
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has a transaction open in that epoch: what it writes is verified."""
+        if producer_id not in self.open_txns:
+            return False
+        return self.producers[producer_id].producer_epoch == producer_epoch
+
+    def has_ongoing_transaction_of(self, producer_id: int) -> bool:
+        """Whether the producer has a transaction open, whatever its epoch."""
+        return producer_id in self.open_txns
+
+    def first_offset_of_transaction(self, producer_id: int) -> int | None:
+        """The first offset of the producer's open transaction; None where none is open."""
+        return self.open_txns.get(producer_id)
+
+    def open_transactions(self) -> list[int]:
+        """The producers with a transaction open, in the order of its beginning."""
+        return list(self.open_txns)
+
+    def producer_epoch_of(self, producer_id: int) -> int:
+        """The epoch that the producer wrote with last; -1 of one that is not remembered."""
+        entry = self.producers.get(producer_id)
+        return -1 if entry is None else entry.producer_epoch
+
+    def has_batch_of(self, producer_id: int) -> bool:
+        """Whether a batch of the producer's last epoch is remembered, and so its sequence."""
+        entry = self.producers.get(producer_id)
+        return entry is not None and bool(entry.batches)
+
+    def coordinator_epoch_of(self, producer_id: int) -> int:
+        """The epoch of the coordinator that last ended a transaction of the producer; 0: none."""
+        entry = self.producers.get(producer_id)
+        return 0 if entry is None else max(entry.coordinator_epoch, 0)
+
+    def epochs_of_decision(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> tuple[int, int]:
+        """(producer epoch, coordinator epoch) that the marker of a coordinator's decision bears.
+
+        A transaction that is open here always ends. There is no other coordinator, so a higher
+        epoch in the partition is a client's doing (WriteTxnMarkers takes any coordinator epoch, a
+        batch any producer epoch), and the marker bears it. Apache Kafka gives up on such a marker,
+        and the transaction hangs.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return producer_epoch, coordinator_epoch
+        if entry.txn_first_offset >= 0:
+            producer_epoch = max(producer_epoch, entry.producer_epoch)
+        return producer_epoch, max(coordinator_epoch, entry.coordinator_epoch)
+
+    def active_producers(self) -> list[ActiveProducer]:
+        """The producers that are remembered, as KIP-664 shows them."""
+        return list(self.each_active_producer())
+
+    def each_active_producer(self) -> Iterator[ActiveProducer]:
+        """What `active_producers` gives, one by one: others may append between two of them."""
+        for entry in list(self.producers.values()):
+            yield ActiveProducer(
+                entry.producer_id,
+                entry.producer_epoch,
+                entry.last_sequence,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.txn_first_offset,
+            )
+
+    def check_batch(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        transactional: bool,
+        restore_window: Callable[[ProducerEntry], None],
+    ) -> BatchMeta | None:
+        """Whether a client's batch comes next. One function, since a call more for each is felt.
+
+        Takes:  restore_window, called where the entry's earlier batches are needed and may be in
+                the log alone: it fills them in.
+        Gives:  None: append it; or the earlier batch that it repeats.
+        Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE;
+                UNKNOWN_PRODUCER_ID for a transactional batch with sequences that were used before,
+                unless it repeats a batch of the same transaction, see `used_again`.
+        Source: KIP-98; a producer that is not known may begin anywhere, a new epoch must begin at
+                0. One that is known by the marker of a transaction without a batch here may have
+                expired before it, and begins anywhere, too: Apache Kafka refuses that, which ends
+                a librdkafka producer for good.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return None
+        epoch = entry.producer_epoch
+        batches = entry.batches
+        if producer_epoch == epoch:
+            last = batches[-1].last_sequence if batches else NO_SEQUENCE
+            if base_sequence != last + 1 and not (base_sequence == 0 and last == MAX_SEQUENCE):
+                if not batches and not entry.has_whole_window:
+                    return None
+                duplicate = entry.find(base_sequence, last_sequence)
+                if duplicate is None and not entry.has_whole_window:
+                    restore_window(entry)
+                    duplicate = entry.find(base_sequence, last_sequence)
+                if duplicate is not None:
+                    if transactional and not 0 <= entry.txn_first_offset <= duplicate.first_offset:
+                        raise used_again(producer_id, base_sequence)
+                    return duplicate
+                if transactional and (last - base_sequence) & MAX_SEQUENCE < _HALF_THE_SEQUENCES:
+                    raise used_again(producer_id, base_sequence)
+                raise KafkaError(
+                    Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {producer_id} sent the sequence {base_sequence}, its last was "
+                    f"{last}",
+                )
+        elif producer_epoch < epoch:
+            raise KafkaError(
+                Code.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} has the epoch {epoch}, the batch {producer_epoch}",
+            )
+        elif base_sequence != 0 and epoch != NO_PRODUCER_EPOCH:
+            raise KafkaError(
+                Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} begins its epoch {producer_epoch} with the sequence "
+                f"{base_sequence}",
+            )
+        if entry.txn_first_offset >= 0 and not transactional:
+            raise KafkaError(
+                Code.INVALID_TXN_STATE,
+                f"producer {producer_id} has an open transaction, the batch is not of one",
+            )
+        return None
+
+    def check_overtaking(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Refuse a batch while an earlier one of its producer, which found no space, has to come.
+
+        That one coming again ends it.
+
+        Raises: KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        first_refused = self.refused.get((producer_id, producer_epoch))
+        if first_refused is None:
+            return
+        if base_sequence > first_refused:
+            raise KafkaError(
+                Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                "an earlier batch of this producer was refused and has not come again yet",
+            )
+        del self.refused[producer_id, producer_epoch]
+
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int = 0,
+    ) -> None:
+        """Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+
+        A marker of version 2 has a later epoch than what it ends (KIP-1228); the same epoch where
+        nothing is open is of a marker that is written again.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return
+        is_of_next = (
+            transaction_version >= 2
+            and producer_epoch == entry.producer_epoch < MAX_PRODUCER_EPOCH
+            and entry.txn_first_offset >= 0
+        )
+        if producer_epoch < entry.producer_epoch or is_of_next:
+            raise KafkaError(
+                Code.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} has the epoch {entry.producer_epoch}, the marker "
+                f"{producer_epoch}",
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                Code.TRANSACTION_COORDINATOR_FENCED,
+                f"a coordinator of epoch {entry.coordinator_epoch} has ended transactions here, "
+                f"this one has {coordinator_epoch}",
+            )
+
+    # --- change ----------------------------------------------------------------------------------
+
+    def add_refused(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Remember an idempotent producer's batch that was not written: for want of room, or since
+        it was sent to another broker than the leader.
+
+        Its later batches, which are under way, must not overtake it: a log takes the first batch of
+        a producer that it does not know with any sequence, so that one would leave a hole in its
+        order, and the refused one, sent again, be out of order for good. One that was written may
+        come late, over a connection that broke: nobody sends that again.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is not None and entry.producer_epoch == producer_epoch and entry.batches:
+            last = entry.batches[-1].last_sequence
+            if (last - base_sequence) & MAX_SEQUENCE < _HALF_THE_SEQUENCES:
+                return
+        key = producer_id, producer_epoch
+        if producer_id >= 0 and (key in self.refused or len(self.refused) < MOST_REFUSED):
+            self.refused[key] = min(base_sequence, self.refused.get(key, base_sequence))
+
+    def on_batch(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        first_offset: int,
+        last_offset: int,
+        timestamp: int,
+        transactional: bool,
+        now_ms: int,
+        crc: int = NO_CRC,
+    ) -> None:
+        """Take in a batch that was written. crc: of the batch as its client sent it.
+
+        It has a parameter for each field: this is called with every append, and one object more
+        for each of them would be felt.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self._add(producer_id, producer_epoch, now_ms)
+        elif entry.producer_epoch != producer_epoch or not entry.batches:
+            entry.producer_epoch = producer_epoch
+            entry.batches = []
+            entry.has_whole_window = True
+        batches = entry.batches
+        batches.append(
+            BatchMeta(base_sequence, last_sequence, first_offset, last_offset, timestamp, crc)
+        )
+        if len(batches) > REMEMBERED_BATCHES:
+            del batches[0]
+            entry.has_whole_window = True
+        entry.last_timestamp = timestamp
+        entry.seen_ms = now_ms
+        if transactional and entry.txn_first_offset < 0:
+            entry.txn_first_offset = first_offset
+            self.open_txns[producer_id] = first_offset
+        self.end_offset = last_offset + 1
+        if self._rows is not None:
+            self._rows.note(entry)
+
+    def _add(self, producer_id: int, producer_epoch: int, now_ms: int) -> ProducerEntry:
+        entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch, now_ms)
+        if self._rows is None and len(self.producers) >= FEWEST_PRODUCERS:
+            self._rows = _rows_of(self.producers)
+        return entry
+
+    def on_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        offset: int,
+        timestamp: int,
+        now_ms: int,
+    ) -> CompletedTxn | None:
+        """Take in a marker that was written.
+
+        Gives: the transaction that it ended; None where that had no data here.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self._add(producer_id, producer_epoch, now_ms)
+            entry.has_whole_window = False
+        elif entry.producer_epoch != producer_epoch:
+            entry.producer_epoch = producer_epoch
+            entry.batches = []
+            entry.has_whole_window = True
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        entry.seen_ms = now_ms
+        self.end_offset = offset + 1
+        first_offset = entry.txn_first_offset
+        entry.txn_first_offset = NO_OFFSET
+        if self._rows is not None:
+            self._rows.note(entry)
+        if first_offset < 0:
+            return None
+        del self.open_txns[producer_id]
+        return CompletedTxn(
+            producer_id,
+            first_offset,
+            offset,
+            not commit,
+            next(iter(self.open_txns.values()), offset + 1),
+        )
+
+    def expire(self, now_ms: int, expiration_ms: int, most: int = sys.maxsize) -> int:
+        """Forget producers that wrote nothing for that long and have no transaction open.
+
+        Takes: most, how many at once. Gives how many.
+        """
+        all_expired = (
+            producer_id
+            for producer_id, entry in self.producers.items()
+            if entry.txn_first_offset < 0 and now_ms - entry.seen_ms >= expiration_ms
+        )
+        expired = list(islice(all_expired, most))
+        rows = self._rows
+        if len(self.producers) - len(expired) < FEWEST_PRODUCERS:
+            rows = self._rows = None
+        for producer_id in expired:
+            entry = self.producers.pop(producer_id)
+            if rows is not None:
+                rows.remove(entry)
+        return len(expired)
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def encode_snapshot(self) -> bytes:
+        """The state as of now, in the form of the module's table."""
+        if self._rows is not None:
+            return self._rows.encode()
+        rows = [COUNT.pack(len(self.producers))]
+        rows += [entry.packed() for entry in self.producers.values()]
+        body = b"".join(rows)
+        return HEAD.pack(SNAPSHOT_VERSION, crc32c(body)) + body
+
+    @classmethod
+    def decode_snapshot(cls, data: bytes, offset: int, now_ms: int) -> ProducerStateManager:
+        """The state before `offset`. Raises CorruptSnapshot."""
+        if len(data) < HEAD.size + COUNT.size:
+            raise CorruptSnapshot(f"{len(data)} bytes are too few")
+        version, crc = HEAD.unpack_from(data)
+        body = data[HEAD.size :]
+        if version != SNAPSHOT_VERSION:
+            raise CorruptSnapshot(f"its version is {version}, not {SNAPSHOT_VERSION}")
+        if crc32c(body) != crc:
+            raise CorruptSnapshot("its checksum is wrong")
+        (count,) = COUNT.unpack_from(body)
+        if len(body) != COUNT.size + count * PRODUCER_SIZE:
+            raise CorruptSnapshot(f"{count} producers in {len(body)} bytes")
+        state = cls(offset)
+        producers, still_open = state.producers, []
+        for row in PRODUCER.iter_unpack(body[COUNT.size :]):
+            (
+                producer_id,
+                epoch,
+                last_sequence,
+                last_offset,
+                delta,
+                timestamp,
+                coordinator_epoch,
+                txn_first,
+            ) = row
+            entry = ProducerEntry(producer_id, epoch, now_ms)
+            entry.has_whole_window = last_offset < 0 and delta != MAY_HAVE_WRITTEN
+            if last_offset >= 0:
+                first_sequence = (
+                    NO_SEQUENCE if last_sequence < 0 else (last_sequence - delta) & MAX_SEQUENCE
+                )
+                entry.batches = [
+                    BatchMeta(
+                        first_sequence, last_sequence, last_offset - delta, last_offset, timestamp
+                    )
+                ]
+            entry.last_timestamp = timestamp
+            entry.coordinator_epoch = coordinator_epoch
+            if txn_first >= 0:
+                entry.txn_first_offset = txn_first
+                still_open.append((txn_first, producer_id))
+            producers[producer_id] = entry
+        state.open_txns = {
+            producer_id: first_offset for first_offset, producer_id in sorted(still_open)
+        }
+        if FEWEST_PRODUCERS <= count == len(producers):
+            state._rows = _rows_of(producers, data)
+        return state
+
+
+def _rows_of(producers: dict[int, ProducerEntry], snapshot: bytes = b"") -> ProducerRows:
+    """Rows of many producers: a broker that has no such log does not load their module."""
+    from barnabas.storage.producers.producer_rows import ProducerRows
+
+    return ProducerRows(producers, snapshot)

@@ -1,0 +1,51 @@
+"""The five-batch window of a producer, brought back from the log.
+
+A snapshot holds the last batch of each producer. The four before it, by which a repeated batch is
+recognised as such, are looked for in the log when they are needed: once for each producer.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from barnabas.storage.log.segment import CorruptLog
+from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.producers.producer_state import REMEMBERED_BATCHES, BatchMeta, ProducerEntry
+
+logger = logging.getLogger(__name__)
+
+
+def restore_window(entry: ProducerEntry, segments: SegmentList) -> None:
+    """Put into the entry the batches of its epoch before those that it has, as far as they go.
+
+    Raises: OSError; what is missing is looked for again then.
+    """
+    oldest = entry.batches[0].first_offset if entry.batches else segments.end_offset
+    missing = REMEMBERED_BATCHES - len(entry.batches)
+    earlier: list[BatchMeta] = []
+    try:
+        for header in segments.headers_before(oldest):
+            if header.producer_id != entry.producer_id or header.is_control:
+                continue
+            if header.producer_epoch != entry.producer_epoch or len(earlier) == missing:
+                break
+            earlier.append(
+                BatchMeta(
+                    header.base_sequence,
+                    header.last_sequence,
+                    header.base_offset,
+                    header.last_offset,
+                    header.max_timestamp,
+                )
+            )
+            if header.base_sequence == 0:
+                break
+    except CorruptLog as error:
+        logger.error(
+            "batches of producer %d cannot be looked for in %s: %s",
+            entry.producer_id,
+            segments.active.directory,
+            error,
+        )
+    entry.batches = [*reversed(earlier), *entry.batches]
+    entry.has_whole_window = True
