@@ -557,17 +557,6 @@ def names_are_compared_and_not_files() -> Iterator[None]:
         yield
 
 
-@defect("what no standby had counts as lost by the next leader", "crashed", tweak=with_partitions,
-        seed=11)  # fmt: skip
-def what_no_standby_had_is_lost() -> Iterator[None]:
-    def mkdir_without_mark(self: ReplicatedDisk, path: str) -> None:
-        self._disk.mkdir(path)
-        self._tell_of(Kind.MAKE_DIRECTORY, path)
-
-    with changed(ReplicatedDisk, "mkdir", mkdir_without_mark):
-        yield
-
-
 @defect("what comes after an early sync is not synced at a take-over", "lost", "crashed", "moved",
         "stuck", "told", tweak=with_power, seed=28)  # fmt: skip
 def early_syncs_are_the_last() -> Iterator[None]:
