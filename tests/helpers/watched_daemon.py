@@ -46,10 +46,6 @@ KNOWN_SYNCS = {
 """What waits for the disk on the loop's thread, by file and function, and when: a flush or two of
 one small file, however much the broker holds. Anything else is a fault.
 """
-KNOWN_CALLBACKS = {
-    ("storage/log.py", "make_files"): "an internal topic is made, with the files of 50 partitions",
-}
-"""What may use more than the bound, by what is in each stack that was taken, and when."""
 LOOK_INTERVAL_S = 0.01
 MOST_FAULTS = 50  # of one process
 MOST_STACKS = 3  # of one callback
@@ -97,10 +93,7 @@ class LoopWatch:
         finally:
             took_ns = time.thread_time_ns() - self._began_ns
             self._number = 0
-            is_known = bool(self._stacks) and all(
-                _is_in(KNOWN_CALLBACKS, stack) for stack in self._stacks
-            )
-            if took_ns > self._bound_ns and was_on and self.is_on and not is_known:
+            if took_ns > self._bound_ns and was_on and self.is_on:
                 self._report(self._long_callback(repr(callback), took_ns))
 
     def _long_callback(self, callback: str, took_ns: int) -> str:
