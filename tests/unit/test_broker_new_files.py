@@ -486,7 +486,7 @@ def test_files_of_a_log_that_made_its_own_meanwhile_go(host: CoreHost) -> None:
     assert not unfinished(host)
 
 
-def test_what_an_attempt_left_that_failed_is_in_nobodys_way(host: CoreHost) -> None:
+def test_what_an_attempt_left_that_failed_is_removed(host: CoreHost) -> None:
     (log, *_) = logs = created(host, "t", 10)
     os.makedirs(f"{log.directory}/x")
     host.finish_work()
