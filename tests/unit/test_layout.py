@@ -317,9 +317,10 @@ def test_a_large_function_is_recognised(code: str, is_named: bool) -> None:
     assert bool(without_a_reason(ast.parse(code))) is is_named
 
 
-# Classes to be split; each other one has at most MOST_LINES_OF_A_CLASS.
+# Classes still to be split; each other one has at most MOST_LINES_OF_A_CLASS.
 STILL_LARGER = {
     "broker/core.py: Broker",
+    "broker/logs/metadata.py: ClusterMetadata",
     "storage/log/log.py: Log",
     "storage/log/segment.py: Segment",
 }
