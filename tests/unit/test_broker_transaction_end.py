@@ -358,7 +358,7 @@ def test_a_walk_of_one_commit_is_short() -> None:
     """Broker and coordinator decide; protocol and storage are called from 20 places and do as told.
 
     Before the law had a place the walk was 348 calls in 24 files, 215 and 13 of them of those two.
-    Why it is not fewer files: docs/ARCHITECTURE.md, "The rooms of a commit".
+    Why it is not fewer files: docs/ARCHITECTURE.md, "The files of a commit".
     """
     walk_of_a_commit()  # what is made at first use is made
     walk = walk_of_a_commit()
