@@ -42,7 +42,7 @@ which takes effect at once. `metadata.version` is listed, since clients ask for 
 _ACLS = """
 ## Needed rights
 
-With `authorizer.class.name=StandardAuthorizer` ([SECURITY.md](SECURITY.md#who-may-do-what)) each
+With `authorizer.class.name=StandardAuthorizer` ([SECURITY.md](SECURITY.md#authorization)) each
 request needs these operations on each topic, group or transactional id that it names. Without them
 it is refused, row by row where the answer has rows. The broker runs on this table
 (`broker/security/authorization.py`).
