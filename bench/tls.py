@@ -184,9 +184,8 @@ def run(scale: float = 1.0) -> list[Row]:
     size = count * RECORD_BYTES
     seconds: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:
-        memory = (
-            "/dev/shm" if os.path.isdir("/dev/shm") else None
-        )  # where the brokers' directories are
+        # Where the brokers' directories are.
+        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
         name = stack.enter_context(tempfile.TemporaryDirectory(dir=memory))
         make_certificates(name)
         Path(name, FILE_NAME).write_bytes(bytes(size))

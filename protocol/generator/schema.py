@@ -133,9 +133,8 @@ class _Collector:
 
     def _add(self, name: str, about: str, fields: list[dict[str, Any]]) -> Struct:
         struct = Struct(name, about, self._valid, self._flexible)
-        struct.fields = [
-            each for each in map(self._field, fields) if each.versions
-        ]  # the others have no supported version
+        # The others have no supported version.
+        struct.fields = [each for each in map(self._field, fields) if each.versions]
         self._found[name] = (fields, struct)
         return struct
 
