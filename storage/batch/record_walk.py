@@ -109,12 +109,12 @@ def highest_time_delta(body: Body, position: int, count: int) -> int:
             position, highest = _check_many(body, position, count)
     except IndexError as error:
         raise KafkaError(
-            Code.INVALID_RECORD, f"the batch does not hold the {count} records that it says"
+            Code.INVALID_RECORD, f"the batch does not hold the {count} records that it declares"
         ) from error
     if position != len(body):
         raise KafkaError(
             Code.INVALID_RECORD,
-            f"bytes are left over after the {count} records that the batch says",
+            f"bytes are left over after the {count} records that the batch declares",
         )
     return highest
 

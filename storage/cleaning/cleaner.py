@@ -299,8 +299,8 @@ class _Transactions:
             return False
         if aborted is commit:
             raise ValueError(
-                f"a transaction of producer {producer_id} has the other end than the aborted index "
-                "says"
+                f"a transaction of producer {producer_id} has another outcome than in the aborted "
+                "index"
             )
         return True
 
@@ -659,5 +659,5 @@ class _Source:
             self._path,
             position,
             why,
-            "The log is not compacted until that is put right; restore the file from a copy",
+            "The log is not compacted until that is repaired; restore the file from a copy",
         )

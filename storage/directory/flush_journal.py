@@ -308,7 +308,7 @@ class FlushJournal:
                             path, position, f"the one at byte {behind} says that it was on the disk"
                         )
                     logger.info(
-                        "%s ends at byte %d, in the midst of a flush that was never finished",
+                        "%s ends at byte %d, in the middle of a flush that was never completed",
                         path,
                         position,
                     )
@@ -396,8 +396,8 @@ def _damaged(path: str, position: int, evidence: str) -> CorruptLog:
         path,
         position,
         f"a frame of the flush journal is damaged, and {evidence}",
-        "It may hold the last of commits that were answered. Restore the file from a copy; or, to "
-        "give up what it alone holds, remove it",
+        "It may have the only copy of acknowledged commits. Restore the file from a copy; or, to "
+        "give them up, remove it",
     )
 
 

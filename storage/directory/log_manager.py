@@ -258,7 +258,7 @@ class LogManager:
             if point > 0 and not is_there and topic is not None and key[1] < topic.partition_count:
                 logger.error(
                     "%s is gone, and had records up to offset %d: stop the broker and restore it "
-                    "from a copy; without it the partition begins anew",
+                    "from a copy; without it the partition starts empty",
                     self.log_dir.path(f"{key[0]}-{key[1]}"),
                     point - 1,
                 )

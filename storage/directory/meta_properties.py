@@ -40,7 +40,7 @@ def take_directory(disk: Disk, data_dir: str, ids: MetaProperties) -> MetaProper
         properties = {}
     except CorruptCheckpoint as error:
         raise LogDirectoryError(
-            f"{path} cannot be read ({error}): restore it, or remove it to have it written anew"
+            f"{path} cannot be read ({error}): restore it, or remove it to create a new one"
         ) from error
     node_id = properties.get("node.id", str(ids.node_id))
     if node_id != str(ids.node_id):

@@ -159,9 +159,9 @@ class PartitionDirectories:
             elif match and match["topic"] != _NOT_OURS and self._disk.is_dir(path):
                 topic, number = match["topic"], match["partition"]
                 if topic in (".", "..") or len(topic) > _LONGEST_TOPIC:
-                    self.set_aside(name, "no topic may be called so")
+                    self.set_aside(name, "the topic name is not valid")
                 elif len(number) > 1 and number.startswith("0"):
-                    self.set_aside(name, f"{number} is no partition's number")
+                    self.set_aside(name, f"{number} is not a partition number")
                 else:
                     partitions.append(TopicPartition(topic, int(number)))
         return partitions
@@ -232,9 +232,8 @@ class PartitionDirectories:
         self._disk.rename(self._log_dir.path(name), path)
         self._disk.fsync_dir(self._log_dir.data_dir)
         logger.warning(
-            "%s is not used, and is called %s from now on: %s; move it out of the data directory, "
-            "or, if you miss something, give it its "
-            "topic's name and partition's number back",
+            "%s is not used, and was renamed to %s: %s; move it out of the data directory, or, if "
+            "its records are missing, rename it to its topic and partition",
             self._log_dir.path(name),
             path.rpartition("/")[2],
             why,

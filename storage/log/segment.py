@@ -676,7 +676,7 @@ class Segment:
             self._txn_index = TxnIndex.decode(data or b"")
         except ValueError as error:
             logger.warning(
-                "%s is wrong (%s): it is built anew from the log", self.path(TXN_SUFFIX), error
+                "%s is wrong (%s): it is rebuilt from the log", self.path(TXN_SUFFIX), error
             )
             self.txn_trusted = False
             return False
@@ -689,7 +689,7 @@ class Segment:
         data = index.encode()
         if (self._read_or_none(TXN_SUFFIX) or b"") != data:
             logger.warning(
-                "%s did not hold what the log does: it was built anew (%d aborted)",
+                "%s differed from the log: it was rebuilt (%d aborted)",
                 self.path(TXN_SUFFIX),
                 len(index),
             )
@@ -762,7 +762,7 @@ class Segment:
         """
         if why:
             logger.warning(
-                "an index of %s %s: they are built anew from the log", self.path(LOG_SUFFIX), why
+                "an index of %s %s: they are rebuilt from the log", self.path(LOG_SUFFIX), why
             )
         built = Segment(
             self.disk,

@@ -175,8 +175,7 @@ class TimeLookup:
         result = search.result(self._searched)
         if isinstance(result, TooLargeError):
             logger.warning(
-                "%s: the records at offset %d are looked for by time no further than to their "
-                "batch: %s",
+                "%s: the records at offset %d are searched by time only down to their batch: %s",
                 self._partition,
                 header.base_offset,
                 result,
@@ -186,7 +185,7 @@ class TimeLookup:
             return TimestampOffset(time, header.base_offset + least_delta, header.leader_epoch)
         if isinstance(result, Exception):
             logger.warning(
-                "%s: the records at offset %d cannot be read, and are left out by time: %s",
+                "%s: the records at offset %d cannot be read, and a search by time skips them: %s",
                 self._partition,
                 header.base_offset,
                 result,

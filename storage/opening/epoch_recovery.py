@@ -55,14 +55,14 @@ def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) ->
         return epochs
     except CorruptLog as error:
         logger.error(
-            "%s: the leader epochs are as the file has them, since the log cannot be read: %s",
+            "%s: the leader epochs are those of the file, since the log cannot be read: %s",
             files.directory,
             error,
         )
         return epochs
     except (FileNotFoundError, CorruptCheckpoint) as error:
         logger.warning(
-            "the leader epochs of %s cannot be used (%s): they are built anew from the log",
+            "the leader epochs of %s cannot be used (%s): they are rebuilt from the log",
             files.directory,
             error,
         )

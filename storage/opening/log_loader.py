@@ -435,8 +435,8 @@ class LogLoader:
         once = max(self.recovery_point, noted_end)
         if end_offset < once:
             logger.error(
-                "%s: the log ends at offset %d, but it once reached to %d: what was between is not "
-                "in the files any more",
+                "%s: the log ends at offset %d, but it once reached to %d: the offsets between "
+                "are missing in the files",
                 self.files.directory,
                 end_offset,
                 once,

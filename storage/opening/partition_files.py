@@ -118,7 +118,7 @@ class PartitionFiles:
                 )
                 return NO_TOPIC_ID
             logger.warning(
-                "%s cannot be read (%s): it is written anew with the id that the manifest has",
+                "%s cannot be read (%s): it is rewritten with the manifest's id",
                 path,
                 error,
             )
@@ -140,7 +140,7 @@ class PartitionFiles:
         ]
         if lost:
             logger.error(
-                "%s: the segments at %s went with the power; nothing in them was durable",
+                "%s: a power loss took the segments at %s; nothing in them was durable",
                 self.directory,
                 lost,
             )

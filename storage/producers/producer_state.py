@@ -177,7 +177,7 @@ def used_again(producer_id: int, base_sequence: int) -> KafkaError:
     """
     return KafkaError(
         Code.UNKNOWN_PRODUCER_ID,
-        f"producer {producer_id} gave the sequence {base_sequence} to other records before, which "
+        f"producer {producer_id} used the sequence {base_sequence} for other records, which "
         "were written: abort the transaction, and begin a new epoch",
     )
 
@@ -353,7 +353,7 @@ class ProducerStateManager:
         if base_sequence > first_refused:
             raise KafkaError(
                 Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                "an earlier batch of this producer was refused and has not come again yet",
+                "an earlier batch of this producer was refused and has not been sent again yet",
             )
         del self.refused[producer_id, producer_epoch]
 
