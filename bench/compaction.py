@@ -149,8 +149,8 @@ def fetch_latency(megabytes: int) -> None:
                 f"while {megabytes} MB were cleaned in {time.perf_counter() - began:.2f} s", found
             )
             stalls = _stalls(broker) - before
-            told = ", ".join(f"<= {le} s: {count}" for le, count in sorted(stalls.items()))
-            print(f"rounds of its loop of 5 ms and longer meanwhile: {told or 'none'}")
+            shown = ", ".join(f"<= {le} s: {count}" for le, count in sorted(stalls.items()))
+            print(f"rounds of its loop of 5 ms and longer meanwhile: {shown or 'none'}")
 
 
 def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) -> list[float]:

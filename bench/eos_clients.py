@@ -334,16 +334,16 @@ def process_until_told(
     """Run until a line arrives on standard input."""
     import threading
 
-    told = threading.Event()
+    is_over = threading.Event()
     work = Process(
-        servers, source, target, target_partitions, mode, interval_s, name, told.is_set, consumer
+        servers, source, target, target_partitions, mode, interval_s, name, is_over.is_set, consumer
     )
     work.warm_up()
     say("ready")
 
     def listen() -> None:
         sys.stdin.readline()
-        told.set()
+        is_over.set()
 
     threading.Thread(target=listen, daemon=True).start()
     count, commits = work.run()

@@ -181,8 +181,7 @@ def _init(struct: Struct) -> list[str]:
     for one in struct.fields:
         default = _default(one)
         if default.endswith(("[]", "()")):
-            # None stands for "not given"; a list that may be null is null only where that is asked
-            # for
+            # None means "not given". For a nullable list None is null, and NOTHING means that.
             if one.may_be_null:
                 parameters.append(f"{one.name}: {_type(one)} = NOTHING")
                 body.append(

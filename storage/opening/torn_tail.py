@@ -72,7 +72,7 @@ def is_hole(segment: Segment, position: int, next_offset: int) -> bool:
 def lacks_start(segment: Segment, position: int, next_offset: int) -> bool:
     """Whether the sector in which the batch begins is zeros from there on.
 
-    That may be a few bytes of its offset, and no CRC tells.
+    It may be a few bytes of its offset, which no CRC covers.
     """
     first = segment.file.pread(_SECTOR_BYTES - position % _SECTOR_BYTES, position)
     return not any(first) and (len(first) > MAGIC_AT or any(next_offset.to_bytes(8)[: len(first)]))
