@@ -3,7 +3,9 @@
 During a catch-up the leader sends removals of directories that it does not have. The removal of a
 partition with records waits until the copy has everything else, including the metadata journal. If
 the journal has the partition, of the same topic, it was not deleted: the leader has lost the
-directory, and this may be its last copy.
+directory, and this may be its last copy. The exception is a directory with the mark of
+`replicated_disk`: this node made it while it led, no standby got it, and so its successor never had
+it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from barnabas.broker.logs.metadata import topics_in
 from barnabas.broker.replication.operations import Kind
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import (
+    NOT_SENT_NAME,
     PARTITION_METADATA_NAME,
     CorruptCheckpoint,
     decode_partition_metadata,
@@ -58,8 +61,14 @@ class LostPartitions:
 
     def on_caught_up(self) -> None:
         """Remove the waiting directories. Raises: LogDirectoryError where the leader lost one."""
-        if not self._waiting:
-            return
+        if self._waiting:
+            self._remove_waiting()
+        for name in self._disk.list(self._data_dir):  # every directory is the leader's from now on
+            mark = f"{self._data_dir}/{name}/{NOT_SENT_NAME}"
+            if _PARTITION.fullmatch(name) and self._disk.exists(mark):
+                self._disk.unlink(mark)
+
+    def _remove_waiting(self) -> None:
         topics = topics_in(self._disk.read(f"{self._data_dir}/{JOURNAL_NAME}"))
         lost = [name for name in self._waiting if self._is_lost(name, topics)]
         if lost:
@@ -91,6 +100,7 @@ class LostPartitions:
         topic = topics.get(topic_name)
         return (
             topic is not None
+            and not self._disk.exists(f"{self._data_dir}/{name}/{NOT_SENT_NAME}")
             and int(number) < topic.partition_count
             and self._topic_id(name) in (topic.topic_id, None)
         )

@@ -116,7 +116,6 @@ TESTED_AS_A_PART = {
     "broker/handlers/telemetry.py": "unit/test_broker_telemetry.py",
     "broker/requests/older_fetch.py": "unit/test_protocol_message_sets.py",
     "broker/encoded_rows.py": "unit/test_broker_wide_requests.py",
-    "broker/requests/refusals.py": "unit/test_broker_control_faults.py",
     "broker/brokers/coordinator_edge.py": "unit/test_broker_failover.py",
     "broker/coordinator_runtime.py": "unit/test_broker_core.py",
     "broker/transactions/transaction_recovery.py": "unit/test_broker_decisions.py",
