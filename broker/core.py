@@ -439,6 +439,7 @@ class Broker:
         self.compaction.on_tick(now_ms)
         self.flushes.on_tick(now_ms)
         self.topics.on_tick()
+        self.metadata.on_tick()
         self.work.on_tick(now_ms)
         self.reading.on_tick(now_ms)
         if self._wide is not None:
@@ -449,7 +450,7 @@ class Broker:
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
         is_ready = self.work.is_ready or self.reading.queue or self.topics.is_configuring
-        if is_ready or (self._wide is not None and self._wide.queue):
+        if is_ready or self.metadata.is_rewriting or (self._wide is not None and self._wide.queue):
             return 0
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (
@@ -518,6 +519,7 @@ class Broker:
         """
         self.on_sent(now_ms)
         self.work.finish(now_ms)
+        self.topics.make_internal_files()
         try:
             self.logs.close(now_ms, sync)
         except OSError as error:
