@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that are made from the code: `python docs/pages.py`, or `make
+"""Writes the generated pages of docs/: `python docs/pages.py`, or `make
 docs-pages`.
 """
 
@@ -13,12 +13,12 @@ import metrics_reference
 import settings
 
 GENERATED = (settings, api_reference, error_reference, command_reference, metrics_reference)
-"""Each has a TARGET, and its `text()`."""
+"""Each module has a TARGET and a function `text()`."""
 
 
 def stale() -> list[str]:
-    """The names of the pages that do not say what the code says; how lines are broken is left out,
-    which libraries decide.
+    """The names of the pages that differ from the code. Line breaks, which libraries decide, do not
+    count.
     """
     return [
         module.TARGET.name
@@ -29,7 +29,7 @@ def stale() -> list[str]:
 
 
 def main() -> int:
-    """Write those that have changed, and say which. With `--check` write none; 1 if one has."""
+    """Write the pages and print the changed ones. With `--check` write none; 1 if one changed."""
     names = stale()
     for name in names:
         print(f"docs/{name}")

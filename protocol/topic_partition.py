@@ -8,8 +8,7 @@ from typing import NamedTuple
 class TopicPartition(NamedTuple):
     """A topic and the index of one of its partitions.
 
-    It equals the plain tuple of the two and has its hash, so a table by topic partitions can be
-    read with either.
+    It equals the plain tuple of the two and has the same hash: both find the same key of a dict.
     """
 
     topic: str

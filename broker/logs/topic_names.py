@@ -16,7 +16,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raises: KafkaError INVALID_TOPIC_EXCEPTION where no topic may be called so."""
+    """Raises: KafkaError INVALID_TOPIC_EXCEPTION where the topic name is not valid."""
     if not name:
         raise KafkaError(Code.INVALID_TOPIC_EXCEPTION, "The topic's name is empty: give it one.")
     if name in (".", ".."):
