@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import Reply, Result
 from barnabas.coordinator.transactions.transaction_state import Decision
+from barnabas.storage.log.broker_appends import append_records
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -48,7 +49,7 @@ class CoordinatorRuntime:
         while True:
             if result.records:
                 log = broker.topics.internal_log(OFFSETS_TOPIC, result.partition, now_ms)
-                log.append_records(result.records, now_ms, result.producer)
+                append_records(log, result.records, now_ms, result.producer)
                 offset = log.log_end_offset - len(result.records)
                 for key, value in result.records:
                     broker.groups.replay(result.partition, offset, key, value, result.producer)
@@ -68,7 +69,7 @@ class CoordinatorRuntime:
         broker = self._broker
         if result.records:
             log = broker.topics.internal_log(TRANSACTIONS_TOPIC, result.partition, now_ms)
-            log.append_records(result.records, now_ms)
+            append_records(log, result.records, now_ms)
             assert len(result.transactions) == len(result.records), "a record that says nothing"
             for metadata in result.transactions:
                 broker.transactions.apply(metadata)

@@ -28,23 +28,19 @@ class WallClock:
     that, as in most tests, both times are equal.
 
     ahead_ms: how far the wall clock is ahead: an event of the steady time `now_ms` is at the wall
-    time `now_ms + ahead_ms`.
+    time `now_ms + ahead_ms`. now_ms: the steady time of the current event; None before the first
+    `feed`.
     """
 
-    __slots__ = ("_now_ms", "ahead_ms")
+    __slots__ = ("ahead_ms", "now_ms")
 
     def __init__(self) -> None:
         self.ahead_ms = 0
-        self._now_ms: int | None = None
+        self.now_ms: int | None = None
 
     def feed(self, now_ms: int, wall_ms: int) -> None:
         """Set both times of the next event."""
-        self.ahead_ms, self._now_ms = wall_ms - now_ms, now_ms
-
-    @property
-    def now_ms(self) -> int | None:
-        """The steady time of the current event; None before the first `feed`."""
-        return self._now_ms
+        self.ahead_ms, self.now_ms = wall_ms - now_ms, now_ms
 
     def since_ms(self, timestamp_ms: int) -> int:
         """The steady time of a timestamp; the current time for a timestamp in the future.
@@ -53,4 +49,4 @@ class WallClock:
         for a negative time: a clock that was set back extends no deadline beyond its whole length.
         """
         since_ms = timestamp_ms - self.ahead_ms
-        return since_ms if self._now_ms is None or since_ms < self._now_ms else self._now_ms
+        return since_ms if self.now_ms is None or since_ms < self.now_ms else self.now_ms

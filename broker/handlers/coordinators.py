@@ -69,7 +69,7 @@ def _has_files(broker: Broker, topic: str | None, key: str) -> bool:
     log = broker.topics.partition(*broker.cluster.coordinator_partition(topic, key))
     try:
         if log is not None:
-            log.make_files()
+            log.files.make()
     except OSError as error:
         if not is_out_of_resources(error):
             raise

@@ -18,8 +18,9 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.log.log_reader import Isolation
+from barnabas.storage.log.log_reader import Isolation, reading
 from barnabas.storage.log.segment import BuildPutOff
+from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 from barnabas.storage.log.time_search import Searched, SearchResult, SearchTakesLong
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ def _by_segments(
             index = partition.partition_index
             try:
                 log = topics_here.fenced_partition(topic.name, index, NO_LEADER_EPOCH)
-                with log.reading():
+                with reading(log):
                     offsets = _segments_before(log, partition.timestamp, partition.max_num_offsets)
                 rows.append(ListOffsetsPartitionResponse(index, Code.NONE, offsets))
             except KafkaError as error:
@@ -275,9 +276,9 @@ def _look_up(
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):  # there is no tiered storage
         return NOT_FOUND
     if timestamp == MAX_TIMESTAMP:
-        position = log.offset_of_max_timestamp(searched=searched)
+        position = offset_of_max_timestamp(log, searched=searched)
     else:
-        position = log.offset_for_timestamp(
-            timestamp, upper_bound_offset=upper_bound, searched=searched
+        position = offset_for_timestamp(
+            log, timestamp, upper_bound_offset=upper_bound, searched=searched
         )
     return NOT_FOUND if position is None else (position[0], position[1], position[2])

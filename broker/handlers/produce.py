@@ -43,6 +43,7 @@ from barnabas.storage.batch.validate import (
 )
 from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log_config import NEVER_MS
+from barnabas.storage.producers.refused_batches import add_refused, check_overtaking
 
 logger = logging.getLogger("barnabas.transactions")
 
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.storage.directory.new_files import NewFiles
-    from barnabas.storage.log.log import AppendInfo, Log
+    from barnabas.storage.log.append_info import AppendInfo
+    from barnabas.storage.log.log import Log
 
 ZSTD_SINCE = 7
 # 10 ms each: so many batches of a record, so many bytes
@@ -473,8 +475,8 @@ def _next_turn(broker: Broker, produce: _Produce) -> tuple[list[_Pending], list[
         batch = pending.popleft()
         log = produce.topics.partition(batch.name, batch.partition)
         turn.append(batch._replace(rules=None if log is None else log.rules))
-        if log is not None and not log.has_files and batch.name not in INTERNAL_TOPICS:
-            files = log.new_files
+        if log is not None and not log.files.are_made and batch.name not in INTERNAL_TOPICS:
+            files = log.files.new_files
             if files is None and not batch.is_long:  # else others would wait for a long check
                 files = broker.logs.begin_files(log)
             if files is not None:
@@ -624,7 +626,7 @@ def _append(
         if records is not None and not broker.cluster.is_one:
             anothers = broker.topics.partition(name, index)
             if anothers is not None:  # what comes next to its leader must not overtake this one
-                anothers.add_refused(records)
+                add_refused(anothers.producer_state, records)
         return ProducedPartition(index, code, current_leader=broker.hint(name, index, code))
     if records is None:
         return ProducedPartition(index, produce.unreadable.get((name, index), Code.INVALID_RECORD))
@@ -646,11 +648,11 @@ def _append(
         if not (pending is not None and pending.is_counted) and not broker.disk_space.reserve(
             len(records)
         ):
-            log.add_refused(records)
+            add_refused(log.producer_state, records)
             return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
         if log.producer_state.refused:
-            log.check_overtaking(records)
-        if pending is None and not log.has_files and _waits_for_files(broker, produce, log):
+            check_overtaking(log.producer_state, records)
+        if pending is None and not log.files.are_made and _waits_for_files(broker, produce, log):
             return _put_off(produce, row, log, records)
         if pending is None or result is None or pending.rules != log.rules:
             info = log.append(records, now_ms=context.now_ms, at_once=produce.budget)
@@ -665,7 +667,7 @@ def _append(
     except OSError as error:
         if not is_out_of_resources(error):
             raise
-        log.add_refused(records)
+        add_refused(log.producer_state, records)
         return ProducedPartition(
             index, Code.KAFKA_STORAGE_ERROR, error_message=f"{DISK_FULL} ({error.strerror})"
         )
@@ -720,7 +722,7 @@ def _waits_for_files(broker: Broker, produce: _Produce, log: Log) -> bool:
         produce.made_files,
         produce.context.now_ms,
     )
-    produce.made_files += files is None and not log.has_files
+    produce.made_files += files is None and not log.files.are_made
     return files is not None
 
 

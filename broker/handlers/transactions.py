@@ -52,6 +52,7 @@ from barnabas.protocol.messages.write_txn_markers import (
 )
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.log.broker_appends import append_marker
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -229,7 +230,7 @@ def on_write_txn_markers(
         for marker in request.markers
         for topic in marker.topics
         for index in topic.partition_indexes
-        if (log := topics_here.partition(topic.name, index)) is not None and not log.has_files
+        if (log := topics_here.partition(topic.name, index)) is not None and not log.files.are_made
     }
     if len(without_files) <= broker.files_ahead.most_by_request:
         return _write_markers(broker, request, context)
@@ -274,7 +275,8 @@ def _write_marker(
     if log is None:
         return topics.missing_code(name, index)
     try:
-        info = log.append_marker(
+        info = append_marker(
+            log,
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
             coordinator_epoch=marker.coordinator_epoch,
@@ -286,7 +288,7 @@ def _write_marker(
     except KafkaError as error:
         return error.code
     except OSError as error:
-        if log.has_files or not is_out_of_resources(error):
+        if log.files.are_made or not is_out_of_resources(error):
             raise
         return Code.KAFKA_STORAGE_ERROR  # nothing of it was written
     if name == OFFSETS_TOPIC:

@@ -26,9 +26,8 @@ from barnabas.broker.outbox import FlushJob, Outbox
 if TYPE_CHECKING:
     from barnabas.storage.directory.flush_journal import FlushJournal, JournalEntry, JournalRecord
     from barnabas.storage.disk import Syncable
-    from barnabas.storage.log.durability import FlushToken
+    from barnabas.storage.log.durability import FlushToken, LogEnd
     from barnabas.storage.log.log import Log
-    from barnabas.storage.log.segment_list import LogEnd
 
 Continuation = Callable[[int], None]
 
@@ -159,7 +158,7 @@ class FlushQueue:
         if not self._later:
             self._later_due_ms = now_ms + LONGEST_LATER_MS
         for log in logs:
-            self._later[log] = log.segments.end
+            self._later[log] = log.durability.end
             if is_in_journal:
                 self._in_journal[log] = None
             if is_in_older:

@@ -55,7 +55,7 @@ class FilesAhead:
 
     def begin(self, logs: Sequence[Log]) -> None:
         """Have the files made of those of these logs that have none, where they are many."""
-        without = [log for log in logs if not log.has_files and log.new_files is None]
+        without = [log for log in logs if not log.files.are_made and log.files.new_files is None]
         if self.fewest <= len(without) <= MOST_AHEAD:
             self._waiting += [(log, self._logs.begin_files(log)) for log in without]
             self._go_on()
@@ -81,7 +81,7 @@ class FilesAhead:
 
         A log whose files cannot be made has none then.
         """
-        some = [log for log in logs[:MADE_AT_ONCE] if not log.has_files]
+        some = [log for log in logs[:MADE_AT_ONCE] if not log.files.are_made]
         rest = logs[MADE_AT_ONCE:]
 
         def go_on(now_ms: int) -> None:
@@ -90,7 +90,9 @@ class FilesAhead:
             else:
                 then(now_ms)
 
-        self._make([(log, log.new_files or self._logs.begin_files(log)) for log in some], go_on)
+        self._make(
+            [(log, log.files.new_files or self._logs.begin_files(log)) for log in some], go_on
+        )
 
     def _make(self, some: Sequence[tuple[Log, NewFiles]], then: Callable[[int], None]) -> None:
         """Have the thread make some files, and the logs take them."""
@@ -113,7 +115,7 @@ class FilesAhead:
 
         Takes: topic, the logs of its topic; made, how many logs make their files for the request.
         """
-        files = log.new_files
+        files = log.files.new_files
         if files is None:
             if made < self.most_by_request:
                 self._begin_after(log, topic)

@@ -304,7 +304,7 @@ class TopicRegistry:
         ]
         if topic.internal:
             for log in self.logs_of(topic.name):
-                log.make_files()  # a coordinator's write must not be the one that finds no space
+                log.files.make()  # a coordinator's write must not be the one that finds no space
 
     def make_internal_files(self) -> None:
         """At a clean stop: make the files of internal topics that no thread has made yet, since
@@ -313,7 +313,7 @@ class TopicRegistry:
         for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
             for log in self.logs_of(name):
                 try:
-                    log.make_files()
+                    log.files.make()
                 except OSError as error:
                     if not is_out_of_resources(error):
                         raise

@@ -51,6 +51,7 @@ from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.log.broker_appends import append_marker, append_records
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -425,7 +426,7 @@ class TransactionEnds:
         without = [
             log
             for topic, index in decision.partitions
-            if (log := topics.partition(topic, index)) is not None and not log.has_files
+            if (log := topics.partition(topic, index)) is not None and not log.files.are_made
         ]
         if without and len(without) > self._broker.files_ahead.most_by_request:
             self._broker.files_ahead.make(without, then)
@@ -444,7 +445,7 @@ class TransactionEnds:
             log = self._broker.topics.partition(topic, index)
             if log is not None:
                 logs.append(log)
-                if not log.has_files:
+                if not log.files.are_made:
                     without.append(log)
         flushes, on_data = self._broker.flushes, partial(self._on_data, ending)
         if not without or len(without) <= self._broker.files_ahead.most_by_request:
@@ -496,7 +497,7 @@ class TransactionEnds:
     ) -> None:
         broker = self._broker
         log = broker.topics.internal_log(TRANSACTIONS_TOPIC, log_partition, now_ms)
-        log.append_records((record,), now_ms)
+        append_records(log, (record,), now_ms)
         broker.transactions.apply(says)
         broker.progress.on_appended([log], now_ms)
 
@@ -551,10 +552,10 @@ class TransactionEnds:
         start, which may read a decision of a time when the partition was off line.
         """
         log = self._broker.topics.partition(topic, index)
-        if log is None or log.has_files:
+        if log is None or log.files.are_made:
             return True
         try:
-            log.make_files()
+            log.files.make()
         except OSError as error:
             if not is_out_of_resources(error):
                 raise
@@ -647,7 +648,8 @@ class TransactionEnds:
             producer_id, producer_epoch, coordinator_epoch
         )
         try:
-            info = log.append_marker(
+            info = append_marker(
+                log,
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 coordinator_epoch=coordinator_epoch,

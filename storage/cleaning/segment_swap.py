@@ -153,7 +153,7 @@ def _replace(
     new.has_times = new.txn_trusted = new.index_trusted = new.rebuilt = (
         True  # this process wrote the index files
     )
-    log.replace_segments(old, new)
+    log.turnover.replace(old, new)
 
 
 def _rename_to_final(disk: Disk, directory: str, base_offset: int) -> None:

@@ -14,10 +14,9 @@ builds           indexes that are being built in slices                 the mana
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.directory.trash import Trash
@@ -32,7 +31,7 @@ from barnabas.storage.log.segment import (
 
 if TYPE_CHECKING:
     from barnabas.storage.index_builds import IndexBuilds
-    from barnabas.storage.log.log import Log
+    from barnabas.storage.producers.producer_state import ProducerStateManager
 
 
 class LogDirectoryError(Exception):
@@ -43,15 +42,14 @@ class DamagedFlushJournalError(LogDirectoryError):
     """A durable part of a flush journal is damaged: it may have the only copy of commits."""
 
 
-class TopicIdPartition(NamedTuple):
-    """A partition of one topic, with the topic's id, which another topic of the name has not."""
+class ChangedLog(Protocol):
+    """A log that differs from its last checkpoint, as the periodic work sees it."""
 
-    topic: str
-    partition: int
-    topic_id: uuid.UUID
+    unread_bytes: int
+    producer_state: ProducerStateManager
 
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+    def checkpoint(self) -> None:
+        """Write the files that a start after a kill reads instead of the log."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +62,7 @@ class LogDirectory:
     wall: WallClock = field(default_factory=WallClock)
     trash: Trash = field(default_factory=Trash)
     changed_starts: set[tuple[str, int]] = field(default_factory=set)
-    changed_logs: dict[Log, int] = field(default_factory=dict)
+    changed_logs: dict[ChangedLog, int] = field(default_factory=dict)
     builds: IndexBuilds | None = None
 
     def build_later(self, put_off: BuildPutOff, then: Callable[[int], None]) -> None:

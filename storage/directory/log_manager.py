@@ -32,7 +32,6 @@ from barnabas.storage.directory.log_directory import (
     DamagedFlushJournalError,
     LogDirectory,
     LogDirectoryError,
-    TopicIdPartition,
 )
 from barnabas.storage.directory.log_upkeep import LogUpkeep
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
@@ -42,6 +41,7 @@ from barnabas.storage.directory.partition_directories import (
     Topics,
     deleted_name,
 )
+from barnabas.storage.directory.topic_id_partition import TopicIdPartition
 from barnabas.storage.disk import Disk, Lock, Syncable, is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -328,7 +328,7 @@ class LogManager:
         *,
         leader_epoch: int = 0,
     ) -> Log:
-        """Make a new, empty log. It gets its files with its first batch, or by `Log.make_files`.
+        """Make a new, empty log. It gets its files with its first batch, or by `LogFiles.make`.
 
         Takes:  leader_epoch: 0 for a new partition, `self.leader_epoch` for one that clients may
                 know and whose log was lost.
@@ -373,15 +373,15 @@ class LogManager:
             self._offline_starts[key] = log.log_start_offset
 
     def begin_files(self, log: Log) -> NewFiles:
-        """Give a log without files what another thread can make them by; see `take_files`."""
+        """Give a log without files what another thread can make them by; see `LogFiles.take`."""
         from barnabas.storage.directory.new_files import NewFiles, new_suffix
 
         self._new_files_count += 1
         name = f"{log!r} {self.leader_epoch} {self._new_files_count}"
         suffix = new_suffix(log.partition, uuid.uuid5(log.topic_id, name).hex)
         path = self.log_dir.path(deleted_name(log.topic, suffix))
-        log.new_files = NewFiles(self.disk, path, log.topic_id, log.epochs.entries)
-        return log.new_files
+        log.files.new_files = NewFiles(self.disk, path, log.topic_id, log.epochs.entries)
+        return log.files.new_files
 
     def take_files(self, log: Log, files: NewFiles, now_ms: int) -> None:
         """Give a log the files that were made for it. Where they were not, are not wanted any more
@@ -389,11 +389,11 @@ class LogManager:
         """
         if files.is_taken:
             return
-        if log.new_files is files:
-            log.new_files = None
+        if log.files.new_files is files:
+            log.files.new_files = None
         if files.is_made and self.logs.get((log.topic, log.partition)) is log:
             try:
-                log.take_files(files)
+                log.files.take(files)
             except OSError as error:
                 if not is_out_of_resources(error):
                     raise
@@ -443,7 +443,7 @@ class LogManager:
     def _has_directory(self, log: Log) -> bool:
         # One may be left of an attempt to make the files: where descriptors are wanting, removing
         # it failed, too.
-        return log.has_files or self.disk.is_dir(log.directory)
+        return log.files.are_made or self.disk.is_dir(log.directory)
 
     # --- from time to time -----------------------------------------------------------------------
 
@@ -482,14 +482,16 @@ class LogManager:
         self._checkpoints.write(RECOVERY_POINT_NAME, self._offline_points | points, force=force)
         self._points = points  # not earlier, since a full disk may refuse them
         high_watermarks = {
-            key: log.high_watermark for key, log in self.logs.items() if log.has_files
+            key: log.high_watermark for key, log in self.logs.items() if log.files.are_made
         }
         self._checkpoints.write(REPLICATION_NAME, high_watermarks, force=force)
         self.write_starts()
 
     def _recovery_points(self) -> Offsets:
         return {
-            key: log.durability.recovery_point for key, log in self.logs.items() if log.has_files
+            key: log.durability.recovery_point
+            for key, log in self.logs.items()
+            if log.files.are_made
         }
 
     def write_recovery_point(self, log: Log, offset: int) -> None:

@@ -22,7 +22,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 
-from barnabas.storage.directory.log_directory import LogDirectory
+from barnabas.storage.directory.log_directory import ChangedLog, LogDirectory
 from barnabas.storage.directory.trash import Trash
 from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.log.log import Log
@@ -203,5 +203,5 @@ class LogUpkeep:
                 self.deleted_directories.add(now_ms + _CHECK_INTERVAL_MS, path)
 
 
-def _checkpoint_cost(log: Log) -> int:
+def _checkpoint_cost(log: ChangedLog) -> int:
     return 1 + len(log.producer_state.producers) // _PRODUCERS_AS_A_CHECKPOINT

@@ -8,7 +8,7 @@ The 13th digit is 8 (a UUID of version 8; names of deletions have 4 or 5).
 
     thread      make        mkdir, partition.metadata, leader-epoch-checkpoint, .log, two indexes
     the loop    take        rename to <topic>-<partition>     nothing is durable yet: see
-                                                              `Log.make_files`
+                                                              `LogFiles.make`
     the loop    discard     the log was deleted, or has made its files itself meanwhile
 
 A standby gets the directory when it has its final name (`replicated_disk`).

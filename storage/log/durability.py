@@ -12,7 +12,7 @@
     _new_paths            beside the segments that are not                has ended
     waits_for_disk        flush.messages=1: the high watermark is         the log's settings
                           durable_offset, otherwise the log's end
-    _pending_markers      markers whose transaction is not stable before  `Log.append_marker`; the
+    _pending_markers      markers whose transaction is not stable before  `append_marker`; the
                           the high watermark has passed them              high watermark
 
 recovery_point <= durable_offset <= the log's end. A flush has two steps, since another thread
@@ -25,10 +25,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.storage.directory.flush_journal import JournalEntry
-from barnabas.storage.directory.log_directory import TopicIdPartition
+from barnabas.storage.directory.topic_id_partition import TopicIdPartition
 from barnabas.storage.disk import DirectorySync, Disk, FileSync, Syncable
 from barnabas.storage.log.segment import LOG_SUFFIX, Segment
-from barnabas.storage.log.segment_list import LogEnd, SegmentList
+from barnabas.storage.log.segment_list import SegmentList
+
+
+class LogEnd(NamedTuple):
+    """A log's end at some time: the offset, the active segment, and its size."""
+
+    offset: int
+    base_offset: int
+    position: int
 
 
 class FlushToken(NamedTuple):
@@ -96,6 +104,12 @@ class Durability:
     # --- questions -------------------------------------------------------------------------------
 
     @property
+    def end(self) -> LogEnd:
+        """The log's current end."""
+        segments, active = self._segments, self._segments.active
+        return LogEnd(segments.end_offset, active.base_offset, active.size)
+
+    @property
     def names_changed(self) -> bool:
         """Whether names in the directory are not durable yet."""
         return self._name_changes > self._durable_names
@@ -134,7 +148,7 @@ class Durability:
 
     def begin_flush(self) -> FlushToken | None:
         """Begin a flush of the log's own files; None where everything in them is durable."""
-        end = self._segments.end
+        end = self.end
         has_new_names = self._name_changes > self._durable_names
         if self.recovery_point >= end.offset and not has_new_names:
             return None
@@ -157,7 +171,7 @@ class Durability:
         """
         segment, position = self._segments.active, self._durable_position
         if end is None:
-            end = self._segments.end
+            end = self.end
         size = end.position - position
         has_new_names = self._name_changes > self._durable_names
         if position < 0 or size > most_bytes or has_new_names or len(self._unflushed) > 1:

@@ -20,6 +20,8 @@ A log is made of parts, each in a module of its own:
     durability       Durability            the durable part, and what has to be flushed
     reader           LogReader             slices of files for fetches, aborted transactions
     _checkpoint      LogCheckpoint         what a start reads instead of the log
+    files            LogFiles              whether it has its directory, and its making
+    turnover         SegmentTurnover       rolls, deletions and replacements of segments
 """
 
 from __future__ import annotations
@@ -27,25 +29,17 @@ from __future__ import annotations
 import logging
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
-    HEADER_SIZE,
     MAX_SEQUENCE,
-    NO_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
-    encode_marker,
-    encode_pairs,
-    producer_of,
     set_offset_and_epoch,
 )
-from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.batch.validate import (
     AppendRefused,
     CheckBudget,
@@ -54,25 +48,25 @@ from barnabas.storage.batch.validate import (
     check_client_batch,
     with_append_time,
 )
-from barnabas.storage.directory.log_directory import LogDirectory, TopicIdPartition
-from barnabas.storage.disk import Syncable, is_out_of_descriptors, is_out_of_resources
+from barnabas.storage.directory.log_directory import LogDirectory
+from barnabas.storage.directory.topic_id_partition import TopicIdPartition
+from barnabas.storage.disk import Syncable, is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     NO_TOPIC_ID,
-    PARTITION_METADATA_NAME,
-    encode_partition_metadata,
 )
 from barnabas.storage.files.leader_epochs import LeaderEpochs
 from barnabas.storage.files.txn_index import AbortedTxn
+from barnabas.storage.log.append_info import AppendInfo
 from barnabas.storage.log.durability import Durability, FlushToken
 from barnabas.storage.log.log_checkpoint import LogCheckpoint
-from barnabas.storage.log.log_reader import FetchData, Isolation, LogReader, Slice
+from barnabas.storage.log.log_files import LogFiles
+from barnabas.storage.log.log_reader import FetchData, Isolation, LogReader, Slice, unreadable
 from barnabas.storage.log.retention import expired_count
-from barnabas.storage.log.segment import CorruptLog, RollLimits, Segment
+from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log.segment_list import SegmentList
-from barnabas.storage.log.time_lookup import TimeLookup, TimestampOffset
-from barnabas.storage.log.time_search import Searched
+from barnabas.storage.log.segment_turnover import SegmentTurnover
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.producers.producer_snapshots import ProducerSnapshots, aborted_entry
+from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers.producer_state import (
     ProducerEntry,
     ProducerStateManager,
@@ -81,23 +75,11 @@ from barnabas.storage.producers.producer_state import (
 from barnabas.storage.producers.producer_window import restore_window
 
 if TYPE_CHECKING:
-    from barnabas.storage.directory.new_files import NewFiles
+    pass
 
 UNREAD_BATCH_BYTES = 8192  # reading a batch at a start costs as much as this many further bytes
 
 logger = logging.getLogger(__name__)
-
-
-class AppendInfo(NamedTuple):
-    """The result of an append; for a repetition, that of the repeated batch.
-
-    last_offset is inclusive; log_append_time_ms is -1 where the records keep the producer's time.
-    """
-
-    first_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    duplicate: bool
 
 
 class LogContents(NamedTuple):
@@ -120,9 +102,6 @@ class LogContents(NamedTuple):
 class Log:
     """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
 
-    has_files: whether the partition has its directory. A new one gets it with its first batch, or
-    earlier if another thread has made `new_files`; unused partitions of large topics cost nothing
-    on the disk.
     leader_epoch: written into every batch. flush_messages, flush_ms: of the config.
     unread_bytes: the amount since the last checkpoint, which a start after a kill would read; a
     batch counts as its size and UNREAD_BATCH_BYTES.
@@ -140,16 +119,13 @@ class Log:
         self.wall = log_dir.wall
         self.topic, self.partition, self.topic_id = partition
         self.directory = log_dir.partition_path(self.topic, self.partition)
-        self._partition = partition
+        self.topic_id_partition = partition
         self.segments = segments = contents.segments
         self.log_start_offset = contents.log_start_offset
         self.log_end_offset = segments.end_offset
         self.producer_state = contents.producer_state
         self.epochs = contents.epochs
         self.leader_epoch = max(self.epochs.latest, 0)
-        self.has_files = contents.has_files
-        self.new_files: NewFiles | None = None
-        self._has_new_epoch = not contents.has_files
         self.snapshots = contents.snapshots
         self.durability = Durability(
             self.disk,
@@ -172,11 +148,18 @@ class Log:
         self._changed_logs = log_dir.changed_logs
         self.unread_bytes = 0
         self.high_watermark = max(self.log_start_offset, contents.recovery_point)
+        self.files = LogFiles(
+            self.disk, self.directory, partition, segments, self.epochs, self.durability,
+            are_made=contents.has_files,
+        )  # fmt: skip
+        self.turnover = SegmentTurnover(
+            log_dir, partition, config, segments, self.durability, self.snapshots, self._checkpoint
+        )
         self.config = config
         self._update_stable()
 
     def __repr__(self) -> str:
-        return str(self._partition)
+        return str(self.topic_id_partition)
 
     # --- settings --------------------------------------------------------------------------------
 
@@ -191,7 +174,7 @@ class Log:
         self._rules = Rules.of(config)
         self._segment_bytes = config.segment_bytes
         self.flush_messages, self.flush_ms = config.flush_messages, config.flush_ms
-        self._set_roll_limits()
+        self.turnover.set_config(config)
         self.durability.waits_for_disk = config.flush_messages <= 1
         if not self.durability.waits_for_disk:
             self.high_watermark = self.log_end_offset
@@ -209,7 +192,7 @@ class Log:
         """Begin a leader epoch above all earlier ones, for all further batches (KIP-101)."""
         self.epochs.begin(leader_epoch, self.log_end_offset)
         self.leader_epoch = leader_epoch
-        self._has_new_epoch = True
+        self.files.lacks_epoch = True
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch that is not above `epoch` (KIP-320).
@@ -219,62 +202,12 @@ class Log:
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
     def _write_new_epoch(self) -> None:
-        if not self.has_files:
-            self.make_files()
+        if not self.files.are_made:
+            self.files.make()
             return
-        epochs = self.epochs
-        is_longer = epochs.entries[: len(epochs.written)] == epochs.written
-        epochs.write()
-        if not is_longer:  # otherwise the next start would take the file for a damaged one
+        if self.files.write_epochs():
             self.checkpoint()
-        self._has_new_epoch = False
-
-    def make_files(self) -> None:
-        """Make the directory of an empty log and what is in it, where there is none, or take those
-        that another thread has made.
-
-        Raises: OSError where one of the files cannot be made; the log is as it was then.
-        Order:  nothing is durable before the first flush. A start that finds no directory, or a
-                part of one, begins with an empty log, too.
-        """
-        if self.has_files:
-            return
-        if self.new_files is not None and self.new_files.is_made:
-            self.take_files(self.new_files)
-            return
-        path = f"{self.directory}/{PARTITION_METADATA_NAME}"
-        try:
-            self.disk.mkdir(self.directory)
-            self.disk.write_atomic(path, encode_partition_metadata(self.topic_id), sync=False)
-            self.epochs.write()
-            self.segments.active.make_files()
-        except OSError:
-            self.epochs.written = []
-            with suppress(OSError):
-                self.disk.rmtree(self.directory)
-            raise
-        self._note_files()
-
-    def take_files(self, files: NewFiles) -> None:
-        """Have the files that another thread has made, where the log has none of its own yet.
-
-        Takes: files, that were made. Raises: OSError, where they cannot be had; the log is as it
-               was then.
-        Order: as with `make_files`, nothing is durable before the first flush.
-        """
-        if self.has_files:
-            return
-        if self.disk.is_dir(self.directory):  # of an attempt of which not all could be removed
-            self.disk.rmtree(self.directory)
-        self.disk.rename(files.directory, self.directory)
-        files.is_taken = True
-        self.epochs.written = files.epochs
-        self._note_files()
-
-    def _note_files(self) -> None:
-        self.durability.add_names(f"{self.directory}/{PARTITION_METADATA_NAME}")
-        self.has_files = True
-        self._has_new_epoch = self.epochs.written != self.epochs.entries
+        self.files.lacks_epoch = False
 
     def adopt_topic_id(self, topic_id: uuid.UUID) -> None:
         """Store the topic's id, durably, for a log whose directory has none.
@@ -285,11 +218,11 @@ class Log:
         """
         assert self.topic_id == NO_TOPIC_ID, f"{self!r} is of topic {self.topic_id}"
         self.flush()
-        path = f"{self.directory}/{PARTITION_METADATA_NAME}"
-        self.disk.write_atomic(path, encode_partition_metadata(topic_id))
-        self._partition = self._partition._replace(topic_id=topic_id)
-        self.topic_id = topic_id
-        self.durability.partition = self._checkpoint.partition = self._partition
+        partition = self.topic_id_partition._replace(topic_id=topic_id)
+        self.files.partition = partition
+        self.files.write_topic_id()
+        self.topic_id, self.topic_id_partition = topic_id, partition
+        self.durability.partition = self._checkpoint.partition = partition
 
     # --- appending -------------------------------------------------------------------------------
 
@@ -350,7 +283,7 @@ class Log:
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True
                 )
             set_offset_and_epoch(view, self.log_end_offset, self.leader_epoch)
-            first_offset, last_offset = self._write(view, size, last_delta, max_timestamp, now_ms)
+            first_offset, last_offset = self.write(view, size, last_delta, max_timestamp, now_ms)
             self.producer_state.on_batch(
                 producer_id,
                 epoch,
@@ -365,109 +298,13 @@ class Log:
             )
         else:
             set_offset_and_epoch(view, self.log_end_offset, self.leader_epoch)
-            first_offset, last_offset = self._write(view, size, last_delta, max_timestamp, now_ms)
-        self._advance(last_offset + 1)
+            first_offset, last_offset = self.write(view, size, last_delta, max_timestamp, now_ms)
+        self.advance(last_offset + 1)
         return AppendInfo(
             first_offset, last_offset, max_timestamp if rules.log_append_time else -1, False
         )
 
-    def append_records(
-        self,
-        records: Sequence[tuple[bytes, bytes | None]],
-        now_ms: int,
-        producer: tuple[int, int] | None = None,
-    ) -> None:
-        """Append a coordinator's keys and values as one batch, which is not checked.
-
-        Takes:  producer, (producer_id, producer_epoch) of the batch's transaction.
-        Raises: OSError, which is fatal.
-        After:  log_end_offset is the offset after the last of the records.
-        """
-        time_ms = now_ms + self.wall.ahead_ms
-        batch = encode_pairs(
-            records,
-            time_ms,
-            producer,
-            base_offset=self.log_end_offset,
-            leader_epoch=self.leader_epoch,
-        )
-        first_offset, last_offset = self._write(
-            batch, len(batch), len(records) - 1, time_ms, now_ms
-        )
-        if producer is not None:
-            self.producer_state.on_batch(
-                *producer,
-                NO_SEQUENCE,
-                NO_SEQUENCE,
-                first_offset,
-                last_offset,
-                time_ms,
-                True,
-                now_ms,
-            )
-        self._advance(last_offset + 1)
-
-    def append_marker(
-        self,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commit: bool,
-        now_ms: int,
-        decided_ms: int | None = None,
-        is_decided: bool = True,
-        transaction_version: int = 0,
-    ) -> AppendInfo:
-        """Write a marker, which ends the producer's transaction on this partition.
-
-        As in Apache Kafka it is written even if no transaction is open. Its timestamp is that of
-        the clock, since retention and look-ups by time use it.
-
-        Takes:  decided_ms, the time that orders the decisions of the transactional id. It becomes
-                the base timestamp of the batch, and also the record's timestamp if the clock is
-                near (MOST_LEAD_MS). is_decided: whether a coordinator's decision restores the
-                marker after a power loss. If not, and with flush.messages=1, the transaction is
-                stable only when the disk has the marker. transaction_version, of the marker
-                (KIP-1228).
-        Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
-        After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
-                one with data is in the index.
-        Source: KIP-98, "Control messages".
-        """
-        self.producer_state.check_marker(
-            producer_id, producer_epoch, coordinator_epoch, transaction_version
-        )
-        time_ms = now_ms + self.wall.ahead_ms
-        if decided_ms is None or -MOST_LEAD_MS <= decided_ms - time_ms <= MOST_LEAD_MS:
-            time_ms = time_ms if decided_ms is None else decided_ms
-            base_ms = time_ms
-        else:
-            base_ms = decided_ms
-        batch = bytearray(
-            encode_marker(
-                commit=commit,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                coordinator_epoch=coordinator_epoch,
-                timestamp=time_ms,
-                base_timestamp=base_ms,
-            )
-        )
-        first_offset = self.producer_state.open_txns.get(producer_id)
-        set_offset_and_epoch(batch, self.log_end_offset, self.leader_epoch)
-        offset, _ = self._write(batch, len(batch), 0, time_ms, now_ms)
-        if self.durability.waits_for_disk and not is_decided and first_offset is not None:
-            self.durability.add_pending_marker(first_offset, offset)
-        completed = self.producer_state.on_marker(
-            producer_id, producer_epoch, coordinator_epoch, commit, offset, time_ms, now_ms
-        )
-        if completed is not None and completed.aborted:
-            self.segments.active.append_aborted(aborted_entry(completed))
-        self._advance(offset + 1)
-        return AppendInfo(offset, offset, -1, False)
-
-    def _write(
+    def write(
         self,
         view: memoryview | bytearray,
         size: int,
@@ -477,14 +314,14 @@ class Log:
     ) -> tuple[int, int]:
         """Write a batch that has its offset and leader epoch. Gives: its first and last offset.
 
-        The caller updates the producers' state and calls `_advance`.
+        The caller updates the producers' state and calls `advance`.
         """
-        if self._has_new_epoch:
+        if self.files.lacks_epoch:
             self._write_new_epoch()
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
         segment = self.segments.active
-        if segment.should_roll(size, last_offset, max_timestamp, now_ms, self._roll_limits):
+        if segment.should_roll(size, last_offset, max_timestamp, now_ms, self.turnover.limits):
             self._roll(now_ms)
             segment = self.segments.active
         segment.append(view, size, first_offset, last_offset, max_timestamp)
@@ -493,7 +330,7 @@ class Log:
         self.unread_bytes += size + UNREAD_BATCH_BYTES
         return first_offset, last_offset
 
-    def _advance(self, end_offset: int) -> None:
+    def advance(self, end_offset: int) -> None:
         """Move the log's end, after the producers' state was updated."""
         self.log_end_offset = self.segments.end_offset = end_offset
         state = self.producer_state
@@ -526,46 +363,12 @@ class Log:
 
     # --- producers -------------------------------------------------------------------------------
 
-    def add_refused(self, batch: memoryview | bytearray) -> None:
-        """Remember a refused batch of a client, if it is a producer's whole batch.
-
-        The disk was full, or the broker does not lead.
-
-        After: `check_overtaking` refuses later batches of the producer until it is sent again.
-        """
-        if len(batch) >= HEADER_SIZE:
-            self.producer_state.add_refused(*producer_of(batch))
-
-    def check_overtaking(self, batch: memoryview | bytearray) -> None:
-        """Refuse a client's batch while an earlier one of its producer has to be sent again.
-
-        Raises: KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER.
-        """
-        if self.producer_state.refused and len(batch) >= HEADER_SIZE:
-            self.producer_state.check_overtaking(*producer_of(batch))
-
     def ended_before_open_transaction(self, producer_id: int, decided_ms: int) -> bool:
-        """Whether a marker of that decision, or of a later one, precedes the open transaction.
-
-        The base timestamp of a marker is the time that orders its decision. Cleaning replaces it by
-        a delete horizon (KIP-534); then the record's timestamp is used.
-        """
+        """Whether a marker of that decision, or of a later one, precedes the open transaction."""
         first_offset = self.producer_state.first_offset_of_transaction(producer_id)
-        if first_offset is None:
-            return False
-        for segment in reversed(self.segments):
-            if segment.base_offset >= first_offset:
-                continue
-            last: BatchHeader | None = None
-            for _, header in segment.headers():
-                if header.base_offset >= first_offset:
-                    break
-                if header.producer_id == producer_id and header.is_control:
-                    last = header
-            if last is not None:
-                is_cleaned = last.delete_horizon_ms is not None
-                return (last.max_timestamp if is_cleaned else last.base_timestamp) >= decided_ms
-        return False
+        return first_offset is not None and self.reader.has_marker_before(
+            first_offset, producer_id, decided_ms
+        )
 
     def expire_producers(self, now_ms: int, most: int = sys.maxsize) -> int:
         """Forget producers that were idle for producer.id.expiration.ms. Gives: their number.
@@ -583,51 +386,12 @@ class Log:
 
     # --- rolling ---------------------------------------------------------------------------------
 
-    def _set_roll_limits(self) -> None:
-        """Compute the limits at which the active segment is rolled.
-
-        A part of segment.jitter.ms, constant for each segment, spreads the rolls of many
-        partitions.
-        """
-        config = self._config
-        jitter = min(config.segment_jitter_ms, config.roll_ms)
-        if jitter > 0:
-            name = f"{self.topic} {self.partition} {self.segments.active.base_offset}"
-            jitter = crc32(name.encode()) % jitter
-        self._roll_limits = RollLimits(
-            config.segment_bytes, config.roll_ms - jitter, config.segment_index_bytes
-        )
-
     def _roll(self, now_ms: int) -> None:
         """Close the active segment and begin one at the end of the log, with a checkpoint.
 
         Raises: OSError; the log is unchanged then, and may be rolled later.
-        Order:  first all files whose creation can fail, then the change of state. The manifest may
-                wait for space, since the former one is right, too.
         """
-        closed = self.segments.active
-        self._checkpoint.write_snapshot()
-        closed.complete_indexes()
-        segment = Segment.create(
-            self.disk,
-            self.directory,
-            self.log_end_offset,
-            now_ms=now_ms,
-            cache=self.log_dir.cache,
-            index_interval_bytes=self._config.index_interval_bytes,
-        )
-        closed.manifest = None  # the file has grown since
-        self.segments.add(segment)
-        self.durability.add_segment(segment)
-        closed.seal()
-        self._set_roll_limits()
-        try:
-            self._checkpoint.write_manifest(self.log_start_offset)
-        except OSError as error:
-            if not is_out_of_resources(error):
-                raise
-            logger.warning("%r: its checkpoint waits for space: %s", self, error)
-        else:
+        if self.turnover.roll(self.log_start_offset, self.log_end_offset, now_ms):
             self._set_checkpointed()
 
     def try_roll(self, now_ms: int) -> bool:
@@ -683,27 +447,10 @@ class Log:
                 logger.error("%r cannot be read at offset %d: %s", self, offset, error)
                 raise KafkaError(Code.KAFKA_STORAGE_ERROR, str(error)) from error
             except OSError as error:
-                raise self._unreadable(error) from error
+                raise unreadable(self, error) from error
         return FetchData(
             data, aborted, self.high_watermark, self.last_stable_offset, self.log_start_offset
         )
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Around what reads the files for a request.
-
-        Raises: KafkaError KAFKA_STORAGE_ERROR where no descriptor is left: the disk is as it was.
-        """
-        try:
-            yield
-        except OSError as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: OSError) -> Exception:
-        if not is_out_of_descriptors(error):
-            return error
-        logger.warning("%r cannot be read now: %s", self, error)
-        return KafkaError(Code.KAFKA_STORAGE_ERROR, str(error))
 
     def read_batches(self, from_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
         """Each whole batch in order, from the one with `from_offset` (default: the log's start) on.
@@ -711,44 +458,6 @@ class Log:
         Raises: CorruptLog, also where a checksum is wrong.
         """
         return self.reader.batches(self.log_start_offset if from_offset is None else from_offset)
-
-    def offset_for_timestamp(
-        self,
-        timestamp: int,
-        *,
-        upper_bound_offset: int | None = None,
-        searched: Searched | None = None,
-    ) -> TimestampOffset | None:
-        """The first record whose timestamp is not before `timestamp`.
-
-        Takes:  searched, results of long searches; without it no search is deferred.
-        Gives:  None where there is none below the bound.
-        Raises: SearchTakesLong, only where `searched` is given; KafkaError KAFKA_STORAGE_ERROR
-                where no descriptor is left to read with.
-        """
-        with self.reading():
-            record = self._time_lookup(searched).first_at(timestamp)
-        return _below(record, upper_bound_offset)
-
-    def offset_of_max_timestamp(
-        self, *, upper_bound_offset: int | None = None, searched: Searched | None = None
-    ) -> TimestampOffset | None:
-        """The first record with the highest timestamp (KIP-734); None without timestamps.
-
-        Takes, gives and raises the same as `offset_for_timestamp`.
-        """
-        with self.reading():
-            record = self._time_lookup(searched).highest()
-        return _below(record, upper_bound_offset)
-
-    def _time_lookup(self, searched: Searched | None) -> TimeLookup:
-        return TimeLookup(
-            self._partition,
-            self.segments,
-            self.log_start_offset,
-            self._config.max_decompressed_bytes,
-            searched,
-        )
 
     # --- deletion --------------------------------------------------------------------------------
 
@@ -785,44 +494,19 @@ class Log:
     def delete_old_segments(self, now_ms: int, most: int = sys.maxsize) -> int:
         """Delete the segments that retention does not keep. Gives: their number.
 
+        The active one stays if the disk has no space for a new one.
+
         Takes:  most, the approximate bound for one call; if it is reached there may be more.
         """
+        wall_ms = now_ms + self.wall.ahead_ms
         count = expired_count(
-            self.segments,
-            self._config,
-            self.log_start_offset,
-            self.high_watermark,
-            now_ms + self.wall.ahead_ms,
-            most,
+            self.segments, self._config, self.log_start_offset, self.high_watermark, wall_ms, most
         )
-        return self._delete_oldest(count, now_ms)
-
-    def _delete_oldest(self, count: int, now_ms: int) -> int:
-        """Delete the oldest segments. Gives: their number.
-
-        The active one stays if the disk has no space for a new one.
-        """
         if count == len(self.segments) and not self.try_roll(now_ms):
             count -= 1
-        if not count:
-            return 0
-        deleted = self.segments.remove_oldest(count)
-        self.durability.remove_segments(deleted)
-        first_offset = self.segments[0].base_offset
-        self._raise_log_start(first_offset)
-        due_ms = now_ms + self._config.file_delete_delay_ms
-        self.log_dir.discard_segments(deleted, due_ms)
-        for segment in deleted:
-            logger.info("%r: the segment at %d is deleted", self, segment.base_offset)
-        for path in self.snapshots.take_deleted(first_offset):
-            self.log_dir.discard(path, due_ms)
+        if count:
+            self._raise_log_start(self.turnover.remove_oldest(count, now_ms))
         return count
-
-    def replace_segments(self, old: list[Segment], new: Segment) -> None:
-        """Replace neighbours, whose files are gone, by a cleaned segment, whose files are in
-        place."""
-        self.segments.replace(old, new)
-        self.durability.remove_segments(old)
 
     # --- flushing --------------------------------------------------------------------------------
 
@@ -875,7 +559,7 @@ class Log:
         Gives: the files to fsync before `end_close`; none if nothing changed since the last clean
                stop.
         """
-        if not self.has_files:
+        if not self.files.are_made:
             return []
         is_same = self._checkpoint.is_as_closed(self.log_start_offset)
         if is_same and not self.durability.names_changed:
@@ -907,9 +591,3 @@ class Log:
             self.log_dir.cache.forget(segment)
         self._changed_logs.pop(self, None)
         self._changed_logs = {}
-
-
-def _below(record: TimestampOffset | None, bound: int | None) -> TimestampOffset | None:
-    if record is None or bound is None or record.offset < bound:
-        return record
-    return None

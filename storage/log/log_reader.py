@@ -10,12 +10,15 @@ contains the offset, and may end within a batch. It ends at the first of these:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import NamedTuple
 
+from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import LENGTH_END, BatchHeader, batch_size_of, has_right_crc
-from barnabas.storage.disk import File
+from barnabas.storage.disk import File, is_out_of_descriptors
 from barnabas.storage.files.txn_index import AbortedTxn, TxnIndex
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList
@@ -25,6 +28,8 @@ from barnabas.storage.producers.producer_snapshots import (
     replaying,
 )
 from barnabas.storage.producers.producer_state import CompletedTxn
+
+logger = logging.getLogger(__name__)
 
 
 class Isolation(IntEnum):
@@ -134,6 +139,26 @@ class LogReader:
                 index.append(aborted_entry(transaction))
         segment.set_txn_index(index)
 
+    def has_marker_before(self, first_offset: int, producer_id: int, decided_ms: int) -> bool:
+        """Whether the producer's last marker before an offset is of that decision, or a later one.
+
+        The base timestamp of a marker is the time that orders its decision. Cleaning replaces it by
+        a delete horizon (KIP-534); then the record's timestamp is used.
+        """
+        for segment in reversed(self._segments):
+            if segment.base_offset >= first_offset:
+                continue
+            last: BatchHeader | None = None
+            for _, header in segment.headers():
+                if header.base_offset >= first_offset:
+                    break
+                if header.producer_id == producer_id and header.is_control:
+                    last = header
+            if last is not None:
+                is_cleaned = last.delete_horizon_ms is not None
+                return (last.max_timestamp if is_cleaned else last.base_timestamp) >= decided_ms
+        return False
+
     def batches(self, from_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Each whole batch in order, from the one with `from_offset` on.
 
@@ -150,3 +175,23 @@ class LogReader:
                 if not has_right_crc(batch, header):
                     raise segment.corrupt(position, "the CRC of a batch is wrong")
                 yield header, batch
+
+
+@contextmanager
+def reading(log: object) -> Iterator[None]:
+    """Around what reads the files of a log for a request.
+
+    Raises: KafkaError KAFKA_STORAGE_ERROR where no descriptor is left: the disk is as it was.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(log, error) from error
+
+
+def unreadable(log: object, error: OSError) -> Exception:
+    """The error for a request whose read of a log failed."""
+    if not is_out_of_descriptors(error):
+        return error
+    logger.warning("%r cannot be read now: %s", log, error)
+    return KafkaError(Code.KAFKA_STORAGE_ERROR, str(error))

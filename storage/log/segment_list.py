@@ -22,14 +22,6 @@ from barnabas.storage.log.segment import LOG_SUFFIX, CorruptLog, Segment
 _MOST_HEADERS_BEFORE = 1 << 18  # half a second of reading
 
 
-class LogEnd(NamedTuple):
-    """A log's end at some time: the offset, the active segment, and its size."""
-
-    offset: int
-    base_offset: int
-    position: int
-
-
 class BatchPlace(NamedTuple):
     """A batch's segment, its position in the segment's file, and its size."""
 
@@ -81,11 +73,6 @@ class SegmentList(Sequence[Segment]):
     def base_offsets(self) -> list[int]:
         """The base offset of each segment, oldest first."""
         return self._bases
-
-    @property
-    def end(self) -> LogEnd:
-        """The log's current end."""
-        return LogEnd(self.end_offset, self.active.base_offset, self.active.size)
 
     @property
     def size_bytes(self) -> int:

@@ -14,14 +14,18 @@ continues with the next; Apache Kafka gives up there.
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.compression import TooLargeError
 from barnabas.protocol.records import HEADER_SIZE, BatchHeader
-from barnabas.storage.directory.log_directory import TopicIdPartition
+from barnabas.storage.directory.topic_id_partition import TopicIdPartition
+from barnabas.storage.log.log_reader import reading
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log.time_search import BatchSearch, Searched
+
+if TYPE_CHECKING:
+    from barnabas.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -200,3 +204,50 @@ class TimeLookup:
             else header.base_timestamp + time_delta
         )
         return TimestampOffset(time, header.base_offset + offset_delta, header.leader_epoch)
+
+
+def offset_for_timestamp(
+    log: Log,
+    timestamp: int,
+    *,
+    upper_bound_offset: int | None = None,
+    searched: Searched | None = None,
+) -> TimestampOffset | None:
+    """The first record whose timestamp is not before `timestamp`.
+
+    Takes:  searched, results of long searches; without it no search is deferred.
+    Gives:  None where there is none below the bound.
+    Raises: SearchTakesLong, only where `searched` is given; KafkaError KAFKA_STORAGE_ERROR
+            where no descriptor is left to read with.
+    """
+    with reading(log):
+        record = _lookup_in(log, searched).first_at(timestamp)
+    return _below(record, upper_bound_offset)
+
+
+def offset_of_max_timestamp(
+    log: Log, *, upper_bound_offset: int | None = None, searched: Searched | None = None
+) -> TimestampOffset | None:
+    """The first record with the highest timestamp (KIP-734); None without timestamps.
+
+    Takes, gives and raises the same as `offset_for_timestamp`.
+    """
+    with reading(log):
+        record = _lookup_in(log, searched).highest()
+    return _below(record, upper_bound_offset)
+
+
+def _lookup_in(log: Log, searched: Searched | None) -> TimeLookup:
+    return TimeLookup(
+        log.topic_id_partition,
+        log.segments,
+        log.log_start_offset,
+        log.config.max_decompressed_bytes,
+        searched,
+    )
+
+
+def _below(record: TimestampOffset | None, bound: int | None) -> TimestampOffset | None:
+    if record is None or bound is None or record.offset < bound:
+        return record
+    return None

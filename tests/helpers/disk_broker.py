@@ -353,7 +353,7 @@ class DiskBroker:
     def make_files(self, topic: str) -> None:
         """Give each partition its directory, as its first batch does."""
         for log in self.broker.topics.logs_of(topic):
-            log.make_files()
+            log.files.make()
 
     def send_fetch(
         self,

@@ -33,6 +33,7 @@ from barnabas.coordinator.transactions.transaction_state import (
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.files.checkpoints import CLEAN_SHUTDOWN_NAME
+from barnabas.storage.log.broker_appends import append_records
 from helpers.admin_host import NOW_MS, CountedIds
 
 DATA = "/data"
@@ -82,7 +83,7 @@ def fill(disk: SimDisk) -> None:
     ):
         broker.topics.create_topic(name, count, configs, now_ms=NOW_MS)
         for log in broker.topics.logs_of(name):
-            log.make_files()
+            log.files.make()
     metadata = broker.metadata
     metadata.set_scram_credentials({("alice", 1): CREDENTIAL})
     metadata.add_acls({ACL_ID: ACL})
@@ -93,7 +94,7 @@ def fill(disk: SimDisk) -> None:
     broker.topics.set_broker_default_configs({"log.cleaner.backoff.ms": "1000"})
     log = broker.topics.partition("orders", 0)
     assert log is not None
-    log.append_records([CoordinatorRecord(b"k", b"v")], NOW_MS)
+    append_records(log, [CoordinatorRecord(b"k", b"v")], NOW_MS)
     begin_transaction(broker, "open-one")
     broker.close_logs(NOW_MS)
 
@@ -111,7 +112,7 @@ def begin_transaction(broker: Broker, transactional_id: str, **changes: int) -> 
         NOW_MS,
     )._replace(**changes)  # type: ignore[arg-type]
     record = CoordinatorRecord(encode_key(transactional_id), encode_value(ongoing))
-    broker.topics.internal_log(TRANSACTIONS_TOPIC, 0, NOW_MS).append_records([record], NOW_MS)
+    append_records(broker.topics.internal_log(TRANSACTIONS_TOPIC, 0, NOW_MS), [record], NOW_MS)
 
 
 def planned(

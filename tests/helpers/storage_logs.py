@@ -153,7 +153,7 @@ def new_log(path: Path | str, **config: object) -> tuple[LogManager, Log]:
     settings = LogConfig(**config)  # type: ignore[arg-type]
     manager = open_manager(path, settings)
     log = manager.create("t", 0, TOPIC_ID, settings, NOW_MS)
-    log.make_files()
+    log.files.make()
     return manager, log
 
 

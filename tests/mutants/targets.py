@@ -80,11 +80,13 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
         "LogManager.create",
     ),
     "storage/log/log.py": (
-        "Log.append*", "Log._write", "Log._advance", "Log._update_stable",
-        "Log.*transaction*", "Log.*refused", "Log.check_overtaking", "Log._roll",
+        "Log.append*", "Log.write", "Log.advance", "Log._update_stable",
+        "Log.*transaction*", "Log._roll",
         "Log.read", "Log.delete_records_before", "Log._raise_log_start", "Log.*flush",
-        "Log.replace_segments",
     ),
+    "storage/log/broker_appends.py": ("*",),
+    "storage/log/segment_turnover.py": ("*",),
+    "storage/producers/refused_batches.py": ("*",),
     "storage/log/durability.py": ("Durability.*",),
     "storage/log/log_reader.py": ("LogReader.*",),
     "storage/producers/producer_snapshots.py": (

@@ -24,6 +24,7 @@ from barnabas.broker.console.spans import (
     read_strip,
     take_window,
 )
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 
 PRODUCERS = (1, 2, 3)
@@ -62,8 +63,8 @@ class Model:
 
     def end(self, producer_id: int, *, commit: bool) -> None:
         at = self.log.log_end_offset
-        self.log.append_marker(
-            producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, commit=commit,
+        append_marker(
+            self.log, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, commit=commit,
             now_ms=NOW_MS,
         )  # fmt: skip
         self.kinds[at] = COMMIT_MARKER if commit else ABORT_MARKER

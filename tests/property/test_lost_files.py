@@ -55,6 +55,7 @@ from barnabas.storage.files.checkpoints import (
     PARTITION_METADATA_NAME,
     encode_partition_metadata,
 )
+from barnabas.storage.log.broker_appends import append_records
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 DAY_MS = 86_400_000
@@ -108,7 +109,7 @@ def filled() -> SimDisk:
         assert log is not None
         for number in range(4):
             record = CoordinatorRecord(b"k%d" % number, b"of %s" % name.encode() * 4)
-            log.append_records([record], NOW_MS)
+            append_records(log, [record], NOW_MS)
             log.flush()
     broker.close_logs(NOW_MS)
     disk.kill()

@@ -18,6 +18,7 @@ from sim.disk import Crash, SimDisk
 
 from barnabas.protocol.records import records_of
 from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
@@ -68,7 +69,7 @@ class History:
         self.disk, self.config, self.now_ms = disk, config, NOW_MS
         self.manager = open_on(disk, config, NOW_MS)
         self.log = self.manager.create("t", 0, TOPIC_ID, config, NOW_MS)
-        self.log.make_files()
+        self.log.files.make()
         self.written: dict[int, tuple[bytes, bytes | None]] = {}
         self.aborted: set[int] = set()
         self.sequences = dict.fromkeys(PRODUCERS, 0)
@@ -105,7 +106,8 @@ class History:
         if bump:
             self.epochs[pid] += 1
             self.sequences[pid] = 0
-        self.log.append_marker(
+        append_marker(
+            self.log,
             producer_id=pid,
             producer_epoch=self.epochs[pid],
             coordinator_epoch=0,

@@ -32,8 +32,10 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import batches_in
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import CorruptLog
+from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 from barnabas.storage.log_config import LogConfig
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, retention_ms=-1)
@@ -53,7 +55,8 @@ def write_history(path: str, way: str) -> Log:
                 now_ms=NOW_MS,
             )
             log.append(batch([b"x" * 40]), now_ms=NOW_MS)
-            log.append_marker(
+            append_marker(
+                log,
                 producer_id=6,
                 producer_epoch=0,
                 coordinator_epoch=0,
@@ -151,12 +154,12 @@ def check_that_nothing_is_missing(
     assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == offsets
     assert committed_values(log) == committed
     assert values_of(log) == values
-    found = log.offset_for_timestamp(NOW_MS + 3)
+    found = offset_for_timestamp(log, NOW_MS + 3)
     assert (
         found is not None
         and log.read(found.offset, max_bytes=1, min_one_batch=True).slice is not None
     )
-    highest = log.offset_of_max_timestamp()
+    highest = offset_of_max_timestamp(log)
     assert highest is not None and (highest.timestamp, values[highest.offset]) == (
         NOW_MS + 4,
         b"plain4",

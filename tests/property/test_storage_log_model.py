@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log_config import LogConfig
 
 PRODUCERS = (1, 2, 3)
@@ -162,7 +163,8 @@ class LogMachine(RuleBasedStateMachine):
     def end_txn(self, pid: int, commit: bool, bump: bool) -> None:
         producer = self.producers[pid]
         producer.epoch += bump
-        info = self.log.append_marker(
+        info = append_marker(
+            self.log,
             producer_id=pid,
             producer_epoch=producer.epoch,
             coordinator_epoch=0,

@@ -13,6 +13,7 @@ from sim.disk import Crash, SimDisk
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
 
@@ -55,7 +56,8 @@ def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
                 )
                 sequence += 1
                 if rng.random() < 0.3:
-                    log.append_marker(
+                    append_marker(
+                        log,
                         producer_id=1,
                         producer_epoch=0,
                         coordinator_epoch=0,

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.protocol.errors import KafkaError
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
 
@@ -56,8 +57,8 @@ def carry_out(log: Log, all_steps: list[tuple[Any, ...]]) -> None:
                     now_ms=NOW_MS,
                 )  # fmt: skip
             else:
-                log.append_marker(
-                    producer_id=pid, producer_epoch=epoch, coordinator_epoch=0, commit=rest[0],
+                append_marker(
+                    log, producer_id=pid, producer_epoch=epoch, coordinator_epoch=0, commit=rest[0],
                     now_ms=NOW_MS,
                 )  # fmt: skip
         except KafkaError:

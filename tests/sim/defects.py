@@ -21,6 +21,7 @@ from barnabas.broker.logs import compaction
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.transactions import transaction_end
 from barnabas.broker.transactions.transaction_end import TransactionEnds
 from barnabas.broker.transactions.transaction_recovery import JournaledDecision, TransactionRecovery
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
@@ -64,8 +65,10 @@ from barnabas.storage.files.checkpoints import (
 )
 from barnabas.storage.log import log as log_module
 from barnabas.storage.log import log_reader, retention
+from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.durability import Durability
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_files import LogFiles
 from barnabas.storage.log.log_reader import Isolation, LogReader
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList
@@ -473,7 +476,7 @@ def data_before_ongoing() -> Iterator[None]:
         if name == TRANSACTIONS_TOPIC:
             for earlier in self.__dict__.pop("held", ()):
                 log = internal_log(self, name, earlier.partition, now_ms)
-                log.append_records(earlier.records, now_ms)
+                append_records(log, earlier.records, now_ms)
         return internal_log(self, name, index, now_ms)
 
     with (
@@ -896,10 +899,10 @@ def closed_files_are_not_flushed() -> Iterator[None]:
     tweak=focuses.with_power,
 )
 def names_of_new_files_are_not_flushed() -> Iterator[None]:
-    def note_files(self: Log) -> None:
-        self.has_files, self._has_new_epoch = True, False
+    def note(self: LogFiles) -> None:
+        self.are_made, self.lacks_epoch = True, False
 
-    with changed(Log, "_note_files", note_files):
+    with changed(LogFiles, "_note", note):
         yield
 
 
@@ -1494,12 +1497,12 @@ def aborted_transactions_are_not_told() -> Iterator[None]:
     "the marker of an abort says commit", "aborted-read", "precommitted-read", "offsets", "torn"
 )
 def aborts_are_marked_as_commits() -> Iterator[None]:
-    append = Log.append_marker
+    append = transaction_end.append_marker
 
-    def append_marker(self: Log, **fields: Any) -> Any:
-        return append(self, **fields | {"commit": True})
+    def append_marker(log: Log, **fields: Any) -> Any:
+        return append(log, **fields | {"commit": True})
 
-    with changed(Log, "append_marker", append_marker):
+    with changed(transaction_end, "append_marker", append_marker):
         yield
 
 

@@ -21,6 +21,7 @@ from barnabas.protocol.records import records_of
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.disk import FailedFsync, is_out_of_resources, may_have_lost_pages
 from barnabas.storage.log.segment import SNAPSHOT_SUFFIX, SWAP_SUFFIX
+from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.producers.producer_snapshots import KEPT_SNAPSHOTS
 from sim import two_phase
 from sim.administrator import Administrator
@@ -357,14 +358,14 @@ class World:
                         latest = record.timestamp
                         first_at[latest] = record.offset
             for timestamp, offset in first_at.items():
-                found = log.offset_for_timestamp(timestamp)
+                found = offset_for_timestamp(log, timestamp)
                 if found is None or (found.timestamp, found.offset) != (timestamp, offset):
                     self.history.incident(
                         "clock",
                         f"{key}: the first record of {timestamp} or later is at {offset}, and "
                         f"{found} is found",
                     )
-            if log.offset_for_timestamp(latest + 1) is not None:
+            if offset_for_timestamp(log, latest + 1) is not None:
                 self.history.incident("clock", f"{key}: nothing is as late as {latest + 1}")
 
     # --- faults ----------------------------------------------------------------------------------
@@ -649,7 +650,7 @@ class World:
         ]
         next_producer_id = broker.metadata.next_producer_id
         for log in broker.logs.logs.values():
-            log.make_files()  # as Apache Kafka does, before anything is written to a partition
+            log.files.make()  # as Apache Kafka does, before anything is written to a partition
         assert node.stop()
         self.trace("kafka", 0, "", scenario.kafka_epochs, b"")
         leave_as_kafka(

@@ -29,6 +29,7 @@ from barnabas.storage.cleaning.cleaner import CleanedSegment, CleanJob, CleanRes
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.txn_index import AbortedEntry
+from barnabas.storage.log.broker_appends import append_marker
 
 PATIENCE_S = 120.0
 Done = tuple[CleanJob, CleanResult | None, str]
@@ -54,8 +55,8 @@ def job(tmp_path: Path) -> CleanJob:
     log.append(
         batch([b"aborted"], keys=[b"j"], pid=1, epoch=0, seq=0, transactional=True), now_ms=NOW_MS
     )
-    log.append_marker(
-        producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
+    append_marker(
+        log, producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
     )
     for number in range(5):
         put(log, b"k", b"%d" % number)

@@ -33,6 +33,7 @@ from barnabas.coordinator.internal_topics import (
 from barnabas.storage.cleaning.cleaner import CleanResult, clean
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import decode_offsets
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import Segment
 
@@ -287,8 +288,13 @@ def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptur
     host = Host(tmp_path)
     log = host.log(segment_bytes=200)
     for number in range(4):
-        log.append_marker(
-            producer_id=number, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=NOW_MS
+        append_marker(
+            log,
+            producer_id=number,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            commit=True,
+            now_ms=NOW_MS,
         )
     log.flush()
     path = tmp_path / "t-0/00000000000000000000.log"
@@ -472,8 +478,8 @@ def test_a_log_whose_transactions_are_open_is_rolled_once(tmp_path: Path) -> Non
         fill(log)
         host.tick()
         assert len(log.segments) == 2 and not host.outbox.cleanings
-    log.append_marker(
-        producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=host.now_ms
+    append_marker(
+        log, producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=host.now_ms
     )
     host.tick()
     assert host.clean() == f"{OFFSETS_TOPIC}-0"

@@ -12,6 +12,7 @@ from helpers.storage_logs import NOW_MS, SECOND_MS, append_unchecked, batch, bro
 from barnabas.broker.console import records
 from barnabas.broker.console.records import MOST_SHOWN_BYTES, read_records, take_records
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 
 
@@ -50,8 +51,8 @@ def test_from_within_a_batch_on_and_no_more_than_wanted(log: Log) -> None:
 
 def test_a_marker_says_what_it_is(log: Log) -> None:
     log.append(batch([b"v"], pid=5, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
-    log.append_marker(
-        producer_id=5, producer_epoch=0, coordinator_epoch=2, commit=False, now_ms=NOW_MS
+    append_marker(
+        log, producer_id=5, producer_epoch=0, coordinator_epoch=2, commit=False, now_ms=NOW_MS
     )
     data, marker = read_records(take_records(log, 0), 10)["records"]
     assert (data["transactional"], data["producer_id"]) == (True, 5)

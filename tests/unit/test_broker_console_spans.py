@@ -19,6 +19,7 @@ from barnabas.broker.console.spans import (
     read_strip,
     take_window,
 )
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 
 
@@ -37,8 +38,8 @@ def write(log: Log, producer_id: int, sequence: int, count: int = 1) -> None:
 
 
 def end(log: Log, producer_id: int, *, commit: bool) -> None:
-    log.append_marker(
-        producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, commit=commit,
+    append_marker(
+        log, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, commit=commit,
         now_ms=NOW_MS,
     )  # fmt: skip
 

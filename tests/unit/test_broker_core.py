@@ -37,6 +37,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.protocol.records import batches_in, decode_marker
 from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.log import Log
 
 KAFKA = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
@@ -150,7 +151,7 @@ def test_a_stop_finishes_what_goes_in_slices(tmp_path: Path) -> None:
     host.connect(1)
     host.create("t", 200)
     for log in host.broker.topics.partitions_of("t"):
-        log.append_records([(b"k", b"x")], host.now_ms)
+        append_records(log, [(b"k", b"x")], host.now_ms)
     host.ask(1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
     assert host.answers[1] == [], "it is under way"
     host.close()
@@ -175,7 +176,7 @@ def test_time_begins_a_compaction(host: CoreHost) -> None:
         "t", cleanup_policy="compact", segment_ms="1", min_cleanable_dirty_ratio="0"
     )
     for _ in range(3):
-        log.append_records([(b"k", b"x")], host.now_ms)
+        append_records(log, [(b"k", b"x")], host.now_ms)
         host.tick(2)
     for _ in range(3):
         host.tick(60_000)

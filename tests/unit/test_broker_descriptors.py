@@ -40,7 +40,7 @@ def test_a_log_of_which_a_file_cannot_be_opened_leaves_nothing(tmp_path: Path, n
         with pytest.raises(OSError, match="Too many open files"):
             log.append(batch(), now_ms=NOW_MS)
         assert sorted(os.listdir(manager.data_dir)) == before
-        assert log.log_end_offset == 0 and not log.has_files
+        assert log.log_end_offset == 0 and not log.files.are_made
 
 
 # --- a read that finds none -----------------------------------------------------------------------

@@ -31,7 +31,7 @@ class Queue:
         self.queue = FlushQueue(self.outbox, self.manager.journal, **settings)  # type: ignore[arg-type]
         self.done: list[str] = []
         for log in self.logs:
-            log.make_files()
+            log.files.make()
             log.flush()
 
     def append(self, *logs: Log, size: int = 10) -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.outbox import Outbox
-from barnabas.storage.log.durability import FlushToken
-from barnabas.storage.log.segment_list import LogEnd
+from barnabas.storage.log.durability import FlushToken, LogEnd
 
 
 class FakeLog:
@@ -186,7 +185,6 @@ class JournaledLog(FakeLog):
         self.name, self.log_end_offset = name, appended
         self.recovery_point = 0
         self.is_closed = False
-        self.segments = self
 
     def __repr__(self) -> str:
         return self.name

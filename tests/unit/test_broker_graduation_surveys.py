@@ -34,6 +34,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.last_run import RunNote
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME
+from barnabas.storage.log.broker_appends import append_records
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_a_partition_that_nobody_wrote_to_gets_its_directory_when_it_is_handed_o
     broker.topics.create_topic("unused", 2, {}, topic_id=uuid.UUID(int=99), now_ms=NOW_MS)
     log = broker.topics.partition("unused", 1)
     assert log is not None
-    log.append_records([CoordinatorRecord(b"k", b"v")], NOW_MS)
+    append_records(log, [CoordinatorRecord(b"k", b"v")], NOW_MS)
     broker.close_logs(NOW_MS)
     survey = take_survey(disk, DATA)
     assert survey.without_files == {"unused-0": log.topic_id}

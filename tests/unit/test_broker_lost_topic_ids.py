@@ -88,7 +88,7 @@ def test_each_topic_of_a_broker_that_wrote_no_ids_gets_one_of_its_own(tmp_path: 
     host.create(creatable("t", 2), creatable("u", 1))
     for name in ("t", "u"):
         for log in host.broker.topics.logs_of(name):
-            log.make_files()
+            log.files.make()
     host.broker.close_logs(NOW_MS)
     data = tmp_path / "data"
     (data / "barnabas-metadata.journal").unlink()

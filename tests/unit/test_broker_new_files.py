@@ -115,10 +115,10 @@ def batches(name: str, count: int) -> Any:
 def with_files(logs: list[Log]) -> int:
     for log in logs:
         is_there = os.path.isdir(log.directory)
-        assert is_there == log.has_files
+        assert is_there == log.files.are_made
         if is_there:
             assert set(os.listdir(log.directory)) >= A_LOGS_FILES
-    return sum(log.has_files for log in logs)
+    return sum(log.files.are_made for log in logs)
 
 
 def unfinished(host: CoreHost) -> list[str]:
@@ -170,7 +170,7 @@ def test_the_first_batch_of_a_large_topic_has_the_next_ones_files_made(host: Cor
     assert with_files(logs) == 1
     while host.work:
         host.finish_work()
-    assert [log.partition for log in logs if log.has_files] == list(range(5, 46))
+    assert [log.partition for log in logs if log.files.are_made] == list(range(5, 46))
 
 
 def test_a_batch_whose_files_are_under_way_waits_for_them_and_for_no_others(
@@ -182,7 +182,7 @@ def test_a_batch_whose_files_are_under_way_waits_for_them_and_for_no_others(
     host.finish_work()  # those of the first sixteen
     assert host.work[0].connection_id == 1, "the one that waits comes before the rest"
     host.finish_work()
-    assert logs[39].has_files and with_files(logs) == MADE_AT_ONCE + 1
+    assert logs[39].files.are_made and with_files(logs) == MADE_AT_ONCE + 1
     while not host.answers[1]:
         host.finish_work()
     (row,) = host.answers[1].pop().responses[0].partition_responses
@@ -322,10 +322,12 @@ def test_a_write_takes_the_files_that_the_thread_has_made(calls: Calls) -> None:
     assert found(calls, 1, "txn") == [Code.NONE]
     logs = calls.host.broker.topics.logs_of("__transaction_state")
     calls.host.work[0].run()
-    made = next(log for log in logs if log.new_files is not None and log.new_files.is_made)
+    made = next(
+        log for log in logs if log.files.new_files is not None and log.files.new_files.is_made
+    )
     Directories.made = 0
-    made.make_files()
-    assert made.has_files and Directories.made == 0
+    made.files.make()
+    assert made.files.are_made and Directories.made == 0
     while calls.host.work:
         calls.go_on()
     assert with_files(logs) == INTERNAL_COUNT
@@ -350,7 +352,7 @@ def test_a_start_makes_what_a_kill_has_cut_short(b: DiskBroker) -> None:
     b.call(FindCoordinatorRequest(key="txn", key_type=1), 2)
     b.broker.outbox.work.clear()
     b.kill()
-    assert all(log.has_files for log in b.broker.topics.logs_of("__transaction_state"))
+    assert all(log.files.are_made for log in b.broker.topics.logs_of("__transaction_state"))
 
 
 def test_a_clean_stop_makes_what_the_thread_has_not_made_yet(calls: Calls) -> None:
@@ -468,7 +470,7 @@ def test_files_of_a_topic_that_was_deleted_meanwhile_go(host: CoreHost) -> None:
     work.run()
     host.broker.logs.delete("t", 0, host.now_ms)
     host.broker.on_worked(work, None, None, host.now_ms)
-    assert not log.has_files and len(unfinished(host)) == 1
+    assert not log.files.are_made and len(unfinished(host)) == 1
     host.tick(1000)
     assert not unfinished(host)
 
@@ -476,7 +478,7 @@ def test_files_of_a_topic_that_was_deleted_meanwhile_go(host: CoreHost) -> None:
 def test_files_of_a_log_that_made_its_own_meanwhile_go(host: CoreHost) -> None:
     (log, *_) = logs = created(host, "t", 10)
     work = host.work.pop(0)
-    log.make_files()
+    log.files.make()
     log.append(bytearray(encode_batch([NewRecord(None, b"a", NOW_MS)])), now_ms=NOW_MS)
     work.run()
     host.broker.on_worked(work, None, None, host.now_ms)
@@ -530,7 +532,7 @@ def test_what_no_log_had_taken_goes_with_the_next_start(b: DiskBroker, way: str)
     getattr(b, way)()
     b.tick(1000)
     assert not names(b)
-    assert not any(log.has_files for log in b.broker.topics.logs_of("t"))
+    assert not any(log.files.are_made for log in b.broker.topics.logs_of("t"))
     assert b.produce("t", (b"a",), partition=2) == (0, 0)
     assert b.read("t", 2) == [b"a"]
 
@@ -539,7 +541,7 @@ def test_a_batch_in_such_files_survives_a_loss_of_power_once_it_is_flushed(b: Di
     b.topic("t", 4, flush_messages="1")
     for partition in range(4):
         assert b.produce("t", (b"%d" % partition,), partition=partition)[0] == Code.NONE
-    assert all(log.has_files for log in b.broker.topics.logs_of("t"))
+    assert all(log.files.are_made for log in b.broker.topics.logs_of("t"))
     b.lose_power()
     for partition in range(4):
         assert b.read("t", partition) == [b"%d" % partition]

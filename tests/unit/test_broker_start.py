@@ -26,6 +26,7 @@ from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupReq
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.files.checkpoints import CLEAN_SHUTDOWN_NAME, NO_TOPIC_ID
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log_config import LogConfig
 
 FENCED = (
@@ -308,8 +309,13 @@ def test_a_marker_in_the_coordinators_log_is_none_of_its_records() -> None:
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
     (log,) = b.broker.topics.logs_of(TRANSACTIONS_TOPIC)
-    log.append_marker(
-        producer_id=p.pid, producer_epoch=p.epoch, coordinator_epoch=0, commit=True, now_ms=b.now_ms
+    append_marker(
+        log,
+        producer_id=p.pid,
+        producer_epoch=p.epoch,
+        coordinator_epoch=0,
+        commit=True,
+        now_ms=b.now_ms,
     )
     b.kill()
     p.connection = b.connect()

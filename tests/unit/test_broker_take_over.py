@@ -14,7 +14,7 @@ def test_directories_that_the_journal_does_not_have_are_topics(tmp_path: Path) -
     host = AdminHost(tmp_path)
     host.create(creatable("t", 3))
     for log in host.broker.topics.logs_of("t"):
-        log.make_files()
+        log.files.make()
     topic_id = host.broker.metadata.topics["t"].topic_id
     host.broker.close_logs(NOW_MS)
     (tmp_path / "data" / "barnabas-metadata.journal").unlink()

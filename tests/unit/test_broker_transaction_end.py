@@ -26,6 +26,7 @@ from barnabas.broker.transactions.transaction_end import (
 from barnabas.broker.transactions.transaction_end import TransactionEnds as Ends
 from barnabas.coordinator.transactions.transaction_state import TransactionState
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_files import LogFiles
 
 BELOW_THE_SEAM = "/pooled_disk.py"
 PACKAGES = ("broker", "coordinator", "protocol", "storage")
@@ -208,12 +209,12 @@ def test_where_one_partition_is_full_the_others_have_their_markers(
     assert p.add("u", 0) == 0
     p.send("v", 0, b"b")
     full = b.broker.topics.partition("u", 0)
-    assert full is not None and not full.has_files
+    assert full is not None and not full.files.are_made
 
     def refuse(log: Log) -> None:
         raise OSError(errno.ENOSPC, f"no room for {log}")
 
-    monkeypatch.setattr(Log, "make_files", refuse)
+    monkeypatch.setattr(LogFiles, "make", refuse)
     assert p.end(commit) == 0
     assert [len(b.markers(name)) for name in ("t", "u", "v")] == [1, 0, 1]
     assert b.state("txn")[0] == ("CompleteCommit" if commit else "CompleteAbort")

@@ -22,7 +22,7 @@ def data_dir(tmp_path: Path) -> Path:
     """A stopped broker's directory; of a partition that nobody wrote to there are no files."""
     host = AdminHost(tmp_path)
     host.create(creatable("orders", 2, configs={"retention.ms": "-1"}))
-    host.broker.topics.logs_of("orders")[0].make_files()
+    host.broker.topics.logs_of("orders")[0].files.make()
     host.close()
     return tmp_path / "data"
 

@@ -24,6 +24,7 @@ from barnabas.storage.directory.flush_journal import (
     PartitionEnd,
 )
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.log.broker_appends import append_records
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 LOGDIR = FIXTURES / "kafka-logdir" / "logdir"
@@ -126,7 +127,7 @@ def test_leader_epochs_begin_with_the_log_after_records_were_deleted(
             host.create(creatable("t", 1))
         (log,) = host.broker.topics.logs_of("t")
         for _ in range(2):
-            log.append_records([(b"k", b"v")], NOW_MS)
+            append_records(log, [(b"k", b"v")], NOW_MS)
         if log.log_end_offset == 6:
             log.delete_records_before(offset)
             host.broker.on_tick(NOW_MS)

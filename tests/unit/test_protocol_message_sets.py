@@ -30,6 +30,7 @@ from barnabas.protocol.records import (
     read_header,
     records_of,
 )
+from barnabas.storage.log.broker_appends import append_marker
 
 TIME_MS = 1_600_000_000_000
 PAIRS: list[tuple[bytes | None, bytes | None]] = [(b"k", b"v"), (None, b"w" * 300), (b"", None)]
@@ -214,8 +215,8 @@ def test_an_old_reader_goes_on_behind_what_makes_no_messages(tmp_path: Path) -> 
     host.create("t")
     log = host.broker.topics.partition("t", 0)
     for epoch in range(3):
-        log.append_marker(
-            producer_id=1, producer_epoch=epoch, commit=False, coordinator_epoch=0, now_ms=0
+        append_marker(
+            log, producer_id=1, producer_epoch=epoch, commit=False, coordinator_epoch=0, now_ms=0
         )
     connection = host.connect(1)
     host.call(connection, produce("t", b"data"), 9)

@@ -51,9 +51,11 @@ from barnabas.storage.cleaning.segment_swap import swap_in
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.txn_index import AbortedEntry
+from barnabas.storage.log.broker_appends import append_marker, append_records
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log.segment import CorruptLog
+from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 from barnabas.storage.log_config import LogConfig
 
 DAY_MS = 86_400_000
@@ -93,7 +95,8 @@ class Producer:
         return put_many(self.log, sent=sent, **values)
 
     def end(self, commit: bool, now_ms: int = NOW_MS) -> int:
-        return self.log.append_marker(
+        return append_marker(
+            self.log,
             producer_id=self.pid,
             producer_epoch=self.epoch,
             coordinator_epoch=0,
@@ -607,8 +610,8 @@ def test_after_its_expiration_the_empty_batch_goes(tmp_path: Path) -> None:
 def test_a_marker_that_is_all_a_producer_is_known_by_stays_whole(tmp_path: Path) -> None:
     """It fences the epochs below its own."""
     manager, log = compacted_log(tmp_path)
-    log.append_marker(
-        producer_id=1, producer_epoch=7, coordinator_epoch=3, commit=False, now_ms=NOW_MS
+    append_marker(
+        log, producer_id=1, producer_epoch=7, coordinator_epoch=3, commit=False, now_ms=NOW_MS
     )
     cleaned_to: int | None = None
     for turn in range(4):
@@ -694,13 +697,13 @@ def test_offsets_by_time_pass_over_emptied_batches(tmp_path: Path) -> None:
     fill(log)
     compact(manager, log)
     assert empty_batches(log) == [0]
-    highest = log.offset_of_max_timestamp()
+    highest = offset_of_max_timestamp(log)
     assert highest is not None and (highest.timestamp, highest.offset) == (SECOND_MS + 300, 2)
-    later = log.offset_for_timestamp(SECOND_MS + 200)
+    later = offset_for_timestamp(log, SECOND_MS + 200)
     assert later is not None and later.offset == 2
-    assert log.offset_for_timestamp(SECOND_MS + 400) is None
+    assert offset_for_timestamp(log, SECOND_MS + 400) is None
     again = reopened(manager, log.config, clean=False)[1]
-    assert again.offset_of_max_timestamp() == highest
+    assert offset_of_max_timestamp(again) == highest
 
 
 def test_an_empty_control_batch_of_another_cleaner_is_no_marker(tmp_path: Path) -> None:
@@ -938,7 +941,7 @@ def test_an_aborted_index_that_the_markers_belie_stops_the_cleaning(tmp_path: Pa
     log.flush()
     job = job_of(log)
     assert job is not None
-    with pytest.raises(CorruptLog, match="other end"):
+    with pytest.raises(CorruptLog, match="another outcome"):
         clean(manager.disk, job._replace(aborted=(AbortedEntry(1, 0, 1, 2),)))
     assert list(tmp_path.glob("t-0/*.cleaned")) == []
 
@@ -1002,11 +1005,16 @@ def test_a_batch_of_a_coordinator_is_compacted_like_any(tmp_path: Path) -> None:
     """As in __consumer_offsets: offsets of a group in a transaction, and plain ones."""
     manager, log = compacted_log(tmp_path)
     for turn in range(3):
-        log.append_records([(b"group", b"%d" % turn)], NOW_MS, (5, 0))
-        log.append_marker(
-            producer_id=5, producer_epoch=0, coordinator_epoch=0, commit=turn != 1, now_ms=NOW_MS
+        append_records(log, [(b"group", b"%d" % turn)], NOW_MS, (5, 0))
+        append_marker(
+            log,
+            producer_id=5,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            commit=turn != 1,
+            now_ms=NOW_MS,
         )
-    log.append_records([(b"other", None)], NOW_MS)
+    append_records(log, [(b"other", None)], NOW_MS)
     fill(log)
     compact(manager, log)
     assert data(log) == [(4, b"group", b"2"), (6, b"other", None)]

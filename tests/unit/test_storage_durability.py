@@ -8,7 +8,7 @@ import pytest
 from helpers.recording_disk import RecordingDisk
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager
 
-from barnabas.storage.directory.log_directory import TopicIdPartition
+from barnabas.storage.directory.topic_id_partition import TopicIdPartition
 from barnabas.storage.disk import DirectorySync
 from barnabas.storage.log.durability import Durability
 from barnabas.storage.log.log import Log
@@ -243,7 +243,7 @@ def test_names_are_durable_with_the_logs_directory_and_the_one_around_it(tmp_pat
 
 def test_an_entry_of_a_journal_may_end_before_the_log_does(log: Log) -> None:
     append(log)
-    end = log.segments.end
+    end = log.durability.end
     append(log)
     begun = log.durability.try_begin_journal(69, end)
     assert begun is not None

@@ -39,6 +39,7 @@ from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import DirectorySync, OsDisk, Syncable
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import CorruptLog
 from barnabas.storage.log_config import LogConfig
@@ -138,8 +139,8 @@ def test_transactions_are_known_again(tmp_path: Path) -> None:
     manager, log = flushed_log(tmp_path)
     size = log.segments.size_bytes
     append(log, 2, transactional=True)
-    log.append_marker(
-        producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
+    append_marker(
+        log, producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
     )
     append(log, 1, transactional=True)
     flush_to_journal(manager, log)
@@ -187,7 +188,7 @@ def test_a_topic_of_the_same_name_is_another_one(tmp_path: Path) -> None:
     flush_to_journal(manager, log)
     manager.delete("t", 0, NOW_MS)
     other = manager.create("t", 0, OTHER_ID, LogConfig(), NOW_MS)
-    other.make_files()
+    other.files.make()
     other.flush()
     kill(manager)
     assert open_manager(tmp_path).logs["t", 0].log_end_offset == 0

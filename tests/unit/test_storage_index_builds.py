@@ -25,6 +25,7 @@ from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.files.checkpoints import MANIFEST_NAME
 from barnabas.storage.index_builds import IndexBuilds
 from barnabas.storage.log import segment
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import BuildPutOff
 
@@ -44,8 +45,8 @@ def fill(log: Log) -> None:
         ))  # fmt: skip
         append_unchecked(log, batch)
         if identity:
-            log.append_marker(
-                producer_id=number, producer_epoch=0, coordinator_epoch=0, commit=False,
+            append_marker(
+                log, producer_id=number, producer_epoch=0, coordinator_epoch=0, commit=False,
                 now_ms=NOW_MS + number,
             )  # fmt: skip
 

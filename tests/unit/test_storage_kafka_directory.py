@@ -24,6 +24,7 @@ from barnabas.storage.files.checkpoints import (
 from barnabas.storage.files.offset_index import OffsetIndex
 from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.files.txn_index import TxnIndex
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log_config import LogConfig
@@ -226,8 +227,8 @@ def test_the_open_transaction_of_delta_is_still_open(manager: LogManager) -> Non
     log = manager.logs["txn", 0]
     assert (log.last_stable_offset, log.log_end_offset) == (48, 49)
     assert log.producer_state.has_ongoing_transaction(8, 0)
-    log.append_marker(
-        producer_id=8, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
+    append_marker(
+        log, producer_id=8, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
     )
     assert log.last_stable_offset == 50
     data = log.read(48, max_bytes=1 << 20, isolation=Isolation.READ_COMMITTED, min_one_batch=True)

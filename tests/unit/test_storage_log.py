@@ -43,10 +43,14 @@ from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     PARTITION_METADATA_NAME,
 )
-from barnabas.storage.log.log import UNREAD_BATCH_BYTES, AppendInfo, Log
+from barnabas.storage.log.append_info import AppendInfo
+from barnabas.storage.log.broker_appends import append_marker, append_records
+from barnabas.storage.log.log import UNREAD_BATCH_BYTES, Log
 from barnabas.storage.log.log_reader import Isolation
+from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers.producer_snapshots import KEPT_SNAPSHOTS
+from barnabas.storage.producers.refused_batches import add_refused, check_overtaking
 
 COMMITTED = Isolation.READ_COMMITTED
 YEAR_MS = 365 * 24 * 3_600_000
@@ -72,7 +76,8 @@ def end(
     coordinator_epoch: int = 0,
     now_ms: int = NOW_MS,
 ) -> int:
-    return log.append_marker(
+    return append_marker(
+        log,
         producer_id=pid,
         producer_epoch=epoch,
         coordinator_epoch=coordinator_epoch,
@@ -388,7 +393,7 @@ def test_a_producer_that_expired_goes_on_after_a_transaction_without_a_batch(
 def test_a_coordinators_batches_have_no_sequence_and_can_be_transactional(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     for _ in range(2):
-        log.append_records([(b"k", b"v")], NOW_MS, (5, 0))
+        append_records(log, [(b"k", b"v")], NOW_MS, (5, 0))
     assert (log.log_end_offset, log.last_stable_offset) == (2, 0)
     end(log, 5, True)
     assert log.last_stable_offset == 3
@@ -463,9 +468,9 @@ def test_committed_readers_stop_at_the_last_stable_offset(tmp_path: Path) -> Non
     ):
         data = log.read(offset, max_bytes=1000, isolation=COMMITTED, min_one_batch=True)
         assert (offsets_in(data), data.aborted) == (given, listed)
-    assert log.offset_of_max_timestamp() == (NOW_MS + 10, 3, 0)
-    assert log.offset_for_timestamp(SECOND_MS + 1, upper_bound_offset=4) == (NOW_MS, 1, 0)
-    assert log.offset_for_timestamp(SECOND_MS + 1, upper_bound_offset=1) is None
+    assert offset_of_max_timestamp(log) == (NOW_MS + 10, 3, 0)
+    assert offset_for_timestamp(log, SECOND_MS + 1, upper_bound_offset=4) == (NOW_MS, 1, 0)
+    assert offset_for_timestamp(log, SECOND_MS + 1, upper_bound_offset=1) is None
 
 
 def test_offsets_by_time(tmp_path: Path) -> None:
@@ -476,8 +481,8 @@ def test_offsets_by_time(tmp_path: Path) -> None:
     Source: KIP-79, KIP-98, KIP-734.
     """
     _, log = new_log(tmp_path)
-    assert log.offset_of_max_timestamp() is None
-    assert log.offset_for_timestamp(SECOND_MS) is None
+    assert offset_of_max_timestamp(log) is None
+    assert offset_for_timestamp(log, SECOND_MS) is None
     for times in ([10, 20, 30], [60, 40, 50], [25]):
         send(log, [b"x"] * len(times), times=[SECOND_MS + plus for plus in times])
     wanted = {
@@ -491,9 +496,9 @@ def test_offsets_by_time(tmp_path: Path) -> None:
         60: (60, 3),
     }
     for plus, (time, offset) in wanted.items():
-        assert log.offset_for_timestamp(SECOND_MS + plus) == (SECOND_MS + time, offset, 0)
-    assert log.offset_for_timestamp(SECOND_MS + 61) is None
-    assert log.offset_of_max_timestamp() == (SECOND_MS + 60, 3, 0)
+        assert offset_for_timestamp(log, SECOND_MS + plus) == (SECOND_MS + time, offset, 0)
+    assert offset_for_timestamp(log, SECOND_MS + 61) is None
+    assert offset_of_max_timestamp(log) == (SECOND_MS + 60, 3, 0)
 
 
 def test_ends_of_leader_epochs(tmp_path: Path) -> None:
@@ -515,16 +520,16 @@ def test_deleting_records(tmp_path: Path) -> None:
         send(log, [value, value])
     assert log.delete_records_before(3) == 3
     assert offsets_in(log.read(3, max_bytes=1000, min_one_batch=True)) == [2, 3, 4, 5]
-    assert log.offset_for_timestamp(0) == (SECOND_MS, 3, 0)
-    assert log.offset_of_max_timestamp() == (SECOND_MS, 3, 0)
+    assert offset_for_timestamp(log, 0) == (SECOND_MS, 3, 0)
+    assert offset_of_max_timestamp(log) == (SECOND_MS, 3, 0)
     assert log.delete_records_before(1) == 3
     for offset in (7, -2):
         with pytest.raises(KafkaError) as error:
             log.delete_records_before(offset)
         assert error.value.code == Code.OFFSET_OUT_OF_RANGE
     assert log.delete_records_before(-1) == 6
-    assert log.offset_for_timestamp(0) is None
-    assert log.offset_of_max_timestamp() is None
+    assert offset_for_timestamp(log, 0) is None
+    assert offset_of_max_timestamp(log) is None
     assert send(log).first_offset == 6
     assert values_of(log) == {6: b"v"}
 
@@ -704,7 +709,8 @@ def test_an_undecided_marker_that_the_disk_has_not_leaves_its_transaction_unstab
     if has_data:
         send(log, pid=1, epoch=0, seq=0, transactional=True)
     log.flush()
-    info = log.append_marker(
+    info = append_marker(
+        log,
         producer_id=1,
         producer_epoch=0,
         coordinator_epoch=0,
@@ -755,7 +761,7 @@ def test_records_are_stamped_by_the_wall_clock_and_not_by_the_steady_one(tmp_pat
     send(log)
     checked = check_client_batch(memoryview(batch()), log.rules, NOW_MS)
     log.append(checked.view, now_ms=NOW_MS, checked=checked)
-    log.append_records([(b"k", b"v")], NOW_MS)
+    append_records(log, [(b"k", b"v")], NOW_MS)
     end(log, 1, True)
     assert [header.max_timestamp for header, _ in log.read_batches()] == [NOW_MS + 5_000] * 4
 
@@ -768,8 +774,8 @@ def test_a_marker_has_the_time_of_the_clock_however_far_its_decision_is(
     log = new_log(tmp_path)[1]
     send(log, pid=2, epoch=0, seq=0, transactional=True)
     decided_ms = NOW_MS + behind_ms
-    log.append_marker(
-        producer_id=2, producer_epoch=0, coordinator_epoch=7, commit=True, now_ms=NOW_MS,
+    append_marker(
+        log, producer_id=2, producer_epoch=0, coordinator_epoch=7, commit=True, now_ms=NOW_MS,
         decided_ms=decided_ms,
     )  # fmt: skip
     header, marker = list(log.read_batches())[-1]
@@ -845,12 +851,12 @@ def test_the_files_of_a_log_are_made_once_and_wait_for_the_first_flush(tmp_path:
     config = LogConfig()
     log = open_manager(tmp_path, config, disk=disk).create("t", 0, TOPIC_ID, config, NOW_MS)
     disk.take_steps()
-    log.make_files()
+    log.files.make()
     assert sorted(disk.take_steps()) == [
         ("write", LEADER_EPOCH_NAME),
         ("write", PARTITION_METADATA_NAME),
     ]
-    log.make_files()
+    log.files.make()
     assert disk.take_steps() == []
 
 
@@ -899,13 +905,13 @@ def test_what_a_full_disk_refused_comes_again_before_what_follows_it(tmp_path: P
     """A header alone has a producer, too; what is shorter than a header has none."""
     log = new_log(tmp_path)[1]
     first, second = (batch(pid=1, epoch=0, seq=seq) for seq in (0, 1))
-    log.add_refused(first[:HEADER_SIZE])
-    log.add_refused(first[: HEADER_SIZE - 1])
-    log.check_overtaking(second[: HEADER_SIZE - 1])
+    add_refused(log.producer_state, first[:HEADER_SIZE])
+    add_refused(log.producer_state, first[: HEADER_SIZE - 1])
+    check_overtaking(log.producer_state, second[: HEADER_SIZE - 1])
     with pytest.raises(KafkaError) as error:
-        log.check_overtaking(second)
+        check_overtaking(log.producer_state, second)
     assert error.value.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
-    log.check_overtaking(first)
+    check_overtaking(log.producer_state, first)
 
 
 def test_a_committed_read_that_takes_no_batch_lists_nothing(tmp_path: Path) -> None:
@@ -918,9 +924,9 @@ def test_a_committed_read_that_takes_no_batch_lists_nothing(tmp_path: Path) -> N
 def test_no_time_is_found_below_a_bound_where_there_is_none_at_all(tmp_path: Path) -> None:
     log = new_log(tmp_path)[1]
     send(log)
-    assert log.offset_for_timestamp(SECOND_MS + 1, upper_bound_offset=5) is None
-    assert log.offset_for_timestamp(SECOND_MS, upper_bound_offset=0) is None
-    found = log.offset_for_timestamp(SECOND_MS, upper_bound_offset=1)
+    assert offset_for_timestamp(log, SECOND_MS + 1, upper_bound_offset=5) is None
+    assert offset_for_timestamp(log, SECOND_MS, upper_bound_offset=0) is None
+    found = offset_for_timestamp(log, SECOND_MS, upper_bound_offset=1)
     assert found is not None and found.offset == 0
 
 
@@ -933,18 +939,18 @@ def test_the_share_of_the_jitter_ends_a_segment_early_and_never_late(tmp_path: P
         new_log(tmp_path / str(jitter), segment_ms=10_000, segment_jitter_ms=jitter)[1]
         for jitter in (0, 1, 9_000, 90_000)
     ]
-    ages = [log._roll_limits.age_ms for log in logs]
+    ages = [log.turnover.limits.age_ms for log in logs]
     assert ages[:2] == [10_000, 10_000]
     assert all(0 < age < 10_000 for age in ages[2:])
     log = logs[2]
-    found = {log._roll_limits.age_ms}
+    found = {log.turnover.limits.age_ms}
     for _ in range(3):
         send(log)
         log._roll(NOW_MS)
-        found.add(log._roll_limits.age_ms)
+        found.add(log.turnover.limits.age_ms)
     assert len(found) > 1
-    log._set_roll_limits()
-    assert log._roll_limits.age_ms in found
+    log.turnover.set_config(log.config)
+    assert log.turnover.limits.age_ms in found
 
 
 def test_a_change_of_the_index_interval_holds_for_the_active_segment(tmp_path: Path) -> None:

@@ -649,7 +649,7 @@ def test_of_an_empty_log_nothing_is_missed(
 ) -> None:
     manager = open_manager(tmp_path, CONFIG)
     log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
-    log.make_files()
+    log.files.make()
     kill(manager)
     assert loader_over(log).load().end_offset == 0
     assert "once reached" not in caplog.text

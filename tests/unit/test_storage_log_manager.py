@@ -36,6 +36,7 @@ from barnabas.storage.files.checkpoints import (
     Manifest,
     decode_offsets,
 )
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import UNREAD_BATCH_BYTES, Log
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
 
@@ -309,8 +310,8 @@ def test_the_last_stable_offset_moves_with_the_start_past_an_open_transaction(
     assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == (1, 1, 1)
     log.append(batch([b"plain"], timestamp=NOW_MS), now_ms=NOW_MS)
     assert log.last_stable_offset == 1
-    log.append_marker(
-        producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=NOW_MS
+    append_marker(
+        log, producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=True, now_ms=NOW_MS
     )
     assert log.last_stable_offset == 3
 
@@ -505,8 +506,8 @@ def test_a_log_that_changed_has_a_snapshot_within_the_interval(tmp_path: Path) -
 
 def test_a_marker_alone_changes_a_log(tmp_path: Path) -> None:
     manager, (log,) = many_logs(tmp_path, 1)
-    log.append_marker(
-        producer_id=7, producer_epoch=3, coordinator_epoch=2, commit=False, now_ms=NOW_MS
+    append_marker(
+        log, producer_id=7, producer_epoch=3, coordinator_epoch=2, commit=False, now_ms=NOW_MS
     )
     ticked(manager, NOW_MS + 30_000)
     assert log.snapshots.offsets == [1]
@@ -630,7 +631,7 @@ def test_files_go_in_the_order_of_their_time(tmp_path: Path) -> None:
 
 def test_a_start_says_how_far_it_is(tmp_path: Path) -> None:
     manager, logs = many_logs(tmp_path, 3)
-    logs[2].make_files()
+    logs[2].files.make()
     for log in logs[:2]:
         log.append(batch([b"x" * 700_000]), now_ms=NOW_MS)
         log.append(batch([b"x" * 700_000]), now_ms=NOW_MS)

@@ -8,6 +8,7 @@ import pytest
 from helpers.storage_kafka_log import TXN_ABORTED, TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS, batch, new_log
 
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import CorruptLog, Segment
 from barnabas.storage.log.segment_list import SegmentList
@@ -81,8 +82,8 @@ def test_transactions_that_were_aborted_behind_a_slice_are_not_told_of(tmp_path:
     _, log = new_log(tmp_path, index_interval_bytes=1)
     for number in range(6):
         log.append(batch(pid=1, epoch=0, seq=number, transactional=True), now_ms=NOW_MS)
-        log.append_marker(
-            producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
+        append_marker(
+            log, producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
         )
     for size, expected in ((10_000, [0, 2, 4, 6, 8, 10]), (1, [0])):
         aborted = log.read(0, max_bytes=size, isolation=1, min_one_batch=True).aborted

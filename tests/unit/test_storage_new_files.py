@@ -27,15 +27,15 @@ def test_their_names_are_those_of_no_other_directory() -> None:
 def test_they_are_what_a_log_makes_itself(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     made = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS, leader_epoch=3)
-    made.make_files()
+    made.files.make()
     taken = manager.create("t", 1, TOPIC_ID, LogConfig(), NOW_MS, leader_epoch=3)
     files = manager.begin_files(taken)
-    assert taken.new_files is files and not files.is_made
+    assert taken.files.new_files is files and not files.is_made
     files.make()
     files.make()
-    assert files.is_made and not taken.has_files
+    assert files.is_made and not taken.files.are_made
     manager.take_files(taken, files, NOW_MS)
-    assert taken.has_files and taken.new_files is None and files.is_taken
+    assert taken.files.are_made and taken.files.new_files is None and files.is_taken
     contents = [
         {path.name: path.read_bytes() for path in Path(log.directory).iterdir()}
         for log in (made, taken)

@@ -27,6 +27,7 @@ from barnabas.storage.directory.last_run import BOOT_ID_NAME, LastRun
 from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import Disk, OsDisk
 from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import CorruptLog, Segment
 from barnabas.storage.log_config import LogConfig
@@ -370,8 +371,8 @@ def test_an_index_that_a_power_loss_took_back_is_built_anew(tmp_path: Path) -> N
     log.checkpoint()
     manifest = tmp_path / "t-0/segments.manifest"
     then = manifest.read_bytes()
-    log.append_marker(
-        producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
+    append_marker(
+        log, producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
     )
     for number in (1, 2):
         log._roll(NOW_MS)

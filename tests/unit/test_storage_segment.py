@@ -17,6 +17,7 @@ from barnabas.storage.files.checkpoints import MANIFEST_NAME
 from barnabas.storage.files.checkpoints import Manifest as LogManifest
 from barnabas.storage.files.offset_index import OffsetIndex
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
+from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import (
     INDEX_SUFFIXES,
@@ -625,8 +626,13 @@ def fill(log: Log, numbers: range) -> None:
         )
         log.append(data, now_ms=NOW_MS)
         if number % 2:
-            log.append_marker(
-                producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=False, now_ms=NOW_MS
+            append_marker(
+                log,
+                producer_id=1,
+                producer_epoch=0,
+                coordinator_epoch=0,
+                commit=False,
+                now_ms=NOW_MS,
             )
 
 

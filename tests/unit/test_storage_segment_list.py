@@ -9,7 +9,7 @@ from helpers.storage_kafka_log import KAFKA, TXN_BASES, TXN_END, kafka_log
 
 from barnabas.storage.log import segment_list
 from barnabas.storage.log.segment import CorruptLog, Segment
-from barnabas.storage.log.segment_list import LogEnd, SegmentList
+from barnabas.storage.log.segment_list import SegmentList
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
 
@@ -23,7 +23,8 @@ def test_it_is_a_sequence_that_ends_with_the_active_segment(segments: SegmentLis
     assert [segment.base_offset for segment in segments] == TXN_BASES == segments.base_offsets
     assert segments[-1] is segments.active and len(segments[1:]) == 3
     assert segments.size_bytes == sum(SIZES)
-    assert segments.end == LogEnd(TXN_END, 31, SIZES[-1])
+    assert (segments.end_offset, segments.active.base_offset) == (TXN_END, 31)
+    assert segments.active.size == SIZES[-1]
 
 
 def test_a_segment_ends_where_the_next_begins(segments: SegmentList) -> None:
@@ -41,7 +42,8 @@ def test_a_new_segment_is_the_active_one(segments: SegmentList) -> None:
     segments.add(new)
     assert segments[-1] is segments.active is new and segments.end_of(before) == TXN_END
     assert segments.base_offsets == [*TXN_BASES, TXN_END]
-    assert segments.size_bytes == sum(SIZES) and segments.end == LogEnd(TXN_END, TXN_END, 0)
+    assert segments.size_bytes == sum(SIZES) and segments.end_offset == TXN_END
+    assert (segments.active.base_offset, segments.active.size) == (TXN_END, 0)
 
 
 # Positions and sizes as `kafka-dump-log.sh` prints them.

@@ -178,7 +178,7 @@ def test_a_log_that_ends_below_its_recovery_point_is_of_a_copy(
     """A kill takes nothing, and what was durable is never cut."""
     manager, log = new_log(tmp_path)
     empty = manager.create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
-    empty.make_files()
+    empty.files.make()
     for _ in range(2):
         log.append(batch(), now_ms=NOW_MS)
     kill(manager, machine=False)

@@ -23,7 +23,12 @@ from helpers.storage_logs import (
 from barnabas.protocol.records import HEADER_SIZE, records_of
 from barnabas.storage.files.checkpoints import MANIFEST_NAME
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.time_lookup import TimeLookup, TimestampOffset
+from barnabas.storage.log.time_lookup import (
+    TimeLookup,
+    TimestampOffset,
+    offset_for_timestamp,
+    offset_of_max_timestamp,
+)
 from barnabas.storage.log.time_search import BatchSearch
 
 RECORDS = json.loads((KAFKA.parent / "expected.json").read_text())["plain"]["0"]["records"]
@@ -60,30 +65,30 @@ def emptied(timestamp: int) -> bytes:
 @pytest.mark.parametrize("timestamp", [0, BASE_MS, BASE_MS + 1, BASE_MS + 26, BASE_MS + 2001])
 def test_the_first_record_that_is_not_older(plain: Log, timestamp: int) -> None:
     expected = next((time, offset, 0) for offset, time, *_ in RECORDS if time >= timestamp)
-    assert plain.offset_for_timestamp(timestamp) == expected
+    assert offset_for_timestamp(plain, timestamp) == expected
 
 
 def test_there_is_none_after_the_youngest(plain: Log) -> None:
-    assert plain.offset_for_timestamp(BASE_MS + 4235) is None
+    assert offset_for_timestamp(plain, BASE_MS + 4235) is None
 
 
 def test_a_bound_hides_what_is_not_stable_yet(plain: Log) -> None:
-    assert plain.offset_for_timestamp(BASE_MS + 26, upper_bound_offset=2) is not None
-    assert plain.offset_for_timestamp(BASE_MS + 26, upper_bound_offset=1) is None
+    assert offset_for_timestamp(plain, BASE_MS + 26, upper_bound_offset=2) is not None
+    assert offset_for_timestamp(plain, BASE_MS + 26, upper_bound_offset=1) is None
 
 
 def test_what_is_below_the_log_start_is_not_found(plain: Log) -> None:
     plain.delete_records_before(15)
     expected = next((time, offset, 0) for offset, time, *_ in RECORDS if offset >= 15)
-    assert plain.offset_for_timestamp(0) == expected
+    assert offset_for_timestamp(plain, 0) == expected
 
 
 def test_the_record_of_the_highest_time(plain: Log, tmp_path: Path) -> None:
     """KIP-734: of txn-0 it is the last marker, which Kafka's time index has at 16 after 31."""
-    assert plain.offset_of_max_timestamp() == (BASE_MS + 4234, 49, 0)
+    assert offset_of_max_timestamp(plain) == (BASE_MS + 4234, 49, 0)
     txn = kafka_log(tmp_path / "again")
-    assert txn.offset_of_max_timestamp() == (1795222689718, 47, 0)
-    assert txn.offset_of_max_timestamp(upper_bound_offset=47) is None
+    assert offset_of_max_timestamp(txn) == (1795222689718, 47, 0)
+    assert offset_of_max_timestamp(txn, upper_bound_offset=47) is None
 
 
 def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path) -> None:
@@ -93,11 +98,11 @@ def test_the_highest_time_may_be_of_no_batch_where_the_index_says(tmp_path: Path
     _, log = new_log(tmp_path)
     for timestamp in (NOW_MS, NOW_MS + 9, NOW_MS + 9, NOW_MS + 5):
         log.append(batch([b"a", b"b"], timestamp=timestamp), now_ms=NOW_MS)
-    assert log.offset_of_max_timestamp() == (NOW_MS + 9, 2, 0)
+    assert offset_of_max_timestamp(log) == (NOW_MS + 9, 2, 0)
     segment = log.segments.active
     segment.load_times()
     segment.max_timestamp_offset = 0
-    assert log.offset_of_max_timestamp() == (NOW_MS + 9, 2, 0)
+    assert offset_of_max_timestamp(log) == (NOW_MS + 9, 2, 0)
 
 
 def test_for_the_highest_time_batches_are_left_out_that_cannot_have_it(
@@ -116,7 +121,7 @@ def test_for_the_highest_time_batches_are_left_out_that_cannot_have_it(
         file.seek(place.position + HEADER_SIZE)
         file.write(bytes(8))
     segment.max_timestamp_offset = 0
-    assert log.offset_of_max_timestamp() == (BASE_MS + 9, first, 0)
+    assert offset_of_max_timestamp(log) == (BASE_MS + 9, first, 0)
     assert opened == [spoilt.first_offset, first] and len(caplog.messages) == 1
 
 
@@ -176,10 +181,10 @@ def test_what_is_found_is_what_a_search_of_all_records_finds(
         records = records_from(log, start)
         for time in range(max(base_ms - 20, 0), base_ms + 20):
             expected = next((record for record in records if record.timestamp >= time), None)
-            assert log.offset_for_timestamp(time) == expected, (start, time)
+            assert offset_for_timestamp(log, time) == expected, (start, time)
         highest = max((record.timestamp for record in records if record.timestamp >= 0), default=-2)
         first = next((record for record in records if record.timestamp == highest), None)
-        assert log.offset_of_max_timestamp() == first, start
+        assert offset_of_max_timestamp(log) == first, start
     assert not caplog.messages, "an emptied batch is not opened"
 
 
@@ -189,7 +194,7 @@ def test_segments_that_another_process_closed_have_times(tmp_path: Path) -> None
     for time in (BASE_MS - 9, BASE_MS - 9, BASE_MS + 50, BASE_MS - 9, BASE_MS - 9, BASE_MS - 9):
         log.append(batch(timestamp=time), now_ms=NOW_MS)
     assert len(log.segments) == 3
-    for ask in (lambda log: log.offset_for_timestamp(BASE_MS), Log.offset_of_max_timestamp):
+    for ask in (lambda log: offset_for_timestamp(log, BASE_MS), offset_of_max_timestamp):
         manager.close(NOW_MS)
         Path(log.directory, MANIFEST_NAME).unlink()
         manager = open_manager(tmp_path, log.config)
@@ -231,7 +236,7 @@ def test_for_the_highest_time_its_batch_alone_is_read(
     """By the times and the indexes of the segments, if the batch is not below the log start."""
     peaked.delete_records_before(start)
     spoil(peaked, range(PEAK, PEAK + 1))
-    assert peaked.offset_of_max_timestamp() == (BASE_MS + 1, 2 * PEAK + 1, 0)
+    assert offset_of_max_timestamp(peaked) == (BASE_MS + 1, 2 * PEAK + 1, 0)
     assert opened == [2 * PEAK]
 
 
@@ -248,7 +253,7 @@ def test_where_the_peak_is_below_the_log_start_headers_are_read(
     """Of the records only those of the batch that the log starts in, and of the one of the time."""
     peaked.delete_records_before(start)
     best = BASE_MS + 1 if start % 2 else BASE_MS - 1
-    assert peaked.offset_of_max_timestamp() == (best, 2 * (start // 2) + 1, 0)
+    assert offset_of_max_timestamp(peaked) == (best, 2 * (start // 2) + 1, 0)
     assert opened == searched
 
 
@@ -257,11 +262,11 @@ def test_times_may_be_as_far_as_a_record_can_tell(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     far = 1 << 62
     append_unchecked(log, batch([b"v"] * 3, times=[far + 9, far + 4, far + 5]))
-    assert log.offset_of_max_timestamp() == (far + 9, 0, 0)
+    assert offset_of_max_timestamp(log) == (far + 9, 0, 0)
     log.delete_records_before(1)
-    assert log.offset_of_max_timestamp() == (far + 5, 2, 0)
-    assert log.offset_for_timestamp(far + 5) == (far + 5, 2, 0)
-    assert log.offset_for_timestamp(far + 6) is None
+    assert offset_of_max_timestamp(log) == (far + 5, 2, 0)
+    assert offset_for_timestamp(log, far + 5) == (far + 5, 2, 0)
+    assert offset_for_timestamp(log, far + 6) is None
 
 
 def test_for_a_time_no_more_is_read_than_from_the_index_entry_before_it(
@@ -269,9 +274,9 @@ def test_for_a_time_no_more_is_read_than_from_the_index_entry_before_it(
 ) -> None:
     """Segments that are older are not looked at, nor those below the log start."""
     spoil(peaked, range(PEAK - 1, PEAK + 1))
-    assert peaked.offset_for_timestamp(BASE_MS) == (BASE_MS, 2 * PEAK, 0)
+    assert offset_for_timestamp(peaked, BASE_MS) == (BASE_MS, 2 * PEAK, 0)
     peaked.delete_records_before(12)
-    assert peaked.offset_for_timestamp(BASE_MS) == (BASE_MS, 2 * PEAK, 0)
+    assert offset_for_timestamp(peaked, BASE_MS) == (BASE_MS, 2 * PEAK, 0)
     assert opened == [2 * PEAK] * 2
 
 
@@ -282,7 +287,7 @@ def test_for_a_time_nothing_is_read_below_the_log_start(
     peaked.delete_records_before(start)
     spoil(peaked, range(start // 2 - 1, start // 2 + 1))
     time = BASE_MS - 2 * (start // 2 - PEAK)
-    assert peaked.offset_for_timestamp(BASE_MS - 40) == (time, start, 0)
+    assert offset_for_timestamp(peaked, BASE_MS - 40) == (time, start, 0)
     assert opened == [start]
 
 
@@ -293,24 +298,24 @@ def test_a_segment_may_end_in_a_gap(peaked: Log, start: int) -> None:
     segment = peaked.segments[1]
     segment.truncate(5 * ROW_BYTES)
     expected = (BASE_MS - 2 * (12 - PEAK), 24, 0)
-    assert peaked.offset_for_timestamp(BASE_MS - 40) == expected
-    assert peaked.offset_of_max_timestamp() == (expected[0] + 1, 25, 0)
+    assert offset_for_timestamp(peaked, BASE_MS - 40) == expected
+    assert offset_of_max_timestamp(peaked) == (expected[0] + 1, 25, 0)
 
 
 def test_an_offset_that_no_batch_has_is_not_found_as_that_of_the_highest_time(peaked: Log) -> None:
     peaked.segments.active.max_timestamp = BASE_MS + 9
     peaked.segments.active.max_timestamp_offset = 48
-    assert peaked.offset_of_max_timestamp() is None
+    assert offset_of_max_timestamp(peaked) is None
     peaked.delete_records_before(38)
     expected = (BASE_MS - 2 * (19 - PEAK) + 1, 39, 0)
-    assert peaked.offset_of_max_timestamp() == expected, "the headers are read then"
+    assert offset_of_max_timestamp(peaked) == expected, "the headers are read then"
 
 
 # --- batches whose records are not there to be read ---------------------------------------------
 
 
 def lookup(log: Log, start: int = 0, most_bytes: int = 1 << 20) -> TimeLookup:
-    return TimeLookup(log._partition, log.segments, start, most_bytes, None)
+    return TimeLookup(log.topic_id_partition, log.segments, start, most_bytes, None)
 
 
 @pytest.mark.parametrize("append_time", [False, True])
@@ -392,4 +397,4 @@ def test_an_emptied_batch_has_no_highest_time_from_the_log_start_on(tmp_path: Pa
     compact(manager, log)
     assert empty_batches(log) == [1]
     log.delete_records_before(1)
-    assert log.offset_of_max_timestamp() == (BASE_MS + 100, 2, 0)
+    assert offset_of_max_timestamp(log) == (BASE_MS + 100, 2, 0)

@@ -24,6 +24,7 @@ from barnabas.storage.cleaning.cleaner import clean
 from barnabas.storage.cleaning.segment_swap import swap_in
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 
 UNREADABLE = [
     pytest.param(broken([b"x"], body=bytes.fromhex("0c000000780200")), id="no record"),
@@ -78,7 +79,7 @@ def test_compaction_keeps_what_it_cannot_read_and_says_so(
 @pytest.mark.parametrize("unreadable", UNREADABLE[1:])
 def test_a_time_is_looked_for_behind_it(tmp_path: Path, unreadable: bytearray) -> None:
     _, log = log_with(tmp_path, unreadable)
-    assert log.offset_for_timestamp(SECOND_MS) == (SECOND_MS, 2, 0)
+    assert offset_for_timestamp(log, SECOND_MS) == (SECOND_MS, 2, 0)
 
 
 @pytest.mark.parametrize("codec", [0, 4])
@@ -95,8 +96,8 @@ def test_a_time_is_found_at_either_end_of_a_large_batch(tmp_path: Path, codec: i
         now_ms=NOW_MS,
     )
     for number in (0, 3, 300, 4998):
-        assert log.offset_for_timestamp(times[number] - 49) == (times[number], number, 0)
-    assert log.offset_of_max_timestamp() == (times[-1], 4998, 0)
+        assert offset_for_timestamp(log, times[number] - 49) == (times[number], number, 0)
+    assert offset_of_max_timestamp(log) == (times[-1], 4998, 0)
     log.delete_records_before(302)
-    assert log.offset_for_timestamp(0) == (times[302], 302, 0)
-    assert log.offset_for_timestamp(times[-1] + 1) is None
+    assert offset_for_timestamp(log, 0) == (times[302], 302, 0)
+    assert offset_for_timestamp(log, times[-1] + 1) is None

@@ -32,6 +32,7 @@ from barnabas.storage.batch.validate import (
     TakesLongError,
     check_client_batch,
 )
+from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 from barnabas.storage.log_config import LogConfig
 
 GOOD = batch([b"a", b"b"])
@@ -204,7 +205,7 @@ def test_the_brokers_clock_knows_no_bounds(tmp_path: Path, bound: str) -> None:
     raw = fetched(log.read(0, max_bytes=1000, min_one_batch=True))
     assert [record.timestamp for record in records_of(raw)] == [NOW_MS, NOW_MS]
     assert read_header(raw).is_log_append_time
-    assert log.offset_for_timestamp(NOW_MS) == (NOW_MS, 0, 0)
+    assert offset_for_timestamp(log, NOW_MS) == (NOW_MS, 0, 0)
 
 
 def test_a_claim_to_the_brokers_clock_is_taken_back(tmp_path: Path) -> None:
@@ -398,8 +399,8 @@ def test_the_highest_time_is_that_of_the_records(tmp_path: Path, codec: int, cla
     assert read_header(raw).max_timestamp == SECOND_MS
     assert computed_crc(raw) == read_header(raw).crc
     assert log.segments.active.max_timestamp == SECOND_MS
-    assert log.offset_for_timestamp(SECOND_MS) == (SECOND_MS, 0, 0)
-    assert log.offset_of_max_timestamp() == (SECOND_MS, 0, 0)
+    assert offset_for_timestamp(log, SECOND_MS) == (SECOND_MS, 0, 0)
+    assert offset_of_max_timestamp(log) == (SECOND_MS, 0, 0)
     assert log.delete_old_segments(SECOND_MS + 500) == 0
 
 

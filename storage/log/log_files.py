@@ -1,0 +1,130 @@
+"""The directory of one log and what is in it from the beginning, made with the first batch.
+
+    partition.metadata          the topic's id
+    leader-epoch-checkpoint     the leader epochs
+    <offset>.log and indexes    the active segment
+
+A new partition has none of it: thousands of partitions without a batch cost the disk nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from barnabas.storage.directory.topic_id_partition import TopicIdPartition
+from barnabas.storage.disk import Disk
+from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
+from barnabas.storage.files.leader_epochs import LeaderEpochs
+from barnabas.storage.log.durability import Durability
+from barnabas.storage.log.segment_list import SegmentList
+
+if TYPE_CHECKING:
+    from barnabas.storage.directory.new_files import NewFiles
+
+
+class LogFiles:
+    """Whether a log has its files, and their making.
+
+    are_made: whether the partition has its directory. A new one gets it with its first batch, or
+    earlier if another thread has made `new_files`. lacks_epoch: whether the file of leader epochs
+    has to be written before the next batch.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_durability",
+        "_epochs",
+        "_segments",
+        "are_made",
+        "lacks_epoch",
+        "new_files",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        partition: TopicIdPartition,
+        segments: SegmentList,
+        epochs: LeaderEpochs,
+        durability: Durability,
+        *,
+        are_made: bool,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.partition = partition
+        self._segments = segments
+        self._epochs = epochs
+        self._durability = durability
+        self.are_made = are_made
+        self.lacks_epoch = not are_made
+        self.new_files: NewFiles | None = None
+
+    def make(self) -> None:
+        """Make the directory of an empty log and what is in it, where there is none, or take those
+        that another thread has made.
+
+        Raises: OSError where one of the files cannot be made; the log is as it was then.
+        Order:  nothing is durable before the first flush. A start that finds no directory, or a
+                part of one, begins with an empty log, too.
+        """
+        if self.are_made:
+            return
+        if self.new_files is not None and self.new_files.is_made:
+            self.take(self.new_files)
+            return
+        path = f"{self._directory}/{PARTITION_METADATA_NAME}"
+        try:
+            self._disk.mkdir(self._directory)
+            self._disk.write_atomic(
+                path, encode_partition_metadata(self.partition.topic_id), sync=False
+            )
+            self._epochs.write()
+            self._segments.active.make_files()
+        except OSError:
+            self._epochs.written = []
+            with suppress(OSError):
+                self._disk.rmtree(self._directory)
+            raise
+        self._note()
+
+    def take(self, files: NewFiles) -> None:
+        """Have the files that another thread has made, where the log has none of its own yet.
+
+        Takes: files, that were made. Raises: OSError, where they cannot be had; the log is as it
+               was then.
+        Order: as with `make`, nothing is durable before the first flush.
+        """
+        if self.are_made:
+            return
+        if self._disk.is_dir(self._directory):  # of an attempt of which not all could be removed
+            self._disk.rmtree(self._directory)
+        self._disk.rename(files.directory, self._directory)
+        files.is_taken = True
+        self._epochs.written = files.epochs
+        self._note()
+
+    def _note(self) -> None:
+        self._durability.add_names(f"{self._directory}/{PARTITION_METADATA_NAME}")
+        self.are_made = True
+        self.lacks_epoch = self._epochs.written != self._epochs.entries
+
+    def write_epochs(self) -> bool:
+        """Write the leader epochs. Gives: whether the log needs a checkpoint.
+
+        It needs one if the file did not only grow: otherwise the next start would take the file for
+        a damaged one.
+        """
+        epochs = self._epochs
+        is_longer = epochs.entries[: len(epochs.written)] == epochs.written
+        epochs.write()
+        return not is_longer
+
+    def write_topic_id(self) -> None:
+        """Write the topic's id of `partition`, durably."""
+        path = f"{self._directory}/{PARTITION_METADATA_NAME}"
+        self._disk.write_atomic(path, encode_partition_metadata(self.partition.topic_id))

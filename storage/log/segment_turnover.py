@@ -1,0 +1,132 @@
+"""The segments of one log come and go: a roll, a deletion, the replacement by a cleaned one.
+
+Each changes the list of segments, what has to be flushed, and the files, in one order.
+"""
+
+from __future__ import annotations
+
+import logging
+from zlib import crc32
+
+from barnabas.storage.directory.log_directory import LogDirectory
+from barnabas.storage.directory.topic_id_partition import TopicIdPartition
+from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.log.durability import Durability
+from barnabas.storage.log.log_checkpoint import LogCheckpoint
+from barnabas.storage.log.segment import RollLimits, Segment
+from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.log_config import LogConfig
+from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
+
+logger = logging.getLogger("barnabas.storage.log.log")
+
+
+class SegmentTurnover:
+    """Begins, deletes and replaces the segments of one log.
+
+    limits: the limits at which the active segment is rolled.
+    """
+
+    __slots__ = (
+        "_checkpoint",
+        "_config",
+        "_directory",
+        "_durability",
+        "_log_dir",
+        "_partition",
+        "_segments",
+        "_snapshots",
+        "limits",
+    )
+
+    def __init__(
+        self,
+        log_dir: LogDirectory,
+        partition: TopicIdPartition,
+        config: LogConfig,
+        segments: SegmentList,
+        durability: Durability,
+        snapshots: ProducerSnapshots,
+        checkpoint: LogCheckpoint,
+    ) -> None:
+        self._log_dir = log_dir
+        self._partition = partition
+        self._directory = log_dir.partition_path(partition.topic, partition.partition)
+        self._segments = segments
+        self._durability = durability
+        self._snapshots = snapshots
+        self._checkpoint = checkpoint
+        self.set_config(config)
+
+    def set_config(self, config: LogConfig) -> None:
+        """Follow the topic's settings."""
+        self._config = config
+        self._set_limits()
+
+    def _set_limits(self) -> None:
+        """Compute the limits at which the active segment is rolled.
+
+        A part of segment.jitter.ms, constant for each segment, spreads the rolls of many
+        partitions.
+        """
+        config = self._config
+        jitter = min(config.segment_jitter_ms, config.roll_ms)
+        if jitter > 0:
+            partition = self._partition
+            name = f"{partition.topic} {partition.partition} {self._segments.active.base_offset}"
+            jitter = crc32(name.encode()) % jitter
+        self.limits = RollLimits(
+            config.segment_bytes, config.roll_ms - jitter, config.segment_index_bytes
+        )
+
+    def roll(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> bool:
+        """Close the active segment and begin one at the end of the log, with a checkpoint.
+
+        Gives:  whether the checkpoint is complete; otherwise its manifest waits for space.
+        Raises: OSError; the log is unchanged then, and may be rolled later.
+        Order:  first all files whose creation can fail, then the change of state. The manifest may
+                wait for space, since the former one is right, too.
+        """
+        closed = self._segments.active
+        self._checkpoint.write_snapshot()
+        closed.complete_indexes()
+        segment = Segment.create(
+            self._log_dir.disk,
+            self._directory,
+            log_end_offset,
+            now_ms=now_ms,
+            cache=self._log_dir.cache,
+            index_interval_bytes=self._config.index_interval_bytes,
+        )
+        closed.manifest = None  # the file has grown since
+        self._segments.add(segment)
+        self._durability.add_segment(segment)
+        closed.seal()
+        self._set_limits()
+        try:
+            self._checkpoint.write_manifest(log_start_offset)
+        except OSError as error:
+            if not is_out_of_resources(error):
+                raise
+            logger.warning("%s: its checkpoint waits for space: %s", self._partition, error)
+            return False
+        return True
+
+    def remove_oldest(self, count: int, now_ms: int) -> int:
+        """Delete the oldest segments, not all. Gives: the base offset of the first that remains."""
+        deleted = self._segments.remove_oldest(count)
+        self._durability.remove_segments(deleted)
+        first_offset = self._segments[0].base_offset
+        due_ms = now_ms + self._config.file_delete_delay_ms
+        self._log_dir.discard_segments(deleted, due_ms)
+        for segment in deleted:
+            logger.info("%s: the segment at %d is deleted", self._partition, segment.base_offset)
+        for path in self._snapshots.take_deleted(first_offset):
+            self._log_dir.discard(path, due_ms)
+        return first_offset
+
+    def replace(self, old: list[Segment], new: Segment) -> None:
+        """Replace neighbours, whose files are gone, by a cleaned segment, whose files are in
+        place."""
+        self._segments.replace(old, new)
+        self._durability.remove_segments(old)

@@ -1,0 +1,29 @@
+"""Batches of clients that were refused although the producer sends them again.
+
+Later batches of that producer are refused until then: its sequences would have a gap.
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.records import HEADER_SIZE, producer_of
+from barnabas.storage.producers.producer_state import ProducerStateManager
+
+
+def add_refused(state: ProducerStateManager, batch: memoryview | bytearray) -> None:
+    """Remember a refused batch of a client, if it is a producer's whole batch.
+
+    The disk was full, or the broker does not lead.
+
+    After: `check_overtaking` refuses later batches of the producer until it is sent again.
+    """
+    if len(batch) >= HEADER_SIZE:
+        state.add_refused(*producer_of(batch))
+
+
+def check_overtaking(state: ProducerStateManager, batch: memoryview | bytearray) -> None:
+    """Refuse a client's batch while an earlier one of its producer has to be sent again.
+
+    Raises: KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER.
+    """
+    if state.refused and len(batch) >= HEADER_SIZE:
+        state.check_overtaking(*producer_of(batch))
