@@ -291,6 +291,9 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
     for delta in range(first, stop):
         start = position
         try:
+            # Each number is read in place. Its bytes are groups of 7 bits, the lowest first, with
+            # bit 7 set where another follows: `(byte << 7) - 0x80` adds the second group, and
+            # takes that bit of the first byte off.
             size = body[position]
             at = position + 2  # after a length of one byte, and the attributes
             if size > 0x7F:
@@ -337,7 +340,7 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
                         and not body[at] & 0x81
                         and (
                             position == _after_headers(body, at + 1, body[at] >> 1, delta)
-                            if body[at]
+                            if body[at]  # headers, of which there are at most 63 here
                             else at + 1 == position
                         )
                     ):
@@ -389,8 +392,7 @@ def _first_of_shape(
     """Check the record at `start`.
 
     Gives: the position after it, the highest timestamp delta so far, and its shape, or None where
-           it
-    has headers or an unusually long field: then others are not compared with it.
+           it has headers or an unusually long field: then others are not compared with it.
     """
     try:
         size = body[start]

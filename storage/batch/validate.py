@@ -191,6 +191,7 @@ def check_client_batch(
     if size < HEADER_SIZE:
         view, size = _only_batch(view, rules)
     fields = HEADER.unpack_from(view)
+    # Nearly every field is one whole batch with a base offset of 0; `_only_batch` is for others.
     if fields[1] + LENGTH_END != size or fields[3] != MAGIC or fields[0] or size > rules.max_bytes:
         view, size = _only_batch(view, rules)
         fields = HEADER.unpack_from(view)
@@ -209,23 +210,21 @@ def check_client_batch(
         sequence,
         count,
     ) = fields
+    # First of all, since no other field means anything in a damaged batch.
     if crc32c(view[CRC_START:]) != crc:
         raise AppendRefused(Code.CORRUPT_MESSAGE, "the batch's CRC is wrong", knows_log_start=False)
     codec = attributes & CODEC_MASK
-    if codec > HIGHEST_CODEC:
-        raise AppendRefused(Code.UNKNOWN_SERVER_ERROR, f"there is no compression codec {codec}")
-    if count <= 0 or last_delta != count - 1:
-        raise AppendRefused(
-            Code.INVALID_RECORD, f"{count} records, but a last offset delta of {last_delta}"
-        )
-    if attributes & CONTROL:
-        raise AppendRefused(Code.INVALID_RECORD, "control batches are not written by clients")
-    if producer_id >= 0 and sequence < 0:
-        raise AppendRefused(Code.INVALID_RECORD, f"a producer id with the sequence {sequence}")
-    if attributes & TRANSACTIONAL and producer_id < 0:
-        raise AppendRefused(Code.INVALID_RECORD, "a transactional batch without a producer id")
+    # One condition, since it holds for no right batch; which part it is, `_refusal` finds out.
+    if (
+        codec > HIGHEST_CODEC
+        or count <= 0
+        or last_delta != count - 1
+        or attributes & CONTROL
+        or (sequence < 0 if producer_id >= 0 else attributes & TRANSACTIONAL)
+    ):
+        raise _refusal(codec, attributes, last_delta, producer_id, sequence, count)
     if at_once is not None:
-        at_once.take_records(count)
+        at_once.take_records(count)  # before anything is decompressed, which may take long
     body: memoryview | bytearray | bytes = view
     start = HEADER_SIZE
     if codec:
@@ -239,7 +238,7 @@ def check_client_batch(
         raise AppendRefused(error.code, str(error), record_errors=(error.index,)) from error
     except KafkaError as error:
         raise AppendRefused(error.code, str(error)) from error
-    if youngest < NO_TIMESTAMP:
+    if youngest < NO_TIMESTAMP:  # Kafka's largest timestamp begins at "none"
         youngest = NO_TIMESTAMP
     elif youngest >= 1 << 63:
         raise AppendRefused(Code.INVALID_RECORD, "a timestamp of more than 64 bits")
@@ -262,11 +261,30 @@ def check_client_batch(
     else:
         attributes &= ~LOG_APPEND_TIME  # set by the client although the topic has CreateTime
     attributes &= _KNOWN_ATTRIBUTES
+    # A batch that needs no change keeps its bytes and its CRC: a second checksum costs as much as
+    # the first.
     if attributes != fields[5] or youngest != max_timestamp:
         set_attributes(view, attributes)
         set_max_timestamp(view, youngest)
         set_crc(view)
     return Checked(view, size, attributes, last_delta, youngest, producer_id, epoch, sequence, crc)
+
+
+def _refusal(
+    codec: int, attributes: int, last_delta: int, producer_id: int, sequence: int, count: int
+) -> AppendRefused:
+    """The error for the fields of a header of which one is wrong: the first, in Kafka's order."""
+    if codec > HIGHEST_CODEC:
+        return AppendRefused(Code.UNKNOWN_SERVER_ERROR, f"there is no compression codec {codec}")
+    if count <= 0 or last_delta != count - 1:
+        return AppendRefused(
+            Code.INVALID_RECORD, f"{count} records, but a last offset delta of {last_delta}"
+        )
+    if attributes & CONTROL:
+        return AppendRefused(Code.INVALID_RECORD, "control batches are not written by clients")
+    if producer_id >= 0:
+        return AppendRefused(Code.INVALID_RECORD, f"a producer id with the sequence {sequence}")
+    return AppendRefused(Code.INVALID_RECORD, "a transactional batch without a producer id")
 
 
 def with_append_time(checked: Checked, now_ms: int) -> Checked:
