@@ -60,15 +60,13 @@ from barnabas.broker.settings.group_configs import group_overrides
 from barnabas.broker.slices import Pieces, SlicedWork, Slices
 from barnabas.broker.transactions.transaction_end import TransactionEnds
 from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
-from barnabas.coordinator.groups.classic.classic_group import GroupSettings
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group_coordinator import NO_OVERRIDES, GroupCoordinator
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
-from barnabas.coordinator.transactions.transaction_coordinator import (
-    TransactionCoordinator,
-    TxnSettings,
-)
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.framing import (

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, cast
 
 from barnabas.broker.outbox import PARKED, Answer, Parked, Work
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
-from barnabas.coordinator import transaction_listing
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transaction_listing import EncodedRows
-from barnabas.coordinator.transactions.transaction_coordinator import OFFSETS_ADD
+from barnabas.coordinator.transactions import transaction_listing
+from barnabas.coordinator.transactions.partition_additions import OFFSETS_ADD
+from barnabas.coordinator.transactions.transaction_listing import EncodedRows
 from barnabas.coordinator.transactions.transaction_state import (
     PREPARED,
     Channel,

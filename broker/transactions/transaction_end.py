@@ -34,13 +34,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.broker.outbox import PARKED, Parked
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.result import Decision, SessionAtEnd, WaitingEndTxn, WaitingInit
 from barnabas.coordinator.transactions.transaction_coordinator import (
     END_GIVES_EPOCH,
     end_txn_response,
-    record_of,
 )
-from barnabas.coordinator.transactions.transaction_state import Channel, KeyEnum
+from barnabas.coordinator.transactions.transaction_records import record_of
+from barnabas.coordinator.transactions.transaction_state import (
+    Channel,
+    Decision,
+    KeyEnum,
+    SessionAtEnd,
+    WaitingEndTxn,
+    WaitingInit,
+)
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd

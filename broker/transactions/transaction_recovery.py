@@ -20,7 +20,7 @@ from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecisio
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker
-    from barnabas.coordinator.result import Decision
+    from barnabas.coordinator.transactions.transaction_state import Decision
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.transactions")
