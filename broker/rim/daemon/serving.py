@@ -208,7 +208,7 @@ def _serve_control(control: Control, sock: socket.socket) -> None:
 
 
 def _console(server: Server, side_sockets: Sockets) -> Console | None:
-    """The page that shows the broker; None where nobody asked for it."""
+    """The page that shows the broker; None where it was not requested."""
     sock = side_sockets.get("--console-port")
     if sock is None:
         return None
