@@ -149,7 +149,7 @@ def graduate(
 def _explained() -> Iterator[None]:
     """Errors of the work as one line."""
     from barnabas.broker.graduation.survey import GraduationError, UncleanError
-    from barnabas.broker.settings.config import ConfigError
+    from barnabas.broker.settings.setting import ConfigError
 
     try:
         yield
@@ -191,8 +191,9 @@ def _settings(
     """All that the broker was started with, and what it makes of it."""
     from barnabas.broker.graduation.server_properties import StartSettings
     from barnabas.broker.security.users import UsersFileError, parse_users
-    from barnabas.broker.settings.config import BrokerConfig, read_properties
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.config_providers import resolve
+    from barnabas.broker.settings.properties import read_properties
 
     texts: dict[str, str] = {}
     if config_file is not None:
@@ -223,7 +224,7 @@ def _node_id(data_dir: str) -> str | None:
 
 
 def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
-    from barnabas.broker.settings.config import validate_topic_configs
+    from barnabas.broker.settings.topic_config import validate_topic_configs
 
     validate_topic_configs(topic_settings)
     return topic_settings

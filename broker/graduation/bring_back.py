@@ -32,7 +32,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.broker.graduation.bootstrap import (
     OF_CLIENT_METRICS,
@@ -52,11 +52,9 @@ from barnabas.broker.kafka_directory.kafka_metadata import (
 )
 from barnabas.broker.kafka_directory.kafka_records import UnreadableMetadata
 from barnabas.broker.logs.metadata import ClusterMetadata, Topic
-from barnabas.broker.settings.config import (
-    ALL_BROKER_SETTINGS,
-    TOPIC_SETTINGS,
-    Setting,
-)
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
+from barnabas.broker.settings.setting import Setting
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.directory.graduated import (
@@ -366,7 +364,7 @@ class _Merge:
         return configs
 
     def _usable(
-        self, configs: Mapping[str, str], settings: Mapping[str, Setting]
+        self, configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
     ) -> dict[str, str]:
         """Those that are known here; what is wrong with the others is kept for the report."""
         usable, wrong = usable_configs(configs, settings)

@@ -20,14 +20,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from barnabas.broker.graduation.kafka_versions import ELIGIBLE_LEADER_REPLICAS
-from barnabas.broker.settings.config import (
-    ALL_BROKER_SETTINGS,
-    LONG_MAX,
-    OWN_PREFIX,
-    TOPIC_SETTINGS,
-    BrokerConfig,
-    broker_default,
-)
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
+from barnabas.broker.settings.setting import LONG_MAX, OWN_PREFIX
+from barnabas.broker.settings.topic_config import broker_default
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:

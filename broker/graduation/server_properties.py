@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.graduation.survey import GraduationError
 from barnabas.broker.security.scram import FEWEST_ITERATIONS, MECHANISMS, credential_of, salted
-from barnabas.broker.settings.config import OWN_PREFIX, TOPIC_SETTINGS
 from barnabas.broker.settings.config_providers import KAFKAS_CLASSES, PROVIDERS
 from barnabas.broker.settings.listeners import OAUTHBEARER
 from barnabas.broker.settings.listeners import PREFIX as LISTENER_PREFIX
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.setting import OWN_PREFIX
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:

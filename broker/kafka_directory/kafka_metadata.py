@@ -6,8 +6,9 @@ logs: segments of v2 batches, as in any log, and now and then `<20 digits of the
 digits of the epoch>.checkpoint`, in the same form, which holds all that was true before that
 offset. `kafka_records` has the form of a record's value. What comes between a BeginTransaction and
 an AbortTransaction never was; an EndTransaction makes it hold. A checkpoint begins with a control
-record of the type 3 (header) and ends with one of the type 4 (footer): without both it is not whole,
-and says nothing about what it lacks. A clean stop leaves `<20 digits of the end offset>.snapshot`.
+record of the type 3 (header) and ends with one of the type 4 (footer): without both it is
+incomplete, and shows nothing about what it lacks. A clean stop leaves `<20 digits of the end
+offset>.snapshot`.
 
 Nothing is written to it. Source: KIP-631 (records), KIP-868 (transactions of metadata).
 """
@@ -39,7 +40,8 @@ from barnabas.broker.kafka_directory.kafka_records import (
     decode_record,
 )
 from barnabas.broker.logs.metadata import Acl, QuotaEntity, ScramCredential
-from barnabas.broker.settings.config import TOPIC_SETTINGS, ConfigError, Setting
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.setting import ConfigError, Setting
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import MAGIC, Record, batches_in, computed_crc, records_of
 from barnabas.storage.disk import Disk
@@ -169,7 +171,7 @@ class KafkaMetadata:
 
 
 def usable_configs(
-    configs: Mapping[str, str], settings: Mapping[str, Setting]
+    configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
 ) -> tuple[dict[str, str], list[str]]:
     """Those settings that are known here, and of the others what is wrong with them."""
     usable, refused = {}, []

@@ -12,7 +12,8 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.broker.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.storage.directory.partition_directories import most_frequent
 from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 

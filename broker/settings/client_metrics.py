@@ -8,27 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barnabas.broker.settings.config import ConfigError, Kind, Setting, nearest
+from barnabas.broker.settings.setting import (
+    HOUR_MS,
+    ConfigError,
+    integer,
+    nearest,
+    rows_of,
+    strings,
+)
 from barnabas.protocol.errors import Code, KafkaError
 
-HOUR_MS = 3_600_000
-CLIENT_METRICS_SETTINGS = {
-    row.name: row
-    for row in (
-        Setting(
-            "interval.ms",
-            Kind.INT,
-            300_000,
-            "How often a client sends its metrics.",
-            lowest=100,
-            highest=HOUR_MS,
-        ),
-        Setting(
-            "match", Kind.LIST, (), "Which clients: PROPERTY=PATTERN, joined by commas; none: all."
-        ),
-        Setting("metrics", Kind.LIST, (), "Prefixes of the metrics that are wanted; *: all."),
+
+class SubscriptionRows:
+    """The settings of a subscription."""
+
+    interval_ms = integer(
+        300_000, "How often a client sends its metrics.", lowest=100, highest=HOUR_MS
     )
-}
+    match = strings((), "Which clients: PROPERTY=PATTERN, joined by commas; none: all.")
+    metrics = strings((), "Prefixes of the metrics that are wanted; *: all.")
+
+
+CLIENT_METRICS_SETTINGS = rows_of(SubscriptionRows)
 CLIENT_PROPERTIES = frozenset(
     {
         "client_id",

@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from barnabas.broker.settings.config import ConfigError, read_properties
+from barnabas.broker.settings.properties import read_properties
+from barnabas.broker.settings.setting import ConfigError
 
 PROVIDERS = "config.providers"
 _REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}:]*)\}")

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barnabas.broker.settings.config import (
-    BrokerConfig,
-    ConfigError,
-    Kind,
-    Setting,
-    nearest,
-)
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.setting import ConfigError, integer, nearest
 from barnabas.protocol.errors import Code, KafkaError
 
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
@@ -24,18 +19,23 @@ ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 GROUP_SETTINGS = {
     row.name: row
     for row in (
-        Setting(
-            ASSIGNMENT_INTERVAL,
-            Kind.INT,
+        integer(
             1000,
             "How often the assignment of the group is computed at most; 0: at each change.",
+            name=ASSIGNMENT_INTERVAL,
             lowest=0,
         ),
-        Setting(
-            HEARTBEAT_INTERVAL, Kind.INT, 5000, "How often its members send heartbeats.", lowest=1
+        integer(
+            5000,
+            "How often members of the group send heartbeats.",
+            name=HEARTBEAT_INTERVAL,
+            lowest=1,
         ),
-        Setting(
-            SESSION_TIMEOUT, Kind.INT, 45_000, "When a member that is silent is removed.", lowest=1
+        integer(
+            45_000,
+            "When a member that is silent is removed.",
+            name=SESSION_TIMEOUT,
+            lowest=1,
         ),
     )
 }

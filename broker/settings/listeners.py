@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from barnabas.broker.rim.tls import TlsListener
     from barnabas.broker.security.oauth import KeySet, TokenSettings
     from barnabas.broker.security.principals import PrincipalMapper
-    from barnabas.broker.settings.config import Setting
+    from barnabas.broker.settings.setting import Setting
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -87,7 +87,7 @@ class ListenerConfig:
         advertised: Endpoint | None,
         own: Mapping[str, str],
         values: Mapping[str, Any],
-        settings: Mapping[str, Setting],
+        settings: Mapping[str, Setting[Any]],
     ) -> None:
         """Takes: values, those of all listeners, typed; settings, which read its own.
 
@@ -208,7 +208,7 @@ def _no_keys() -> KeySet:
 def read_listeners(
     values: Mapping[str, Any],
     of_listeners: Mapping[str, str],
-    settings: Mapping[str, Setting],
+    settings: Mapping[str, Setting[Any]],
     warnings: list[str],
 ) -> tuple[ListenerConfig, ...]:
     """The listeners, in the order in which `listeners` names them.
@@ -352,7 +352,7 @@ def _check_inter_broker_name(values: Mapping[str, Any], names: Sequence[str]) ->
 
 def _own_settings(
     of_listeners: Mapping[str, str],
-    settings: Mapping[str, Setting],
+    settings: Mapping[str, Setting[Any]],
     names: Sequence[str],
     warnings: list[str],
 ) -> dict[str, dict[str, str]]:

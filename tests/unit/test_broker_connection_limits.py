@@ -13,12 +13,8 @@ from barnabas.broker.rim.connection_limits import (
     Refusal,
     limits_of_listener,
 )
-from barnabas.broker.settings.config import (
-    INT_MAX,
-    BrokerConfig,
-    ConfigError,
-    parse_connection_overrides,
-)
+from barnabas.broker.settings.config import BrokerConfig, parse_connection_overrides
+from barnabas.broker.settings.setting import INT_MAX, ConfigError
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 PER_IP, OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.settings.config import BrokerConfig, ConfigError
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import ListenerConfig
+from barnabas.broker.settings.setting import ConfigError
 
 JAAS = 'some.LoginModule required user_alice="her-secret";'
 

@@ -16,7 +16,8 @@ from barnabas.broker.rim.daemon.main import (
     main,
     parser,
 )
-from barnabas.broker.settings.config import BrokerConfig, read_properties
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.properties import read_properties
 
 
 @pytest.fixture

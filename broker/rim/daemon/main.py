@@ -313,7 +313,8 @@ def _fill_standard_descriptors() -> None:
 
 
 def _print_settings(text: str) -> int:
-    from barnabas.broker.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
+    from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
+    from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 
     is_found = False
     for heading, settings in (
@@ -338,7 +339,8 @@ def _print_settings(text: str) -> int:
 
 
 def _read_config(options: argparse.Namespace) -> Any:
-    from barnabas.broker.settings.config import BrokerConfig, ConfigError
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.settings.setting import ConfigError
 
     try:
         properties = _properties_of(options.config) if options.config else {}
@@ -385,7 +387,7 @@ def _read_config(options: argparse.Namespace) -> Any:
 
 def _properties_of(path: str) -> dict[str, str]:
     """What stands in the file of --config. Raises: StartError, ConfigError."""
-    from barnabas.broker.settings.config import read_properties
+    from barnabas.broker.settings.properties import read_properties
 
     try:
         with open(path, encoding="utf-8") as file:
