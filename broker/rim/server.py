@@ -657,7 +657,6 @@ class Server:
         self._set_limits_of_listeners()
         self._limited: dict[int, ListenerLimits] = {}  # by connection
         self._muted: dict[int, asyncio.TimerHandle] = {}
-        self.throttled_count = 0
         self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
         self._admission_deadlines_s: dict[int, float] = {}  # by connection, in order
         self._next_connection_id = 1
@@ -704,11 +703,6 @@ class Server:
         if self._tls_chunk is None:
             self._tls_chunk = memoryview(bytearray(TLS_CHUNK_BYTES))
         return self._tls_chunk
-
-    @property
-    def connections_opened(self) -> int:
-        """How many clients have connected since the start."""
-        return self._next_connection_id - 1
 
     def connections(self) -> list[Connection]:
         """Those that are open now."""
@@ -808,6 +802,7 @@ class Server:
                 self._limits.on_closed(client_host)
             return
         self._next_connection_id += 1
+        self.broker.counters.add("barnabas_connections_opened_total")
         self.broker.on_connected(
             connection_id, client_host, *address, listener.node_id, listener.config
         )
@@ -1092,7 +1087,7 @@ class Server:
         for connection_id, throttle_ms in mutes:
             connection = self._connections.get(connection_id)
             if connection is not None:
-                self.throttled_count += 1
+                self.broker.counters.add("barnabas_throttled_requests_total")
                 connection.mute()
                 if connection_id in self._muted:  # a request that a test has come twice
                     self._muted[connection_id].cancel()

@@ -7,7 +7,7 @@ import socket
 from barnabas.broker.metrics.rim.collector import Collector
 from barnabas.broker.metrics.rim.exposition import CONTENT_TYPE
 from barnabas.broker.metrics.rim.measured import MeasuredServer
-from barnabas.broker.metrics.table import Detail
+from barnabas.broker.metrics.rim.metric import Detail
 from barnabas.broker.rim.http_server import HttpServer, Request, Response, error_response
 
 PATH = "/metrics"

@@ -1022,7 +1022,7 @@ class _Metrics:
     def serve(self, server: Any, sock: socket.socket) -> None:
         """Show its metrics by that socket."""
         from barnabas.broker.metrics.rim.endpoint import MetricsEndpoint
-        from barnabas.broker.metrics.table import Detail
+        from barnabas.broker.metrics.rim.metric import Detail
 
         detail = Detail(server.broker.config.barnabas_metrics_detail)
         logger.info("metrics on %s", MetricsEndpoint(server, sock, detail).url)
