@@ -7,7 +7,6 @@ from collections.abc import Callable
 from barnabas.protocol.api_table import BY_KEY
 
 OnFrame = Callable[[int, memoryview, int], None]
-_HIGHEST_KEY = max(BY_KEY)
 
 
 class RequestCounts:

@@ -41,9 +41,6 @@ class Action(Enum):
     TWICE = "twice"
 
 
-BEFORE = (Action.DELAY, Action.HOLD, Action.CLOSE_BEFORE, Action.ERROR)
-
-
 @dataclass(slots=True)
 class Fault:
     """One rule. Of what is None, every request has the right one.

@@ -223,15 +223,11 @@ class ClusterMetadata:
         )
         return self.create_topic(name, topic_id, partition_count, {"retention.ms": "-1"})
 
-    def delete_topic(self, name: str) -> uuid.UUID:
-        """Delete a topic: from its return on it is deleted, whatever happens. Gives its id, for
-        `end_deletion`.
-        """
-        (topic_id,) = self.delete_topics([name])
-        return topic_id
-
     def delete_topics(self, names: Iterable[str]) -> list[uuid.UUID]:
-        """Delete several topics, with one flush."""
+        """Delete topics, with one flush: from the return on they are deleted, whatever happens.
+
+        Gives:  their ids, for `end_deletion`.
+        """
         topics = [self.topics[name] for name in names]
         self._append(*(_deletion_frame(topic.topic_id, topic.name) for topic in topics))
         for topic in topics:

@@ -35,7 +35,6 @@ _HIGHEST_OF_CLIENTS: dict[str, float] = {
     CONTROLLER_MUTATION_RATE: math.inf,
 }
 _HIGHEST_OF_ADDRESSES: dict[str, float] = {CONNECTION_CREATION_RATE: 2**31 - 1}
-KEYS = (*_HIGHEST_OF_CLIENTS, *_HIGHEST_OF_ADDRESSES)
 _NAMED, _DEFAULT, _ANY = "named", "default", "any"
 PRECEDENCE = (
     # user    client id

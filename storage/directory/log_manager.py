@@ -363,11 +363,6 @@ class LogManager:
         if log.log_start_offset:
             self._offline_starts[key] = log.log_start_offset
 
-    def delete(self, topic: str, partition: int, now_ms: int) -> None:
-        """Delete a log at once; its files go after file.delete.delay.ms."""
-        self.remove(topic, partition, now_ms)
-        self.end_removals()
-
     def remove(self, topic: str, partition: int, now_ms: int) -> None:
         """Delete one of many logs: it is gone at once, and for good after `end_removals`."""
         key = topic, partition

@@ -31,7 +31,6 @@ Answers are JSON; an error is {"error": a sentence} with status 400 (the request
 from __future__ import annotations
 
 import json
-import logging
 import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -48,8 +47,6 @@ from barnabas.broker.rim.http_server import (
     in_loop,
     json_response,
 )
-
-logger = logging.getLogger("barnabas.control")
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 LONGEST_ADVANCE_MS = 100 * 366 * 86_400_000
