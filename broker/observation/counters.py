@@ -2,8 +2,8 @@
 
     counters.add("barnabas_throttled_requests_total")
 
-A row in the table of metrics with that name is all that it needs to be scraped. What has counters
-of its own kind is beside this module: errors in answers, logins.
+A row with that name in the table of metrics makes a scrape show it. Errors in answers and logins
+have counters of their own, beside this module.
 """
 
 from __future__ import annotations

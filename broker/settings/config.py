@@ -79,7 +79,7 @@ class BrokerConfig(BrokerRows):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """Check and take the settings. Raises ConfigError on the first that is wrong."""
+        """The config of these settings. Raises ConfigError on the first that is wrong."""
         explicit: dict[str, str] = {}
         of_listeners: dict[str, str] = {}
         warnings = []
@@ -106,41 +106,41 @@ class BrokerConfig(BrokerRows):
 
     @property
     def has_sasl(self) -> bool:
-        """Whether clients have to say who they are, on any listener."""
+        """Whether clients have to authenticate, on any listener."""
         return any(listener.has_sasl for listener in self.listeners)
 
     @property
     def limits_connections(self) -> bool:
-        """Whether a setting bounds how many connections there may be, or how fast they may come."""
+        """Whether a setting bounds the number or the rate of connections."""
         numbers = (
             self.max_connections, self.max_connections_per_ip, self.max_connection_creation_rate,
         )  # fmt: skip
         return min(numbers) != INT_MAX or self.max_connections_per_ip_overrides != ""
 
     def set_dynamic(self, configs: Mapping[str, str]) -> None:
-        """Let what was changed at run time on this broker hold.
+        """Apply what was changed at run time on this broker.
 
-        Raises: ConfigError on a value that may not be; then nothing has changed.
+        Raises: ConfigError on a value that is not allowed; then nothing has changed.
         """
         self._values = self._layered(self.dynamic_defaults, configs)
         self.dynamic = dict(configs)
 
     def set_dynamic_defaults(self, configs: Mapping[str, str]) -> None:
-        """Let what was changed at run time for every broker hold.
+        """Apply what was changed at run time for every broker.
 
-        Raises: ConfigError on a value that may not be; then nothing has changed.
+        Raises: ConfigError on a value that is not allowed; then nothing has changed.
         """
         self._values = self._layered(configs, self.dynamic)
         self.dynamic_defaults = dict(configs)
 
     def default_value(self, name: str) -> Any:
-        """What would hold were nothing set on this broker at run time. Typed."""
+        """The typed value without what was set on this broker at run time."""
         return self._layered(self.dynamic_defaults, {})[name]
 
     def _layered(self, *layers: Mapping[str, str]) -> dict[str, Any]:
         """The typed values with these layers over the fixed ones, the last on top.
 
-        A name that only a later version knows is passed over.
+        A name that only a later version knows is skipped.
         """
         values = dict(self._fixed)
         for configs in layers:
@@ -173,7 +173,7 @@ class BrokerConfig(BrokerRows):
 
 
 def parse_connection_overrides(text: str) -> dict[str, int]:
-    """How many connections there may be from each address. Names are not looked up.
+    """The most connections from each address. Host names are not resolved.
 
     Raises: ConfigError.
     """
@@ -186,7 +186,7 @@ def parse_connection_overrides(text: str) -> dict[str, int]:
         address, _, number = part.rpartition(":")
         try:
             if not number.isdecimal():
-                raise ValueError(f"'{number}' is no number")
+                raise ValueError(f"'{number}' is not a number")
             most[str(ipaddress.ip_address(address.strip("[]")))] = int(number)
         except ValueError as error:
             raise ConfigError(
@@ -197,11 +197,11 @@ def parse_connection_overrides(text: str) -> dict[str, int]:
 
 
 def _check_connections(values: Mapping[str, Any]) -> None:
-    """Raises: ConfigError of settings of connections that cannot be, or not together."""
+    """Raise ConfigError for limits of connections that are wrong, or contradict each other."""
     overrides = parse_connection_overrides(values["max.connections.per.ip.overrides"])
     if values["max.connections.per.ip"] == 0 and not overrides:
         raise ConfigError(
-            "max.connections.per.ip=0: nobody could connect; name those who may in "
+            "max.connections.per.ip=0: no client could connect; list the addresses that may in "
             "max.connections.per.ip.overrides"
         )
 
@@ -214,13 +214,13 @@ def _one_data_dir(text: str) -> str:
 
 
 def _principals(name: str, text: str) -> tuple[str, ...]:
-    """The principals of a list with semicolons. Raises: ConfigError."""
+    """The principals of a list separated by semicolons. Raises: ConfigError."""
     principals = tuple(filter(None, map(trimmed, text.split(";"))))
     for principal in principals:
         kind, colon, user = principal.partition(":")
         if not (kind and colon and user):
             raise ConfigError(
-                f"{name}={text}: {principal} must have the form User:NAME, and semicolons stand "
-                "between several"
+                f"{name}={text}: {principal} must have the form User:NAME; separate several "
+                "with semicolons"
             )
     return principals

@@ -1,9 +1,9 @@
 """Settings as requests show them: their value as text, and where it comes from (Kafka's
 ConfigSource).
 
-A topic's setting is looked for in the topic's own configs, then under its broker-level names in the
-dynamic configs of the broker, in those of every broker, among what the broker was started with, and
-in the defaults.
+The value of a topic's setting is looked up in the topic's own configs, then, by its broker-level
+names, in the dynamic configs of the broker, in those of every broker, in the settings that the
+broker was started with, and in the defaults.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
 from barnabas.broker.settings.setting import Kind, Setting
 from barnabas.broker.settings.topic_config import topic_setting_value
 
-# What Apache Kafka lets change at run time and this broker does not. Kafka refuses a part of it,
-# too: a listener may not come or go, and security is changed for each listener by itself.
+# Settings that Apache Kafka can change at run time and this broker cannot. Kafka refuses some of
+# it, too: no listener can be added or removed, and security is changed for each listener
+# separately.
 DYNAMIC_IN_KAFKA = frozenset(
     (
         "advertised.listeners", "listener.security.protocol.map", "listeners",
@@ -50,7 +51,7 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A name that would give the setting its value were those before it not set."""
+    """A name that gives the setting its value where the names before it are not set."""
 
     name: str
     value: str | None
@@ -67,7 +68,7 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether the value is kept back."""
+        """Whether the value is not shown."""
         return self.setting.kind is Kind.PASSWORD
 
 
@@ -127,7 +128,7 @@ def group_entries(config: BrokerConfig, configs: Mapping[str, str]) -> list[Conf
 
 
 def logger_entries(levels: Mapping[str, str]) -> list[ConfigEntry]:
-    """Each logger with its level, as if it were a setting."""
+    """Each logger with its level, in the form of a setting."""
     doc = "The level of this logger."
     return [
         ConfigEntry(
@@ -159,8 +160,8 @@ def _topic_entry(
     if setting.name in overrides:
         synonyms.insert(0, Synonym(setting.name, value, Source.TOPIC))
     source = synonyms[0].source if synonyms else Source.DEFAULT
-    # Kafka lists broker-level names from the first on that is the setting's main one:
-    # log.retention.hours alone is not told of
+    # Kafka lists broker-level names only from the setting's main name on: log.retention.hours alone
+    # is not listed
     own = [synonym for synonym in synonyms if synonym.source is Source.TOPIC]
     rest = synonyms[len(own) :]
     while rest and rest[0].name != setting.synonyms[0]:

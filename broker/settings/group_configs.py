@@ -1,6 +1,6 @@
-"""Settings of consumer groups of their own (KIP-848): what may be set on a group.
+"""The settings of a single consumer group (KIP-848).
 
-A setting of a group holds instead of the broker's `group.<setting>`, within the broker's
+A setting of a group overrides the broker's `group.<setting>`, within the broker's
 `group.consumer.min.…` and `….max.…`. A group need not exist to have settings.
 """
 
@@ -42,12 +42,12 @@ GROUP_SETTINGS = {
 
 
 def broker_setting(name: str) -> str:
-    """The name of the broker's setting that holds where a group has none."""
+    """The name of the broker's setting that is the default of a group's."""
     return f"group.{name}"
 
 
 def check_group_configs(config: BrokerConfig, configs: Mapping[str, str]) -> None:
-    """Raise KafkaError INVALID_CONFIG for what may not be set on a group."""
+    """Raise KafkaError INVALID_CONFIG for settings that a group cannot have."""
     values = {}
     for name, text in configs.items():
         setting = GROUP_SETTINGS.get(name)
@@ -79,7 +79,7 @@ def check_group_configs(config: BrokerConfig, configs: Mapping[str, str]) -> Non
 
 
 def group_overrides(configs: Mapping[str, str]) -> dict[str, int]:
-    """What is set on a group, as numbers."""
+    """The settings of a group, as numbers."""
     return {
         name: GROUP_SETTINGS[name].parse(text)
         for name, text in configs.items()

@@ -43,54 +43,54 @@ class NodeRows:
 
     node_id = integer(1, "This broker's number.", lowest=0)
     broker_id = optional_integer("The older name of node.id.", lowest=0)
-    broker_rack = optional_string("Told in Metadata.")
+    broker_rack = optional_string("The rack of this broker, as Metadata shows it.")
     listeners_text = string(
         "PLAINTEXT://127.0.0.1:9092",
-        "Where to listen: NAME://ADDRESS:PORT, and more with commas between; a name is PLAINTEXT, "
-        "SSL, SASL_PLAINTEXT (clients have to say who they are) or SASL_SSL, or one of "
-        "listener.security.protocol.map; port 0 takes a free one; unix:///PATH is a socket in the "
-        "file system.",
+        "Where to listen: NAME://ADDRESS:PORT, several separated by commas; a name is PLAINTEXT, "
+        "SSL, SASL_PLAINTEXT (clients have to authenticate) or SASL_SSL, or one of "
+        "listener.security.protocol.map; port 0 takes a free port; unix:///PATH is a socket in "
+        "the file system.",
         name="listeners",
     )
     advertised_listeners = optional_string(
-        "What clients are told to connect to, for each name of listeners; by default the address "
-        "where they came in.",
+        "The address that clients are given to connect to, for each name of listeners; by default "
+        "the address to which they connected.",
     )
-    log_dirs = optional_string("The data directory; one.")
+    log_dirs = optional_string("The data directory: one path.")
     log_dir = string("./data", "The data directory, where log.dirs is not set.")
     auto_leader_rebalance_enable = boolean(True, "Accepted; there is one replica.")
     controlled_shutdown_enable = boolean(True, "Accepted; there is one broker.")
     security_inter_broker_protocol = string("PLAINTEXT", "Accepted; there is one broker.")
     inter_broker_listener_name = optional_string(
-        "One of listeners; otherwise without effect, as there is one broker.",
+        "One of listeners; it has no other effect, since there is one broker.",
     )
     listener_security_protocol_map = string(
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-        "What protocol each listener name stands for, as NAME:PROTOCOL with commas between.",
+        "The protocol of each listener name, as NAME:PROTOCOL separated by commas.",
     )
     controller_listener_names = strings(
         ("CONTROLLER",),
-        "Listeners of these names are left out: there is no controller.",
+        "Listeners of these names are skipped: there is no controller.",
     )
     barnabas_brokers = integer(
         1,
-        "How many brokers this process is, for tests of clients: each has a port and a node.id of "
-        "its own (the next ones after those set), all have one log directory, and what is written "
-        "is there once. docs/TESTING.md.",
+        "The number of brokers that this process acts as, for tests of clients: each has its own "
+        "port and node.id (the next ones after those set); all share one log directory, and a "
+        "record is stored once. docs/TESTING.md.",
         lowest=1,
         highest=MOST_BROKERS,
     )
     barnabas_emulate = string(
         "",
-        "The release of Apache Kafka to be for clients, with its versions of requests, its "
-        "features and its answers: 3.9 or 4.3; empty: the newest, with all older versions spoken. "
+        "The release of Apache Kafka that clients see, with its versions of requests, its "
+        "features and its answers: 3.9 or 4.3; empty: the newest, with all older versions. "
         "docs/COMPATIBILITY.md.",
         choices=("", *EMULATED),
     )
     barnabas_features = strings(
         (),
-        "Levels of features that are to be finalised instead of the newest, each as NAME=LEVEL; "
-        "transaction.version=0 keeps clients with the first version of transactions.",
+        "Levels of features that are finalised instead of the newest, each as NAME=LEVEL; "
+        "transaction.version=0 keeps clients at the first version of transactions.",
         choices=LEVELS,
     )
 
@@ -99,51 +99,52 @@ class ConnectionRows:
     """Connections, requests, quotas and threads."""
 
     socket_request_max_bytes = integer(100 << 20, "The largest request that is read.", lowest=1)
-    fetch_max_bytes = integer(55 << 20, "The most that one fetch is given.", lowest=1024)
+    fetch_max_bytes = integer(
+        55 << 20, "The most bytes that the answer to one fetch has.", lowest=1024
+    )
     max_incremental_fetch_session_cache_slots = integer(
         1000,
-        "How many fetch sessions are kept.",
+        "The most fetch sessions that are kept.",
         lowest=0,
     )
     connections_max_idle_ms = long(
         600_000,
-        "A connection on which nothing came or was sent for so long, and that waits for no answer, "
-        "is closed; negative: never.",
+        "A connection that was idle for so long, and that waits for no answer, is closed; "
+        "negative: never.",
     )
     quota_window_num = integer(
         11,
-        "Over how many windows the rates of clients with quotas are measured.",
+        "The number of windows over which the rates of clients with quotas are measured.",
         lowest=1,
     )
     quota_window_size_seconds = integer(1, "The length of such a window.", lowest=1)
     controller_quota_window_num = integer(
         11,
-        "How many windows' worth of a controller_mutation_rate may be used at once.",
+        "The number of windows whose controller_mutation_rate may be used at once.",
         lowest=1,
     )
     controller_quota_window_size_seconds = integer(1, "The length of such a window.", lowest=1)
     max_connections = integer(
         INT_MAX,
-        "How many connections there may be; who comes then waits until another one ends.",
+        "The most connections; further clients wait until a connection ends.",
         lowest=1,
         dynamic=True,
     )
     max_connections_per_ip = integer(
         INT_MAX,
-        "How many connections there may be from one address; those beyond are closed. 0 only with "
-        "overrides.",
+        "The most connections from one address; further ones are closed. 0 only with overrides.",
         lowest=0,
         dynamic=True,
     )
     max_connections_per_ip_overrides = string(
         "",
-        "Other numbers for some addresses: ADDRESS:NUMBER, joined by commas.",
+        "Other limits for some addresses: ADDRESS:NUMBER, separated by commas.",
         dynamic=True,
     )
     max_connection_creation_rate = integer(
         INT_MAX,
-        "How many connections are taken a second, measured over the windows of quotas; others "
-        "wait.",
+        "The most connections that are accepted in a second, measured over the windows of quotas; "
+        "others wait.",
         lowest=0,
         dynamic=True,
     )
@@ -152,20 +153,21 @@ class ConnectionRows:
     background_threads = integer(10, "Accepted; there is one thread.", lowest=1, dynamic=True)
     queued_max_request_bytes = long(
         256 << 20,
-        "What all connections together may hold of requests that are not whole yet, or wait for a "
-        "thread: beyond it one connection of a principal at a time is read from, and those whose "
-        "requests do not go on are closed; -1: no bound.",
+        "The most memory, over all connections, for requests that have not arrived completely or "
+        "wait for a thread: above it only one connection of each principal is read at a time, and "
+        "connections whose requests make no progress are closed; -1: no bound.",
         lowest=-1,
     )
     barnabas_request_max_bytes = integer(
         2 << 20,
-        "The largest request that is read and is no Produce, and what a Produce may have beside "
-        "its records. Those bytes name topics and partitions, and cost a hundred times as much.",
+        "The largest request that is read and is no Produce, and the most that a Produce may have "
+        "beside its records. Those bytes name topics and partitions, and cost a hundred times as "
+        "much.",
         lowest=1 << 16,
     )
     queued_max_requests = integer(
         500,
-        "Accepted; each connection has one request under way.",
+        "Accepted; each connection has one request in progress.",
         lowest=1,
     )
     socket_send_buffer_bytes = integer(102_400, "Accepted; the system's default is used.")
@@ -178,18 +180,18 @@ class LogRows:
 
     num_partitions = integer(
         1,
-        "How many partitions a topic gets where its creation does not say.",
+        "The partitions of a topic whose creation names no number.",
         lowest=1,
     )
     default_replication_factor = integer(
         1,
-        "How many replicas a topic gets; with several brokers (barnabas.brokers) the default is "
-        "their number, 3 at most.",
+        "The replicas of a topic; with several brokers (barnabas.brokers) the default is their "
+        "number, at most 3.",
         lowest=1,
     )
     auto_create_topics_enable = boolean(
         True,
-        "Whether topics are made when they are first asked for.",
+        "Whether a topic is created when a client first asks for it.",
     )
     delete_topic_enable = boolean(True, "Whether topics may be deleted.")
     message_max_bytes = integer(1048588, "Default of max.message.bytes.", lowest=0, dynamic=True)
@@ -258,13 +260,13 @@ class LogRows:
     log_cleaner_enable = boolean(True, "Whether compaction runs.")
     log_cleaner_dedupe_buffer_size = long(
         128 << 20,
-        "How much memory the cleaner's map of keys may take.",
+        "The most memory that the cleaner's map of keys takes.",
         lowest=1 << 20,
         dynamic=True,
     )
     log_cleaner_backoff_ms = long(
         15_000,
-        "How long the cleaner rests when there is nothing to do.",
+        "How long the cleaner pauses when there is nothing to clean.",
         lowest=0,
         dynamic=True,
     )
@@ -281,7 +283,7 @@ class LogRows:
     )
     log_flush_offset_checkpoint_interval_ms = integer(
         MINUTE_MS,
-        "How often recovery points are written down.",
+        "How often recovery points are written to disk.",
         lowest=0,
     )
     log_index_interval_bytes = integer(
@@ -342,12 +344,13 @@ class LogRows:
     log_retention_bytes = long(-1, "Default of retention.bytes.", dynamic=True)
     log_retention_check_interval_ms = long(
         300_000,
-        "How often retention is looked after.",
+        "How often retention is checked.",
         lowest=1,
     )
     log_retention_hours = integer(
         168,
-        "Default of retention.ms, in hours, where neither of the next two is set.",
+        "Default of retention.ms, in hours, where neither log.retention.minutes nor "
+        "log.retention.ms is set.",
         never=(0,),
         never_because=_UNBOUNDED,
     )
@@ -381,29 +384,29 @@ class LogRows:
     num_replica_fetchers = integer(1, "Accepted; there is one replica.", dynamic=True)
     barnabas_decompressed_max_bytes = integer(
         128 << 20,
-        "What a producer's batch may decompress to, in bytes; one that would be larger is refused "
-        "with MESSAGE_TOO_LARGE. Of one that is in a log already, compaction keeps all, and a time "
-        "is looked for no further than to its first record.",
+        "The most bytes that a producer's batch may decompress to; a larger one is refused with "
+        "MESSAGE_TOO_LARGE. Of a larger batch that is already in a log, compaction keeps all "
+        "records, and a search by time stops at its first record.",
         lowest=1 << 20,
     )
     barnabas_disk_reserve_bytes = long(
         64 << 20,
-        "Clients are refused when less than this is free on the disk; it is kept for ending "
+        "Clients are refused when less than this is free on the disk; the reserve is for ending "
         "transactions.",
         lowest=0,
     )
     barnabas_internal_topics_dirty_bytes = long(
         4 << 20,
-        "How much a start may have to replay of __consumer_offsets and __transaction_state "
-        "together beyond what compaction leaves of them: where it is more, their segments are "
-        "closed before they are full, and compacted.",
+        "The most that a start may have to replay of __consumer_offsets and __transaction_state "
+        "together, beyond what compaction leaves: above it their segments are closed before they "
+        "are full, and compacted.",
         lowest=0,
     )
     barnabas_flush_journal_logs = integer(
         2,
-        "Where so many logs are to be flushed together, or a transaction ends, what little each "
-        "has goes to a journal first, and one file is flushed instead of all; 0: never, and a "
-        "commit waits for three flushes.",
+        "When so many logs are flushed together, or a transaction ends, the small amount that "
+        "each has goes to a journal first, and one file is flushed instead of all; 0: never, and "
+        "a commit waits for three flushes.",
         lowest=0,
     )
 
@@ -420,7 +423,7 @@ class GroupRows:
     offsets_commit_timeout_ms = integer(5000, "Accepted; there is one replica.", lowest=1)
     offsets_retention_check_interval_ms = long(
         600_000,
-        "How often expired offsets are looked for.",
+        "How often expired offsets are removed.",
         lowest=1,
     )
     offsets_retention_minutes = integer(
@@ -430,12 +433,12 @@ class GroupRows:
     )
     offsets_topic_num_partitions = integer(
         50,
-        "Partitions of __consumer_offsets, when it is made.",
+        "Partitions of __consumer_offsets, when it is created.",
         lowest=1,
     )
     offsets_topic_replication_factor = short(
         1,
-        "As default.replication.factor, for __consumer_offsets.",
+        "The same as default.replication.factor, for __consumer_offsets.",
         lowest=1,
     )
     offsets_topic_segment_bytes = integer(100 << 20, "Segments of __consumer_offsets.", lowest=14)
@@ -465,14 +468,16 @@ class GroupRows:
     group_coordinator_threads = integer(1, "Accepted.")
     group_consumer_assignors = strings(
         ("uniform", "range"),
-        "The assignors of consumer groups (KIP-848); the first holds where members name none.",
+        "The assignors of consumer groups (KIP-848); the first is the default of members that "
+        "name none.",
         choices=("uniform", "range"),
         never=((),),
         never_because="one is needed",
     )
     group_consumer_assignment_interval_ms = integer(
         1000,
-        "How often the assignment of a consumer group is computed at most; 0: at each change.",
+        "The shortest time between two computations of a consumer group's assignment; 0: at each "
+        "change.",
         lowest=0,
     )
     group_consumer_min_assignment_interval_ms = integer(
@@ -502,7 +507,7 @@ class GroupRows:
     )
     group_consumer_session_timeout_ms = integer(
         45_000,
-        "When a member of a consumer group that is silent is removed.",
+        "A member of a consumer group that is silent for so long is removed.",
         lowest=1,
     )
     group_consumer_min_session_timeout_ms = integer(
@@ -522,13 +527,14 @@ class GroupRows:
     )
     group_consumer_migration_policy = string(
         "bidirectional",
-        "Whether groups become consumer groups when a consumer joins (upgrade), and classic ones "
-        "when the last has left (downgrade).",
+        "Whether groups become consumer groups when a consumer joins (upgrade), and classic "
+        "groups when the last consumer has left (downgrade).",
         choices=("disabled", "upgrade", "downgrade", "bidirectional"),
     )
     group_consumer_regex_refresh_interval_ms = integer(
         600_000,
-        "When the patterns of a consumer group are looked up again though no topic came or went.",
+        "How often the patterns of a consumer group are evaluated again although no topic was "
+        "created or deleted.",
         lowest=10_000,
     )
 
@@ -538,18 +544,18 @@ class TransactionRows:
 
     transaction_state_log_num_partitions = integer(
         50,
-        "Partitions of __transaction_state, when it is made.",
+        "Partitions of __transaction_state, when it is created.",
         lowest=1,
     )
     transaction_state_log_replication_factor = short(
         1,
-        "As default.replication.factor, for __transaction_state.",
+        "The same as default.replication.factor, for __transaction_state.",
         lowest=1,
     )
     transaction_state_log_min_isr = integer(
         1,
-        "How many replicas of __transaction_state have to be in sync for requests of transactions; "
-        "one broker has one replica, and heeds it not.",
+        "The replicas of __transaction_state that have to be in sync for requests of "
+        "transactions; with one broker, which has one replica, it has no effect.",
         lowest=1,
     )
     transaction_state_log_segment_bytes = integer(
@@ -565,12 +571,12 @@ class TransactionRows:
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms = integer(
         10_000,
-        "Accepted; transactions are aborted when their time is up.",
+        "Accepted; transactions are aborted when their timeout ends.",
         lowest=1,
     )
     transaction_remove_expired_transaction_cleanup_interval_ms = integer(
         HOUR_MS,
-        "Accepted; transactional ids expire when their time is up.",
+        "Accepted; transactional ids expire when their time ends.",
         lowest=1,
     )
     transaction_partition_verification_enable = boolean(
@@ -585,30 +591,30 @@ class TransactionRows:
     )
     transactional_id_expiration_ms = integer(
         7 * DAY_MS,
-        "How long an unused transactional id is remembered.",
+        "How long an unused transactional id is kept.",
         lowest=1,
     )
     producer_id_expiration_ms = integer(
         DAY_MS,
-        "How long a partition remembers an idle producer.",
+        "How long a partition keeps the state of an idle producer.",
         lowest=1,
         dynamic=True,
     )
     producer_id_expiration_check_interval_ms = integer(
         600_000,
-        "How often idle producers are looked for.",
+        "How often expired producers are removed.",
         lowest=1,
     )
     barnabas_producer_snapshot_interval_ms = long(
         30_000,
-        "How long a partition's producers may differ from their last snapshot, which bounds what a "
-        "start after a kill reads.",
+        "How long the state of a partition's producers may differ from its last snapshot, which "
+        "bounds what a start after a kill reads.",
         lowest=1,
     )
     barnabas_transaction_durability = string(
         "flush",
         "flush: a commit is answered when its data and its decision are on the disk; os: when the "
-        "system has them.",
+        "operating system has them.",
         choices=("flush", "os"),
     )
 
@@ -618,28 +624,28 @@ class SecurityRows:
 
     barnabas_authentication_timeout_ms = integer(
         30_000,
-        "A connection whose TLS is not set up by then, or whose client has not shown who it is "
-        "where it has to, is closed; -1: never.",
+        "A connection whose TLS handshake, or whose required authentication, is not complete "
+        "after this time is closed; -1: never.",
         lowest=-1,
     )
     sasl_enabled_mechanisms = strings(
         PASSWORD_MECHANISMS,
-        "How clients may show who they are, on a listener with SASL.",
+        "The mechanisms by which clients may authenticate, on a listener with SASL.",
         choices=SASL_MECHANISMS,
     )
     sasl_oauthbearer_jwks_endpoint_url = optional_string(
-        "Where the keys are that sign tokens (a JWKS): https://..., or file:///PATH. With "
-        "OAUTHBEARER alone, as are the next.",
+        "The address of the keys that sign tokens (a JWKS): https://..., or file:///PATH. Only "
+        "for OAUTHBEARER, as are the other settings sasl.oauthbearer.*.",
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms = long(
         HOUR_MS,
-        "How often they are read anew.",
+        "How often the keys are read again.",
         lowest=1,
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = long(
         100,
-        "How soon they are read again where they could not be; nor sooner where a token's key was "
-        "not among them.",
+        "How soon the keys are read again after a failure; also the shortest time between two "
+        "reads because of unknown keys.",
         lowest=1,
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = long(
@@ -647,8 +653,10 @@ class SecurityRows:
         "The longest time between two tries.",
         lowest=1,
     )
-    sasl_oauthbearer_expected_audience = strings((), "Of which a token has to be for one.")
-    sasl_oauthbearer_expected_issuer = optional_string("Who has to have issued a token.")
+    sasl_oauthbearer_expected_audience = strings(
+        (), "The audiences of which a token has to name one."
+    )
+    sasl_oauthbearer_expected_issuer = optional_string("The required issuer of tokens.")
     sasl_oauthbearer_clock_skew_seconds = integer(
         30,
         "How far the issuer's clock and the broker's may differ.",
@@ -658,64 +666,64 @@ class SecurityRows:
     sasl_oauthbearer_sub_claim_name = string("sub", "The claim with the user's name.")
     barnabas_oauthbearer_believe_unsigned_tokens_of_anybody = boolean(
         False,
-        "Whether tokens that nobody has signed are believed: whoever connects can be any user "
-        "then. For tests of clients, and nothing else.",
+        "Whether unsigned tokens are accepted: any client can then be any user. Only for tests of "
+        "clients.",
     )
     ssl_keystore_location = optional_string(
         "The file with the broker's private key and its certificates.",
     )
     ssl_keystore_type = optional_string(
-        "PEM or PKCS12; by default what the file's name ends in says.",
+        "PEM or PKCS12; by default the file's name ends in it.",
         choices=_STORES,
     )
-    ssl_keystore_password = password("Of a PKCS#12 key store.")
+    ssl_keystore_password = password("The password of a PKCS#12 key store.")
     ssl_keystore_key = password("The private key itself, as PEM, instead of a file.")
-    ssl_keystore_certificate_chain = password("Its certificates, as PEM.")
-    ssl_key_password = password("Of a private key that is encrypted.")
+    ssl_keystore_certificate_chain = password("The certificates, as PEM, instead of a file.")
+    ssl_key_password = password("The password of an encrypted private key.")
     ssl_truststore_location = optional_string(
-        "The file with the authorities that clients' certificates have to be signed by.",
+        "The file with the authorities that have to sign clients' certificates.",
     )
     ssl_truststore_type = optional_string(
-        "PEM or PKCS12; by default what the file's name ends in says.",
+        "PEM or PKCS12; by default the file's name ends in it.",
         choices=_STORES,
     )
-    ssl_truststore_password = password("Of a PKCS#12 trust store.")
+    ssl_truststore_password = password("The password of a PKCS#12 trust store.")
     ssl_truststore_certificates = password("The authorities themselves, as PEM, instead of a file.")
     ssl_client_auth = string(
         "none",
-        "Whether clients have to show a certificate.",
+        "Whether clients have to present a certificate.",
         choices=("none", "requested", "required"),
     )
     ssl_enabled_protocols = strings(
         ("TLSv1.2", "TLSv1.3"),
-        "Versions of TLS.",
+        "The enabled versions of TLS.",
         choices=("TLSv1.2", "TLSv1.3"),
     )
     ssl_principal_mapping_rules = string(
         "DEFAULT",
-        "Who a client with a certificate is: RULE:PATTERN/REPLACEMENT/[LU], ..., of its subject; "
-        "DEFAULT: the subject itself.",
+        "The principal of a client with a certificate: RULE:PATTERN/REPLACEMENT/[LU], ..., "
+        "applied to the certificate's subject; DEFAULT: the subject itself.",
     )
     ssl_protocol = string(
         "TLSv1.3",
-        "Accepted; ssl.enabled.protocols says which versions are spoken.",
+        "Accepted; ssl.enabled.protocols lists the versions.",
     )
-    ssl_cipher_suites = strings((), "Those of TLS 1.2 that may be used, by OpenSSL's names.")
+    ssl_cipher_suites = strings((), "The allowed cipher suites of TLS 1.2, by OpenSSL's names.")
     sasl_mechanism_inter_broker_protocol = string("GSSAPI", "Accepted; there is one broker.")
     sasl_server_max_receive_size = integer(
         512 << 10,
-        "The largest request that is read of a client that has not shown who it is.",
+        "The largest request that is read from a client that has not authenticated.",
         lowest=1,
     )
     connections_max_reauth_ms = long(
         0,
-        "How long a client is who it has shown to be, before it has to show it again; 0: for as "
+        "How long an authentication is valid before the client has to authenticate again; 0: as "
         "long as the connection lasts.",
         lowest=0,
     )
     connection_failed_authentication_delay_ms = integer(
         100,
-        "How long a client that does not show who it is waits for its refusal.",
+        "How long the refusal of a failed authentication is delayed.",
         lowest=0,
     )
     barnabas_users_file = optional_string(
@@ -724,7 +732,7 @@ class SecurityRows:
     )
     authorizer_class_name = string(
         "",
-        "What says who may do what: StandardAuthorizer, by ACLs; empty: everybody may everything.",
+        "The authorizer: StandardAuthorizer, by ACLs; empty: everything is allowed.",
         choices=(
             "",
             "StandardAuthorizer",
@@ -733,13 +741,13 @@ class SecurityRows:
     )
     super_users_text = string(
         "",
-        "Who may everything, whatever ACLs say: principals such as User:admin, with semicolons "
-        "between them.",
+        "Principals that are allowed everything, whatever ACLs say: such as User:admin, separated "
+        "by semicolons.",
         name="super.users",
     )
     allow_everyone_if_no_acl_found = boolean(
         False,
-        "Whether everybody may use what no ACL is about.",
+        "Whether every principal may use a resource that has no ACL.",
     )
 
 
@@ -747,12 +755,13 @@ class ObservationRows:
     """What the broker shows about itself: its log, metrics and console."""
 
     barnabas_audit_log = optional_string(
-        "A file that gets a line (JSON) for what is allowed and refused, and to whom; empty: none.",
+        "A file that gets a line (JSON) for each operation that is allowed or refused, with its "
+        "principal; empty: none.",
     )
     barnabas_log_format = string(
         "text",
-        "How the log is written on standard error: text, a line for people, or json, a JSON object "
-        "a line.",
+        "The format of the log on standard error: text, a line for people, or json, a JSON object "
+        "on each line.",
         choices=("text", "json"),
     )
     barnabas_metrics_port = integer(
@@ -764,13 +773,13 @@ class ObservationRows:
     )
     barnabas_metrics_host = string(
         "127.0.0.1",
-        "The address of barnabas.metrics.port. Whoever reaches it may read the names of topics, "
-        "groups and errors.",
+        "The address of barnabas.metrics.port. All who can connect to it may read the names of "
+        "topics, groups and errors.",
     )
     barnabas_metrics_detail = string(
         "partitions",
-        "Whether topics, and partitions, have metrics of their own; without them their number does "
-        "not depend on that of topics and groups.",
+        "Whether topics, and partitions, have metrics of their own; with none, the number of "
+        "metrics does not depend on topics and groups.",
         choices=("partitions", "topics", "none"),
     )
     barnabas_console_port = integer(
@@ -781,7 +790,7 @@ class ObservationRows:
     )
     barnabas_console_host = string(
         "127.0.0.1",
-        "The address where that page is served. It shows all records to whoever reaches it.",
+        "The address where that page is served. It shows all records to all who can connect to it.",
     )
 
 
@@ -790,28 +799,28 @@ class StandbyRows:
 
     barnabas_lease_url = string(
         "",
-        "What keeps the lease by which two nodes decide who leads (docs/STANDBY.md): "
+        "The store of the lease by which two nodes decide which one leads (docs/STANDBY.md): "
         "etcd://HOST:PORT,HOST:PORT/NAME, etcds://... over TLS, or kubernetes://NAMESPACE/NAME. "
         "Empty: there is none.",
     )
     barnabas_lease_ttl_ms = integer(
         3000,
-        "How long a leader may not have renewed the lease before the other node takes over. The "
+        "How long after the leader's last renewal of the lease the other node takes over. The "
         "same on both.",
         lowest=500,
     )
     barnabas_lease_margin_ms = integer(
         500,
-        "How much earlier than that the leader stops answering: what the clocks of the two "
-        "machines may differ by in that time.",
+        "How much earlier than that the leader stops answering: the most by which the clocks of "
+        "the two machines may drift apart in that time.",
         lowest=1,
     )
     barnabas_lease_user = string("", "The user of etcd; empty: none.")
     barnabas_lease_password = password("The password of barnabas.lease.user.")
     barnabas_lease_ca_file = string(
         "",
-        "The certificates that etcds:// or kubernetes:// is trusted by; empty: those of the "
-        "system, or of the pod.",
+        "The authorities that sign the certificate of etcds:// or kubernetes://; empty: those of "
+        "the system, or of the pod.",
     )
     barnabas_replication_port = integer(
         -1,
@@ -828,39 +837,40 @@ class StandbyRows:
     barnabas_replication_advertised = string(
         "",
         "With barnabas.lease.url, the HOST:PORT where the other node reaches "
-        "barnabas.replication.port, if that is another than this node's own (behind NAT, or "
-        "published by a container).",
+        "barnabas.replication.port, if it differs from this node's own (behind NAT, or published "
+        "by a container).",
     )
     barnabas_replication_secret = password(
-        "What the leader and its standby show each other that they know: the same on both, and "
-        "long. Needed with barnabas.replication.port, barnabas.lease.url and --standby-of.",
+        "A secret by which the leader and its standby authenticate each other: the same on both, "
+        "and long. Needed with barnabas.replication.port, barnabas.lease.url and --standby-of.",
     )
     barnabas_replication_security_protocol = optional_string(
-        "SSL: the link speaks TLS, by the settings ssl.* of listeners (the standby believes the "
-        "authorities of ssl.truststore.location, and the leader's certificate has to have its "
-        "address); PLAINTEXT: it does not. By default SSL where ssl.keystore.* or ssl.truststore.* "
-        "is set.",
+        "SSL: the link uses TLS, by the settings ssl.* of listeners (the standby trusts the "
+        "authorities of ssl.truststore.location, and the leader's certificate has to contain its "
+        "address); PLAINTEXT: it does not. By default SSL where ssl.keystore.* or "
+        "ssl.truststore.* is set.",
         choices=("PLAINTEXT", "SSL"),
     )
     barnabas_replication_mode = string(
         "async",
-        "async: answers go out at once; sync: each waits until the standby has all that was done "
-        "before it.",
+        "async: answers are sent at once; sync: each waits until the standby has everything that "
+        "was done before it.",
         choices=("async", "sync"),
     )
     barnabas_replication_alone = boolean(
         True,
-        "With sync, whether answers go out while no standby follows; else they wait for one.",
+        "With sync, whether answers are sent while no standby follows; otherwise they wait for "
+        "one.",
     )
     barnabas_replication_timeout_ms = integer(
         10_000,
-        "A standby, or a leader, that says nothing for so long is taken for gone.",
+        "A standby, or a leader, that sends nothing for so long counts as gone.",
         lowest=100,
     )
     barnabas_replication_catch_up_bytes_per_second = long(
         0,
-        "How fast a standby that comes is sent what it lacks; 0: as fast as it goes. It is no less "
-        "than 1 MiB in half of barnabas.replication.timeout.ms.",
+        "The rate at which a new standby is sent what it lacks; 0: no limit. It is at least 1 MiB "
+        "in half of barnabas.replication.timeout.ms.",
         lowest=0,
     )
 

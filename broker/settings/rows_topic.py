@@ -31,7 +31,7 @@ class TopicRows:
 
     cleanup_policy = strings(
         ("delete",),
-        "What becomes of old data: delete, compact, or both.",
+        "What happens to old data: delete, compact, or both.",
         synonyms=("log.cleanup.policy",),
         choices=POLICIES,
     )
@@ -46,14 +46,14 @@ class TopicRows:
     )
     compression_lz4_level = integer(
         9,
-        "The level where the broker compresses with lz4; 9 stands for its fast compressor.",
+        "The level where the broker compresses with lz4; 9 is its fast compressor.",
         synonyms=("compression.lz4.level",),
         lowest=1,
         highest=17,
     )
     compression_type = string(
         "producer",
-        "The codec that data are stored in; producer: as they come.",
+        "The codec in which data are stored; producer: as the producer compressed them.",
         synonyms=("compression.type",),
         choices=CODECS,
     )
@@ -78,20 +78,21 @@ class TopicRows:
     )
     flush_messages = long(
         LONG_MAX,
-        "When so many records are not on the disk yet, acks=all waits until they are; 1: always.",
+        "While so many records are not on the disk, acks=all waits until they are; 1: always.",
         synonyms=("log.flush.interval.messages",),
         lowest=1,
     )
     flush_ms = long(
         LONG_MAX,
-        "How long a record may stay off the disk; its answer does not wait for that.",
+        "The longest time until a record is flushed to the disk; the answer to its Produce does "
+        "not wait for it.",
         synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
         lowest=0,
     )
     follower_replication_throttled_replicas = strings((), "Accepted; there is one replica.")
     index_interval_bytes = integer(
         4096,
-        "How much data lies between two index entries.",
+        "How much data there is between two index entries.",
         synonyms=("log.index.interval.bytes",),
         lowest=0,
     )
@@ -116,13 +117,13 @@ class TopicRows:
     )
     max_message_bytes = integer(
         1048588,
-        "The largest batch that is taken.",
+        "The largest batch that is accepted.",
         synonyms=("message.max.bytes",),
         lowest=0,
     )
     message_downconversion_enable = boolean(
         True,
-        "Accepted; who asks for older messages is always given them.",
+        "Accepted; clients that ask for older message formats always get them.",
         synonyms=("log.message.downconversion.enable",),
     )
     message_format_version = string(
@@ -144,13 +145,14 @@ class TopicRows:
     )
     message_timestamp_difference_max_ms = long(
         LONG_MAX,
-        "Both of the two before, in older versions.",
+        "Both message.timestamp.before.max.ms and message.timestamp.after.max.ms, in older "
+        "versions.",
         synonyms=("log.message.timestamp.difference.max.ms",),
         lowest=0,
     )
     message_timestamp_type = string(
         "CreateTime",
-        "Whose clock a record's time is.",
+        "The clock of a record's time: the producer's or the broker's.",
         synonyms=("log.message.timestamp.type",),
         choices=TIMESTAMP_TYPES,
     )
@@ -163,14 +165,14 @@ class TopicRows:
     )
     min_compaction_lag_ms = long(
         0,
-        "How long a record stays uncompacted at least.",
+        "The shortest time that a record stays uncompacted.",
         synonyms=("log.cleaner.min.compaction.lag.ms",),
         lowest=0,
     )
     min_insync_replicas = integer(
         1,
-        "How many replicas have to be in sync for a Produce with acks=all; one broker has one "
-        "replica, and heeds it not.",
+        "The replicas that have to be in sync for a Produce with acks=all; with one broker, which "
+        "has one replica, it has no effect.",
         synonyms=("min.insync.replicas",),
         lowest=1,
     )
@@ -183,13 +185,13 @@ class TopicRows:
     remote_log_delete_on_disable = boolean(False, "Accepted; there is no tiered storage.")
     remote_storage_enable = boolean(
         False,
-        "There is no tiered storage: only false is taken.",
+        "There is no tiered storage: only false is accepted.",
         never=(True,),
         never_because="there is no tiered storage here",
     )
     retention_bytes = long(
         -1,
-        "How large a partition may grow before its oldest segments go; -1: no bound.",
+        "The size of a partition above which its oldest segments are deleted; -1: no bound.",
         synonyms=("log.retention.bytes",),
     )
     retention_ms = long(
@@ -200,32 +202,32 @@ class TopicRows:
     )
     segment_bytes = integer(
         1 << 30,
-        "How large a segment grows.",
+        "The largest size of a segment.",
         synonyms=("log.segment.bytes",),
         lowest=14,
     )
     segment_index_bytes = integer(
         10 << 20,
-        "How large a segment's index grows.",
+        "The largest size of a segment's index.",
         synonyms=("log.index.size.max.bytes",),
         lowest=4,
     )
     segment_jitter_ms = long(
         0,
-        "How much earlier than segment.ms a segment may be rolled.",
+        "How much earlier than segment.ms a segment may be closed.",
         synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
         lowest=0,
     )
     segment_ms = long(
         7 * DAY_MS,
-        "How long a segment is written to.",
+        "How long records are appended to one segment.",
         synonyms=("log.roll.ms", "log.roll.hours"),
         lowest=1,
     )
     unclean_leader_election_enable = boolean(
         False,
-        "Whether, of several brokers, one that was not in sync may lead when none that was is "
-        "there.",
+        "Whether, with several brokers, one that was not in sync may lead when none that was in "
+        "sync is available.",
         synonyms=("unclean.leader.election.enable",),
     )
 

@@ -32,8 +32,10 @@ def check_segment_bytes(name: str, value: Any, release: Release) -> None:
 
 
 def validate_topic_configs(configs: Mapping[str, str | None], release: Release = TODAY) -> None:
-    """Raises ConfigError on an unknown name, a null, a value that may not be, or values that
-    contradict each other.
+    """Check the settings of a topic.
+
+    Raises: ConfigError on an unknown name, a null, a value that is not allowed, or values that
+            contradict each other.
     """
     values = {}
     for name, text in configs.items():
@@ -56,21 +58,22 @@ def validate_topic_configs(configs: Mapping[str, str | None], release: Release =
 
 
 def broker_default(config: BrokerConfig, setting: Setting[Any]) -> tuple[Any, str | None]:
-    """A topic setting's default, typed and in its own unit, and the broker setting that gives it
-    (None: the table).
+    """The default of a topic's setting, typed and in its own unit.
+
+    Gives:  the value, and the broker's setting that it comes from; None: the table.
     """
     for name in setting.synonyms:
         if config.source_of(name) != "default":
             unit_ms = _UNIT_MS.get(name.rsplit(".", 1)[1])
             if unit_ms is None:
                 return config[name], name
-            is_bounded = config[name] > 0  # -1 hours are no time either: for ever
+            is_bounded = config[name] > 0  # -1 hours is for ever, too
             return config[name] * unit_ms if is_bounded else config[name], name
     return setting.default, None
 
 
 def topic_setting_value(config: BrokerConfig, overrides: Mapping[str, str], name: str) -> Any:
-    """What holds for a topic: its own value, else the broker's default. Typed."""
+    """A topic's typed value: its own, else the broker's default."""
     setting = TOPIC_SETTINGS[name]
     return (
         setting.parse(overrides[name]) if name in overrides else broker_default(config, setting)[0]
@@ -93,7 +96,7 @@ class _TopicValues(dict[str, Any]):
 
 
 def topic_log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """A topic's settings as its logs heed them."""
+    """The settings of a topic that its logs use."""
     topic = TopicConfig(config, overrides)
     return LogConfig(
         segment_bytes=topic.segment_bytes,

@@ -1,7 +1,7 @@
 """A scrape: a look at the broker in the loop's thread, in slices, and the text made of it.
 
-Scrapes are served one after the other. The loop is held up by no more than a slice of a look at a
-time; what is counted all along is read without it.
+Scrapes are served one after the other. The loop is blocked for one slice of a look at a time;
+histograms and counts are read without it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ PATH = "/metrics"
 
 
 class MetricsEndpoint:
-    """The HTTP server; a scrape is made in its threads, and looks at the broker in the loop's."""
+    """The HTTP server. A scrape runs in its threads, and looks at the broker in the loop's."""
 
     def __init__(self, server: MeasuredServer, sock: socket.socket, detail: Detail) -> None:
         self._loop = server.loop
@@ -23,7 +23,7 @@ class MetricsEndpoint:
 
     @property
     def url(self) -> str:
-        """What Prometheus is to scrape."""
+        """The URL that Prometheus scrapes."""
         return self._http.url + PATH
 
     def _answer(self, request: Request) -> Response:

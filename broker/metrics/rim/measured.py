@@ -1,17 +1,17 @@
 """A server that measures how long requests queue, work and wait, flushes take, the loop stalls.
 
     phase   of a request                                     from             until
-    queue   it is there, and others have their turn          the loop woke    its handling begins
+    queue   it has arrived, and others are handled first     the loop woke    its handling begins
     work    the core handles it                              it begins        it is handled
     wait    it is parked, for data, members, time, a thread  it was handled   it is answered
     disk    it is parked, and a flush released it            it was handled   it is answered
 
-It sits between the loop and the core, which knows nothing of it. Where it is not asked for, none of
-this is loaded.
+It is between the loop and the core, which does not know of it, and is loaded with --metrics-port
+only.
 
-To measure a request costs a twentieth of what the cheapest ones cost. So of each API MEASURED at
-most are in half a second, and stand for the rest, which are counted: below 100 requests a
-second each is measured, and above that the number is exact and the times are of a sample.
+Measuring a request costs a twentieth of the cheapest ones. So at most MEASURED requests of each API
+are measured in half a second; the others are counted, with the times of the sample: below 100
+requests a second each is measured, and above that the number is exact and the times are a sample's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from barnabas.protocol.api_table import BY_KEY
 
 NOTABLE_STALL_NS, STALL_WINDOW_NS = 5_000_000, 60_000_000_000
 FOLD_INTERVAL_S, MEASURED = 0.5, 50
-SHORT_FRAME = 255  # the key of no API, for what has none
+SHORT_FRAME = 255  # no API has this key: it is for frames without one
 UNKNOWN_API = "unknown"
 _TCP_INFO = getattr(socket, "TCP_INFO", None)  # Linux has it
 # tcpi_bytes_received; tcpi_bytes_sent, tcpi_bytes_retrans (linux/tcp.h, since Linux 4.19)
@@ -47,8 +47,8 @@ class RequestTimes:
 
     `queue` and `work` are of all requests, `whole` of those that were answered; `wait` and `disk`
     of those that were parked. latest: (when the loop woke, when its handling began and ended) of
-    each that was answered at once and is not in the histograms yet: to append is the least that can
-    be done with it. unmeasured: how many those in the histograms do not stand for yet.
+    each that was answered at once and is not in the histograms yet: an append is the cheapest way
+    to record it. unmeasured: requests that were counted and are not in the histograms yet.
     """
 
     __slots__ = ("disk", "latest", "queue", "unmeasured", "wait", "whole", "work")
@@ -60,7 +60,7 @@ class RequestTimes:
         self.unmeasured = 0
 
     def fold(self) -> None:
-        """Take the latest into the histograms, and have them stand for those not measured."""
+        """Add the latest to the histograms, and the unmeasured ones with the same distribution."""
         if self.latest:
             woke, began, ended = zip(*self.latest, strict=True)
             self.latest.clear()
@@ -80,7 +80,7 @@ class RequestTimes:
 
 
 class Traffic(NamedTuple):
-    """Bytes that came and went by a socket."""
+    """Bytes that a socket received and sent."""
 
     received: int
     sent: int
@@ -89,9 +89,9 @@ class Traffic(NamedTuple):
 class Instruments:
     """What is measured: written in the loop's thread (flushes in the flusher's), read in any.
 
-    requests: by API key. left: of each, how many more are measured before the next fold; below 0,
-    how many were not. unknown: of those that are not spoken. closed_traffic: of connections that
-    are gone.
+    requests: by API key. left: for each, how many more are measured before the next fold; below 0,
+    how many were not measured. unknown: requests of unknown APIs. closed_traffic: of connections
+    that are closed.
     """
 
     def __init__(self) -> None:
@@ -104,12 +104,12 @@ class Instruments:
         self.closed_traffic = Traffic(0, 0)
 
     def by_api(self) -> list[tuple[str, RequestTimes]]:
-        """Each API's by its name."""
+        """The times of each API, by its name."""
         rows = [(api.name, self.requests[key]) for key, api in sorted(BY_KEY.items())]
         return [*rows, (UNKNOWN_API, self.unknown)]
 
     def fold(self) -> None:
-        """Take the latest requests into the histograms. In the loop's thread."""
+        """Add the latest requests to the histograms. In the loop's thread."""
         for key, left in enumerate(self.left):
             times = self.requests[key]
             if left < MEASURED or times.unmeasured:
@@ -119,18 +119,18 @@ class Instruments:
 
 
 class TimedSelector(selectors.DefaultSelector):
-    """The loop's selector, which knows when the loop woke, and notes when it was long in a round.
+    """The loop's selector, which records when the loop woke, and rounds that took long.
 
-    woke_ns: when the round under way began.
+    woke_ns: when the current round began.
     """
 
     def __init__(self, stalls: Histogram) -> None:
         super().__init__()
-        self.woke_ns = sys.maxsize  # what goes before the first round is no stall
+        self.woke_ns = sys.maxsize  # the time before the first round is no stall
         self._stalls = stalls
         self._window = 0
         self._longest_ns = self._longest_before_ns = 0
-        self._notable_ns = 1  # a round that is longer than any before, or a stall
+        self._notable_ns = 1  # a round at least so long is the longest so far, or a stall
 
     def select(
         self,
@@ -138,7 +138,7 @@ class TimedSelector(selectors.DefaultSelector):
         _select: Callable[..., list[Any]] = selectors.DefaultSelector.select,
         _clock: Callable[[], int] = monotonic_ns,
     ) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait as the selector does; what is bound at the definition is looked up fast."""
+        """Wait as the selector does. Defaults are bound once, which makes them fast to look up."""
         busy_ns = _clock() - self.woke_ns
         if busy_ns >= self._notable_ns:
             self._note(busy_ns)
@@ -196,10 +196,10 @@ class TimedFlusher(Flusher):
 
 
 class ReplicationState(NamedTuple):
-    """How far a leader's standby is.
+    """How far behind a leader's standby is.
 
-    lag_bytes: what is not sent; lag_operations: what is not applied. lag_ms: since the standby last
-    had all; None: it never had. leader_epoch: of the lease; None: there is none.
+    lag_bytes: not sent yet; lag_operations: not applied yet. lag_ms: since the standby last had
+    everything; None: it never had. leader_epoch: of the lease; None: there is no lease.
     """
 
     mode: str
@@ -215,7 +215,7 @@ class ReplicationState(NamedTuple):
 class MeasuredServer(Server):
     """A server whose requests are measured.
 
-    _parked: by connection, of a request that is not answered yet: its row, how long it took so far,
+    _parked: by connection, a request that is not answered yet: its row, how long it took so far,
     and since when it waits.
     """
 
@@ -230,7 +230,7 @@ class MeasuredServer(Server):
         self._fold_timer = self.loop.call_later(FOLD_INTERVAL_S, self._fold)
 
     def replication(self) -> ReplicationState | None:
-        """How far the standby is; None where nobody can follow. In the loop's thread."""
+        """How far behind the standby is; None where none can follow. In the loop's thread."""
         return None
 
     def _fold(self) -> None:
@@ -250,9 +250,9 @@ class MeasuredServer(Server):
     def _measure(
         self, handle: Callable[[int, memoryview, int], None]
     ) -> Callable[[int, memoryview, int], None]:
-        """What takes a request in the place of `handle`, and puts a stop-watch to it.
+        """A function that calls `handle` for a request, and measures it.
 
-        `pump` reads the clock right before, and so that is when the request began.
+        `pump` reads the clock right before: that is when the request began.
         """
         selector, outbox = self.selector, self.broker.outbox
         note = [times.latest.append for times in self.instruments.requests]
@@ -273,7 +273,7 @@ class MeasuredServer(Server):
             ended = clock()
             try:
                 ((answered, _),) = outbox.sends
-            except ValueError:  # none, or many
+            except ValueError:  # no answer, or several
                 answered = 0
             if answered == connection_id:
                 note[key]((selector.woke_ns, began, ended))
@@ -286,7 +286,7 @@ class MeasuredServer(Server):
     def _note_others(
         self, connection_id: int, frame: memoryview, queue_ns: int, work_ns: int, now_ns: int
     ) -> None:
-        """Note a request that was not the only one to be answered, or was not answered at once."""
+        """Record a request that was not answered at once, or with others."""
         is_known = len(frame) > 1 and not frame[0]
         times = self.instruments.requests[frame[1]] if is_known else self.instruments.unknown
         times.queue.observe(queue_ns)
@@ -295,7 +295,7 @@ class MeasuredServer(Server):
         self._note_answers(now_ns, connection_id)
 
     def _note_answers(self, now_ns: int, answered_at_once: int = 0) -> None:
-        """Note the answers that the core has put into its outbox."""
+        """Record the answers that the core has put into its outbox."""
         for connection_id, _ in self.broker.outbox.sends:
             request = self._parked.pop(connection_id, None)
             if request is not None:
@@ -324,7 +324,7 @@ class MeasuredServer(Server):
             self._is_flushed = False
 
     def disconnect(self, connection: Connection, reason: CloseReason | None, *level: int) -> None:
-        """End a connection as Server does; what came and went by it goes on counting."""
+        """End a connection as Server does; its bytes stay in the totals."""
         if not connection.closed:
             self._parked.pop(connection.connection_id, None)
             received, sent = traffic_of(connection)
@@ -336,7 +336,7 @@ class MeasuredServer(Server):
 
 
 def traffic_of(connection: Connection) -> Traffic:
-    """What came and went by it, as the system counts it; nothing where the system does not."""
+    """The bytes of a connection, as the system counts them; 0 where it does not."""
     if _TCP_INFO is None:
         return Traffic(0, 0)
     try:

@@ -1,4 +1,4 @@
-"""Measuring beside a test's control: what faults do to requests shows in the metrics."""
+"""Measuring under a test's control: metrics show what faults do to requests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class MeasuredControlledServer(MeasuredServer, ControlledServer):
     """A server under a test's control whose requests are measured."""
 
     def carry_out(self) -> None:
-        """Carry out what the core has put out.
+        """Carry out the core's outbox.
 
-        A request that a fault held back comes by no event of Server's.
+        A request that a fault held back arrives without an event of Server's.
         """
         if self._parked:
             self._note_answers(monotonic_ns())

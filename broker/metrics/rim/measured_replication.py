@@ -1,6 +1,7 @@
-"""Measuring a leader: how far its standby is shows in the metrics.
+"""Measuring a leader: metrics show how far behind its standby is.
 
-What an answer waits for its standby is no part of a request's phases: it was handed over before.
+The time that an answer waits for the standby is not in the phases of a request: it was handed over
+before.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ class MeasuredReplicatedServer(MeasuredServer, ReplicatedServer):
     """A leader's server whose requests are measured."""
 
     def replication(self) -> ReplicationState:
-        """How far the standby is. In the loop's thread."""
+        """How far behind the standby is. In the loop's thread."""
         leading = self.leading
         link = leading.link
         return ReplicationState(
