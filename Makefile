@@ -64,6 +64,8 @@ fuzz: install ## mutated requests, also without a password, and the largest of e
 	$(TESTS_PATH) $(BIN)/python -m fuzz.ordeal
 mutants: install ## how many of SAMPLE=400 planted mistakes the tests find; all: hours
 	$(TESTS_PATH) $(BIN)/python -m mutants --sample $(SAMPLE) --processes $(PROCESSES)
+mutants-by-hand: install ## mistakes made by hand, each with the tests that have to find it
+	$(TESTS_PATH) $(BIN)/python -m mutants.by_hand
 mutants-sim: install ## how many of those that lose or double data the simulator finds
 	$(TESTS_PATH) $(BIN)/python -m mutants --sim 500 --judged --processes $(PROCESSES)
 torture: install ## stock clients under a broker that is killed, for MINUTES=3

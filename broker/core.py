@@ -87,6 +87,7 @@ from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import Syncable, may_have_lost_pages
 
 if TYPE_CHECKING:
+    from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.observation.error_counts import ErrorCounts
     from barnabas.broker.observation.login_counts import LoginCounts
     from barnabas.broker.quotas.client_quotas import ClientQuotas
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from barnabas.broker.security.gate import SaslGate
     from barnabas.broker.settings.listeners import ListenerConfig
     from barnabas.broker.wide_requests import WideRequests
+    from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -134,13 +136,11 @@ class Broker:
         now_ms: int,
         sync: Callable[[list[Syncable]], None] = sync_one_by_one,
     ) -> None:
-        self.config, self.metadata, self.logs, self.ids = config, metadata, logs, ids
-        self.wall = logs.wall
-        self.node_id = config.node_id
+        self.config, self.metadata, self.logs = config, metadata, logs
+        self.ids, self.wall, self.node_id = ids, logs.wall, config.node_id
         self.connections: dict[int, ConnectionState] = {}
         self._parked: dict[int, RequestContext] = {}
-        self._waiting_fetches: dict[int, WaitingFetch] = {}
-        self._next_ticket = 1
+        self._next_ticket, self._waiting_fetches = 1, dict[int, WaitingFetch]()
         self._routes: dict[int, Route] = {}
         self.errors: ErrorCounts | None = None  # while metrics or the console want them
         self.counters = Counters()
@@ -159,7 +159,7 @@ class Broker:
         self.disk_space = DiskSpace(
             lambda: logs.disk.free_bytes(logs.data_dir), config.barnabas_disk_reserve_bytes
         )
-        self.topics = TopicRegistry(config, metadata, logs, ids, self.disk_space)
+        self.topics = TopicRegistry(config, metadata, logs, ids, self.disk_space, self._on_created)
         self.cluster = Cluster(config, self.topics, ids)
         self.fetch_sessions = self.cluster.nodes[self.node_id].fetch_sessions
         self.producer_ids = ProducerIdAllocator(
@@ -177,6 +177,16 @@ class Broker:
         self._begin_coordinators(now_ms, sync)
         self.failover = Failover(self)
         self._apply_quotas()
+
+    @functools.cached_property
+    def files_ahead(self) -> FilesAhead:
+        """What has the files of new partitions made; none of it is loaded at a start."""
+        from barnabas.broker.logs.new_files import FilesAhead
+
+        return FilesAhead(self.outbox, self.logs)
+
+    def _on_created(self, logs: list[Log]) -> None:
+        self.files_ahead.begin(logs)
 
     def _flush_queue(self) -> FlushQueue:
         config, logs = self.config, self.logs

@@ -235,7 +235,7 @@ def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
 def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
     """Start and stop the broker, which recovers; with `aborts` open transactions are aborted."""
     from barnabas.broker.graduation.preparation import start_and_stop
-    from barnabas.broker.rim.daemon.main import SystemIds
+    from barnabas.broker.rim.system_ids import SystemIds
 
     aborted = start_and_stop(
         OsDisk(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -16,12 +17,14 @@ from prometheus_client.exposition import generate_latest
 
 from barnabas.broker.metrics.labels import label_text
 from barnabas.broker.metrics.rim.exposition import Exposition
-from barnabas.broker.metrics.rim.measured import MeasuredServer
+from barnabas.broker.metrics.rim.measured import Measuring
 from barnabas.broker.metrics.rim.metric import Detail, Kind, Metric
-from barnabas.broker.metrics.rim.seen import Seen, look
+from barnabas.broker.metrics.rim.seen import Seen, Source, look
 from barnabas.broker.metrics.rim.table import METRICS
 from barnabas.broker.observation.error_counts import ErrorCounts
+from barnabas.broker.replication.state import ReplicationState
 from barnabas.broker.rim.http_server import in_slices
+from barnabas.broker.rim.server import Server
 
 if TYPE_CHECKING:
     from barnabas.broker.metrics.rim.metric import Value
@@ -30,12 +33,19 @@ if TYPE_CHECKING:
 class Collector:
     """Makes the text of a scrape, in any thread.
 
-    Takes: detail, whether partitions and topics have metrics of their own.
+    Takes: detail, whether partitions and topics have metrics of their own; replication, gives how
+           far the standby is; None: none can follow.
     After: the broker counts errors.
     """
 
-    def __init__(self, server: MeasuredServer, detail: Detail) -> None:
-        self._server = server
+    def __init__(
+        self,
+        server: Server,
+        measuring: Measuring,
+        detail: Detail,
+        replication: Callable[[], ReplicationState] | None,
+    ) -> None:
+        self._source = Source(server, measuring, replication)
         self._metrics = [metric for metric in METRICS if detail.has(metric.detail)]
         self._numbers = {row.name: row.now for row in self._metrics if row.now is not None}
         self._has_rows = detail.has(Detail.PARTITIONS)
@@ -53,7 +63,7 @@ class Collector:
             seen = in_slices(
                 loop,
                 look(
-                    self._server,
+                    self._source,
                     self._numbers,
                     self._has_rows,
                     lambda: time.perf_counter() - began_s,
@@ -83,5 +93,7 @@ def _value_of(metric: Metric, seen: Seen) -> Value:
     if metric.read is not None:
         return metric.read(seen)
     assert metric.kind is Kind.COUNTER, metric.name
-    counts = dict.fromkeys(metric.from_zero, 0) | seen.server.broker.counters.rows(metric.name)
+    counts = dict.fromkeys(metric.from_zero, 0) | seen.source.server.broker.counters.rows(
+        metric.name
+    )
     return ((label_text(metric.labels, values), count) for values, count in counts.items())

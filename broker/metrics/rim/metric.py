@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from barnabas.broker.metrics.histogram import Buckets
-    from barnabas.broker.metrics.rim.measured import MeasuredServer
-    from barnabas.broker.metrics.rim.seen import Seen
+    from barnabas.broker.metrics.rim.seen import Seen, Source
 
     # A row has its labels as text, in braces (`label_text`). None: the metric is left out.
     Value = float | Iterable[tuple[str, float]] | None
@@ -86,7 +85,7 @@ class Metric(NamedTuple):
     doc: str
     labels: tuple[str, ...] = ()
     detail: Detail = Detail.NONE
-    now: Callable[[MeasuredServer], float] | None = None
+    now: Callable[[Source], float] | None = None
     read: Callable[[Seen], Value] | None = None
     buckets: Callable[[Seen], Histograms] | None = None
     from_zero: tuple[tuple[str, ...], ...] = ()
@@ -110,7 +109,7 @@ def gauge(
     labels: tuple[str, ...] = (),
     *charts: Chart,
     detail: Detail = Detail.NONE,
-    now: Callable[[MeasuredServer], float] | None = None,
+    now: Callable[[Source], float] | None = None,
     read: Callable[[Seen], Value] | None = None,
 ) -> Metric:
     return Metric(name, Kind.GAUGE, doc, labels, detail, now=now, read=read, charts=charts)

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from barnabas.broker.metrics.labels import label_text
-from barnabas.broker.metrics.rim.measured import (
-    MeasuredServer,
-    ReplicationState,
-    Traffic,
-    traffic_of,
-)
+from barnabas.broker.metrics.rim.measured import Measuring, Traffic, traffic_of
 from barnabas.broker.observation.observe import (
     ROWS_AT_ONCE,
     CommittedOffsetState,
@@ -24,19 +20,29 @@ from barnabas.broker.observation.observe import (
     look_at_partitions,
     look_at_transactional_ids,
 )
+from barnabas.broker.replication.state import ReplicationState
+from barnabas.broker.rim.server import Server
 
 MOST_ROWS = 100_000
+
+
+class Source(NamedTuple):
+    """What a scrape looks at. replication: gives how far the standby is; None: none can follow."""
+
+    server: Server
+    measuring: Measuring
+    replication: Callable[[], ReplicationState] | None
 
 
 @dataclass
 class Seen:
     """What a scrape has seen.
 
-    now: the metrics that are one number of the server's, by name. wall_ms: when it looked.
+    now: the metrics that are one number, by name. wall_ms: when it looked.
     has_rows: whether partitions have metrics of their own. took_s: how long the scrape took so far.
     """
 
-    server: MeasuredServer
+    source: Source
     now: Mapping[str, float]
     partitions: tuple[PartitionState, ...]
     transactional_ids: tuple[TransactionalIdState, ...]
@@ -96,41 +102,41 @@ class Seen:
 
 
 def look(
-    server: MeasuredServer,
-    numbers: Mapping[str, Callable[[MeasuredServer], float]],
+    source: Source,
+    numbers: Mapping[str, Callable[[Source], float]],
     has_rows: bool,
     took_s: Callable[[], float],
 ) -> Look[Seen]:
     """Look at the broker, in the loop's thread. numbers: what is read at once, by metric."""
-    broker = server.broker
-    now_ms = server.now_ms()
-    server.instruments.fold()
+    broker = source.server.broker
+    now_ms = source.server.now_ms()
+    source.measuring.instruments.fold()
     partitions = yield from look_at_partitions(broker)
     transactional_ids = yield from look_at_transactional_ids(broker, now_ms)
     groups = yield from look_at_groups(broker)
-    traffic = yield from _look_at_traffic(server)
+    traffic = yield from _look_at_traffic(source)
     return Seen(
-        server,
-        {name: read(server) for name, read in numbers.items()},
+        source,
+        {name: read(source) for name, read in numbers.items()},
         partitions,
         transactional_ids,
         groups,
         traffic,
-        server.replication(),
+        None if source.replication is None else source.replication(),
         now_ms + broker.wall.ahead_ms,
         has_rows,
         took_s,
     )
 
 
-def _look_at_traffic(server: MeasuredServer) -> Look[Traffic]:
+def _look_at_traffic(source: Source) -> Look[Traffic]:
     """Count the bytes of all connections since the start."""
     received = sent = 0
-    for number, connection in enumerate(server.connections(), 1):
+    for number, connection in enumerate(source.server.connections(), 1):
         if not connection.closed:
             traffic = traffic_of(connection)
             received, sent = received + traffic.received, sent + traffic.sent
         if number % ROWS_AT_ONCE == 0:
             yield
-    closed = server.instruments.closed_traffic
+    closed = source.measuring.instruments.closed_traffic
     return Traffic(received + closed.received, sent + closed.sent)

@@ -32,7 +32,7 @@ from barnabas.version import __version__
 
 if TYPE_CHECKING:
     from barnabas.broker.metrics.histogram import Buckets
-    from barnabas.broker.metrics.rim.measured import ReplicationState, RequestTimes
+    from barnabas.broker.metrics.rim.measured import RequestTimes
     from barnabas.broker.metrics.rim.metric import Histograms, Value
     from barnabas.broker.metrics.rim.seen import Seen
     from barnabas.broker.observation.observe import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         GroupState,
         PartitionState,
     )
+    from barnabas.broker.replication.state import ReplicationState
 
 LATE_MS = 5 * 60_000  # beyond transaction.max.timeout.ms, as KIP-664 has it
 SHOWN_STATES = (*AT_REST, TransactionState.ONGOING, *PREPARED)
@@ -57,7 +58,7 @@ def _labelled(names: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], floa
 
 
 def _times_by_api(seen: Seen) -> list[tuple[str, RequestTimes]]:
-    return [row for row in seen.server.instruments.by_api() if row[1].work.total]
+    return [row for row in seen.source.measuring.instruments.by_api() if row[1].work.total]
 
 
 def _phases(seen: Seen) -> Iterator[tuple[tuple[str, ...], Buckets]]:
@@ -71,7 +72,7 @@ def _phases(seen: Seen) -> Iterator[tuple[tuple[str, ...], Buckets]]:
 
 
 def _errors(seen: Seen) -> Value:
-    errors = seen.server.broker.errors
+    errors = seen.source.server.broker.errors
     counts = {} if errors is None else errors.counts.copy()
     return _labelled(
         _ERROR,
@@ -88,7 +89,7 @@ def _code_name(code: int) -> str:
 
 def _logins(seen: Seen) -> Value:
     results = {True: "succeeded", False: "failed"}
-    rows = seen.server.broker.logins.rows()
+    rows = seen.source.server.broker.logins.rows()
     return _labelled(
         _LOGIN,
         (((row.listener, row.mechanism, results[row.has_succeeded]), row.total) for row in rows),
@@ -96,13 +97,13 @@ def _logins(seen: Seen) -> Value:
 
 
 def _info(seen: Seen) -> Value:
-    broker = seen.server.broker
+    broker = seen.source.server.broker
     values = (__version__, str(broker.node_id), broker.logs.cluster_id or "")
     return _labelled(("version", "node_id", "cluster_id"), [(values, 1)])
 
 
 def _free_bytes(seen: Seen) -> float:
-    logs = seen.server.broker.logs
+    logs = seen.source.server.broker.logs
     return logs.disk.free_bytes(logs.data_dir)
 
 
@@ -123,7 +124,7 @@ def _oldest_by_state(seen: Seen) -> Value:
 
 
 def _late_partitions(seen: Seen) -> float:
-    latest_ms = seen.wall_ms - seen.server.broker.config.transaction_max_timeout_ms - LATE_MS
+    latest_ms = seen.wall_ms - seen.source.server.broker.config.transaction_max_timeout_ms - LATE_MS
     two_phase = {
         row.producer_id
         for row in seen.transactional_ids
@@ -245,14 +246,14 @@ REQUESTS = (
         "Connections that are open.",
         (),
         Chart("Connections", "open"),
-        now=lambda server: len(server.connections()),
+        now=lambda source: len(source.server.connections()),
     ),
     gauge(
         "barnabas_waiting_fetches",
         "Fetches that wait for data.",
         (),
         Chart("Connections", "fetches that wait"),
-        now=lambda server: server.broker.purgatory.waiting_count,
+        now=lambda source: source.server.broker.purgatory.waiting_count,
     ),
     counter(
         "barnabas_connections_opened_total",
@@ -358,7 +359,7 @@ TOPICS_AND_GROUPS = (
     gauge(
         "barnabas_topics",
         "Topics, internal ones too.",
-        now=lambda server: len(server.broker.metadata.topics),
+        now=lambda source: len(source.server.broker.metadata.topics),
     ),
     gauge(
         "barnabas_partitions",
@@ -368,7 +369,7 @@ TOPICS_AND_GROUPS = (
     gauge(
         "barnabas_offline_partitions",
         "Partitions whose log is damaged: they cannot be read or written.",
-        now=lambda server: len(server.broker.logs.offline),
+        now=lambda source: len(source.server.broker.logs.offline),
     ),
     gauge(
         "barnabas_groups",
@@ -552,7 +553,7 @@ LOOP_AND_DISK = (
         (),
         Chart("Flushes and fsyncs, 99 %", "flush"),
         Chart("Fsyncs a second", "flushes", of="rate"),
-        buckets=lambda seen: [((), seen.server.instruments.flushes.buckets())],
+        buckets=lambda seen: [((), seen.source.measuring.instruments.flushes.buckets())],
     ),
     histogram(
         "barnabas_fsync_seconds",
@@ -561,7 +562,7 @@ LOOP_AND_DISK = (
         (),
         Chart("Flushes and fsyncs, 99 %", "fsync"),
         Chart("Fsyncs a second", "fsyncs", of="rate"),
-        buckets=lambda seen: [((), seen.server.instruments.fsyncs.buckets())],
+        buckets=lambda seen: [((), seen.source.measuring.instruments.fsyncs.buckets())],
     ),
     gauge(
         "barnabas_loop_longest_stall_seconds",
@@ -570,7 +571,7 @@ LOOP_AND_DISK = (
         (),
         Chart("Longest stall of the loop", "stall", of="max", at_a_glance=True),
         Chart("Stalls of the loop", "longest", of="max"),
-        now=lambda server: server.selector.longest_stall_ns() / 1e9,
+        now=lambda source: source.measuring.selector.longest_stall_ns() / 1e9,
     ),
     histogram(
         "barnabas_loop_stall_seconds",
@@ -581,7 +582,7 @@ LOOP_AND_DISK = (
             "in stalls of 5 ms or more, a second",
             query='sum(rate(barnabas_loop_stall_seconds_sum{job=~"$job"}[$__rate_interval]))',
         ),
-        buckets=lambda seen: [((), seen.server.instruments.stalls.buckets())],
+        buckets=lambda seen: [((), seen.source.measuring.instruments.stalls.buckets())],
     ),
     gauge(
         "barnabas_request_memory_bytes",
@@ -589,7 +590,7 @@ LOOP_AND_DISK = (
         "queued.max.request.bytes bounds it.",
         (),
         Chart("Memory", "requests"),
-        now=lambda server: server.request_memory_bytes,
+        now=lambda source: source.server.request_memory_bytes,
     ),
     gauge(
         "barnabas_log_size_bytes",
