@@ -193,8 +193,8 @@ def _request_times(seen: Seen) -> Histograms:
 REQUESTS = (
     histogram(
         "barnabas_request_seconds",
-        "From when a request has arrived until its answer is handed to the socket. A consumer's "
-        "Fetch waits for data because it asks to.",
+        "The time from the arrival of a request until its answer is handed to the socket. A "
+        "consumer's Fetch waits for data because it asks to.",
         ("api",),
         Chart("Requests", "requests", of="rate", unit="reqps", at_a_glance=True),
         Chart("Requests by API", "{{api}}", by=("api",), of="rate", unit="reqps"),
@@ -209,9 +209,9 @@ REQUESTS = (
     ),
     histogram(
         "barnabas_request_phase_seconds",
-        "The same in phases. queue: until the loop came to it; work: the broker handled it; wait: "
-        "parked, for data, members or time; disk: parked until a flush released it. A request that "
-        "was not parked counts as 0 in the last two.",
+        "The same time by phase. queue: until the loop reached it; work: the broker handled it; "
+        "wait: parked, for data, members or time; disk: parked until a flush. A request that was "
+        "not parked counts as 0 in the last two.",
         ("api", "phase"),
         Chart(
             "Where the time goes",
@@ -334,16 +334,16 @@ TRANSACTIONS = (
     ),
     gauge(
         "barnabas_partitions_with_late_transactions",
-        "Partitions with a transaction whose producer last wrote longer ago than "
-        "transaction.max.timeout.ms and five minutes: it hangs, and nothing will end it (KIP-664). "
-        "Without those of two-phase commit, which have no timeout.",
+        "Partitions with a transaction whose producer last wrote more than "
+        "transaction.max.timeout.ms and five minutes ago: it hangs, and nothing will end it "
+        "(KIP-664). Without transactions of two-phase commit, which have no timeout.",
         (),
         Chart("Partitions with hanging transactions", "partitions"),
         read=_late_partitions,
     ),
     gauge(
         "barnabas_producer_ids",
-        "Live producer ids: those that logs remember, added up over all partitions.",
+        "Producer ids whose state the logs keep, added up over all partitions.",
         (),
         Chart("Live producer ids", "producer ids"),
         read=lambda seen: sum(row.producer_id_count for row in seen.partitions),
@@ -407,8 +407,8 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_topic_log_end_offset",
-        "The log end offsets of its partitions added up: its rate is that of records, control "
-        "records included.",
+        "The log end offsets of its partitions added up: its rate is the rate of records, with "
+        "control records.",
         ("topic",),
         Chart(
             "Records a second by topic",
@@ -514,7 +514,7 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_partition_producer_ids",
-        "Producer ids that the log remembers.",
+        "Producer ids whose state the log keeps.",
         _PARTITION,
         detail=Detail.PARTITIONS,
         read=_of_partition(lambda row: row.producer_id_count),
@@ -586,8 +586,8 @@ LOOP_AND_DISK = (
     ),
     gauge(
         "barnabas_request_memory_bytes",
-        "What requests hold that have not come whole, or are checked by the worker; "
-        "queued.max.request.bytes bounds it.",
+        "Memory of requests that have not arrived completely, or wait for the worker; "
+        "queued.max.request.bytes limits it.",
         (),
         Chart("Memory", "requests"),
         now=lambda source: source.server.request_memory_bytes,
@@ -601,7 +601,7 @@ LOOP_AND_DISK = (
     ),
     gauge(
         "barnabas_disk_free_bytes",
-        "Free space where the data are.",
+        "Free space on the data directory's disk.",
         (),
         Chart("Disk", "free", of="min"),
         read=_free_bytes,
@@ -610,14 +610,15 @@ LOOP_AND_DISK = (
 OF_REPLICATION = (  # left out where no standby can follow
     gauge(
         "barnabas_replication_info",
-        "1; whether a broker that leads waits for its standby. A broker that does not lead answers "
-        "no scrape. The metrics of replication are there where barnabas.replication.port is set.",
+        "1; whether a broker that leads waits for its standby. A broker that does not lead "
+        "answers no scrape. The metrics of replication exist where barnabas.replication.port is "
+        "set.",
         ("role", "mode"),
         read=_of_standby(lambda state: _labelled(("role", "mode"), [(("leader", state.mode), 1)])),
     ),
     gauge(
         "barnabas_replication_standby_follows",
-        "1 where a standby has all that was done, but what is under way; else 0.",
+        "1 where a standby has everything except what is in progress; else 0.",
         (),
         Chart("Standby follows, in sync", "follows", of="max"),
         read=_of_standby(lambda state: int(state.follows)),
@@ -632,16 +633,16 @@ OF_REPLICATION = (  # left out where no standby can follow
     ),
     gauge(
         "barnabas_replication_lag_seconds",
-        "How long ago a standby last had all that was done; it grows while there is none. Left out "
-        "until one has had it.",
+        "How long ago a standby last had everything; it grows while there is no standby. Left out "
+        "until a standby has had everything.",
         (),
         Chart("Behind by", "time", of="max"),
         read=_of_standby(lambda state: None if state.lag_ms is None else state.lag_ms / 1000),
     ),
     gauge(
         "barnabas_replication_lag_bytes",
-        "The leader's operations that are not sent to the standby yet, with the memory that an "
-        "operation itself takes.",
+        "The leader's operations that are not sent to the standby yet, with the memory of the "
+        "operations themselves.",
         (),
         Chart("Not sent to the standby", "bytes", of="max"),
         read=_of_standby(lambda state: state.lag_bytes),
