@@ -61,15 +61,13 @@ from barnabas.broker.settings.group_configs import group_overrides
 from barnabas.broker.slices import Pieces, SlicedWork, Slices
 from barnabas.broker.transactions.transaction_end import TransactionEnds
 from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
-from barnabas.coordinator.groups.classic.classic_group import GroupSettings
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group_coordinator import NO_OVERRIDES, GroupCoordinator
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
-from barnabas.coordinator.transactions.transaction_coordinator import (
-    TransactionCoordinator,
-    TxnSettings,
-)
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.framing import (
@@ -441,6 +439,7 @@ class Broker:
         self.compaction.on_tick(now_ms)
         self.flushes.on_tick(now_ms)
         self.topics.on_tick()
+        self.metadata.on_tick()
         self.work.on_tick(now_ms)
         self.reading.on_tick(now_ms)
         if self._wide is not None:
@@ -451,7 +450,7 @@ class Broker:
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
         is_ready = self.work.is_ready or self.reading.queue or self.topics.is_configuring
-        if is_ready or (self._wide is not None and self._wide.queue):
+        if is_ready or self.metadata.is_rewriting or (self._wide is not None and self._wide.queue):
             return 0
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (
@@ -520,6 +519,7 @@ class Broker:
         """
         self.on_sent(now_ms)
         self.work.finish(now_ms)
+        self.topics.make_internal_files()
         try:
             self.logs.close(now_ms, sync)
         except OSError as error:

@@ -156,7 +156,7 @@ class Node:
             )
             self.broker.flushes.full_journal_bytes = self.world.scenario.full_journal_bytes
             if random.Random(f"{self.world.seed} files").random() < 0.2:
-                # a thread makes the files of all partitions, but those of internal topics
+                # a thread makes the files of all partitions, unless a coordinator writes before
                 self.broker.files_ahead.fewest, self.broker.files_ahead.most_by_request = 1, 0
             self.heed_quotas()
             self._carry_out()

@@ -29,7 +29,6 @@ from barnabas.broker.control.observed import (
 )
 from barnabas.broker.control.rim.clock import ControlledClock
 from barnabas.broker.outbox import ConnectionState
-from barnabas.broker.requests.refusals import can_refuse, refusal
 from barnabas.broker.rim.clocks import NS_PER_MS
 from barnabas.broker.rim.connection import Connection, HandleFrame
 from barnabas.broker.rim.server import Clock, Server
@@ -285,7 +284,7 @@ class Control:
         if response_has_tagged_header(request.api, request.version):
             frame.append(0)
         assert request.body is not None
-        refusal(request.api, request.version, request.body, code).write(frame, request.version)
+        request.body.error_response(request.version, code).write(frame, request.version)
         SIZE.pack_into(frame, 0, len(frame) - SIZE.size)
         connection.in_flight = False
         self.send(connection, [bytes(frame)])
@@ -420,9 +419,7 @@ class Control:
     # --- faults ----------------------------------------------------------------------------------
 
     def add_fault(self, fault: Fault) -> Fault:
-        """Add a fault. Raises: ValueError where its API's answers have no field for an error."""
-        if fault.action is Action.ERROR and not can_refuse(fault.api or ""):
-            raise ValueError(f"an answer to {fault.api} has no field for an error")
+        """Add a fault."""
         return self.faults.add(fault)
 
     def remove_fault(self, number: int) -> Fault:
