@@ -29,6 +29,7 @@ from barnabas.broker.logs.metadata import ClusterMetadata, QuotaEntity
 from barnabas.broker.logs.start import Start, adopt_logs
 from barnabas.broker.logs.topic_deletion import TopicDeletion
 from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import (
     ANONYMOUS,
     BY_CERTIFICATE,
@@ -139,7 +140,8 @@ class Broker:
         self._parked: dict[int, RequestContext] = {}
         self._next_ticket, self._waiting_fetches = 1, dict[int, WaitingFetch]()
         self._routes: dict[int, Route] = {}
-        self.errors: ErrorCounts | None = None  # where somebody wants them counted
+        self.errors: ErrorCounts | None = None  # while metrics or the console want them
+        self.counters = Counters()
         self.busy_ns: Callable[[], int] = _no_time  # the time that the core works, fed by the rim
         self.quotas: ClientQuotas | None = None  # where there are any
         self.telemetry: Telemetry | None = None  # once a client has asked for subscriptions

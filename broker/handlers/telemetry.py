@@ -64,7 +64,7 @@ def on_push_telemetry(
 
 def _telemetry(broker: Broker) -> Telemetry:
     if broker.telemetry is None:
-        broker.telemetry = Telemetry(broker.metadata.client_metrics)
+        broker.telemetry = Telemetry(broker.metadata.client_metrics, broker.counters)
     return broker.telemetry
 
 

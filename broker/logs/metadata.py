@@ -8,21 +8,25 @@ A journal is a file of frames, each appended by one write and flushed before it 
      8   n    body: a msgpack map, `kind` and what belongs to it
 
     kind             fields
-    header           version (1)                             the first frame
-    topic            name, id (16 bytes), partitions, configs, replicas (of several brokers)     made, grown or configured: the last one holds
-    topic_deleted    name, id                                its directories are deleted from now on
-    topic_gone       id                                      they are deleted, and the offsets of groups on it
-    broker_configs   configs                                 the dynamic settings of this broker, whole
-    broker_default_configs  configs                          the dynamic settings of every broker, whole
-    client_metrics   name, configs                           a subscription of clients' metrics, whole; none: it is gone
-    group_configs    name, configs                           the settings of a group, whole; none: it has none
-    features         levels, epoch, updated                  the finalised features, whole; updated: by requests
-    scram_credential user, mechanism (number), credential    salt, stored key, server key, iterations; nil: it is gone
-    acl              id (16 bytes), acl                      the fields of Kafka's AccessControlEntryRecord in their order
+    header           version (1): the first frame
+    topic            name, id (16 bytes), partitions, configs, replicas (of several brokers): made,
+                     grown or configured; the last one holds
+    topic_deleted    name, id: its directories are removed from now on
+    topic_gone       id: they are removed, and so are the offsets of groups for it
+    broker_configs   configs: the dynamic settings of this broker, all of them
+    broker_default_configs
+                     configs: the dynamic settings of every broker, all of them
+    client_metrics   name, configs: a subscription of clients' metrics, whole; none: it is removed
+    group_configs    name, configs: the settings of a group, all of them; none: it has none
+    features         levels, epoch, updated: the finalised features; updated: by requests
+    scram_credential user, mechanism (number), credential: salt, stored key, server key,
+                     iterations; nil: it is removed
+    acl              id (16 bytes), acl: the fields of Kafka's AccessControlEntryRecord in order
     acl_removed      id
-    client_quota     entity, quotas                          what holds for an entity, whole; none: nothing. entity: of each type its name, nil for the default
-    producer_ids     next                                    ids below it may be in use
-    changes          changes                                 several of these, which apply together or not at all
+    client_quota     entity, quotas: the quotas of an entity, all of them; none: it has none.
+                     entity: for each type its name, nil for the default
+    producer_ids     next: ids below it may be in use
+    changes          changes: several of these, which hold together or not at all
 
 A kill at any byte leaves a torn last frame, which is cut off and logged. A wrong frame with good
 frames after it is damage, and so is a file that does not begin with the header, which was flushed
@@ -97,8 +101,8 @@ class Acl(NamedTuple):
 
 @dataclass(slots=True)
 class Topic:
-    """A topic. configs: its own settings, as text; others are the broker's defaults. replicas: of
-    each partition, by node id; of some or none where they are placed by rule (broker/brokers/cluster.py).
+    """A topic. configs: what is set on it, as text; the rest is the broker's default. replicas: of
+    each partition, by node id; of some or none where a rule places them (brokers/cluster.py).
     """
 
     name: str
@@ -224,13 +228,11 @@ class ClusterMetadata:
         )
         return self.create_topic(name, topic_id, partition_count, {"retention.ms": "-1"})
 
-    def delete_topic(self, name: str) -> uuid.UUID:
-        """Delete a topic, durably. Gives: its id, for `end_deletion`."""
-        (topic_id,) = self.delete_topics([name])
-        return topic_id
-
     def delete_topics(self, names: Iterable[str]) -> list[uuid.UUID]:
-        """Delete several topics, with one flush."""
+        """Delete topics, with one flush: from the return on they are deleted, whatever happens.
+
+        Gives:  their ids, for `end_deletion`.
+        """
         topics = [self.topics[name] for name in names]
         self._append(*(_deletion_frame(topic.topic_id, topic.name) for topic in topics))
         for topic in topics:
@@ -292,7 +294,8 @@ class ClusterMetadata:
     def set_scram_credentials(
         self, changes: Mapping[tuple[str, int], ScramCredential | None]
     ) -> None:
-        """Store credentials by (user, number of the mechanism), with one flush; None deletes one."""
+        """Store credentials by (user, number of the mechanism), with one flush; None deletes
+        one."""
         self._append(*(_scram_frame(key, credential) for key, credential in changes.items()))
         for key, credential in changes.items():
             self._take_scram_credential(key, credential)
@@ -461,8 +464,8 @@ class ClusterMetadata:
         return position
 
     def _check_torn(self, data: bytes, position: int) -> None:
-        """Check that an unreadable frame is the torn last one: it is not if a good one follows, or if
-        it is the first of a file with more bytes.
+        """Check that an unreadable frame is the torn last one: it is not if a good one follows, or
+        if it is the first of a file with more bytes.
         """
         if position == 0 and not _is_torn_header(data):
             raise JournalError(
@@ -481,7 +484,8 @@ class ClusterMetadata:
                 )
 
     def _replay(self, body: dict[str, Any], position: int) -> None:
-        """Apply one change of the journal. One function, since it is a table: a row for each kind."""
+        """Apply one change of the journal. One function, since it is a table: a row for each
+        kind."""
         try:
             kind = body["kind"]
             if kind == "topic":
@@ -554,8 +558,9 @@ class ClusterMetadata:
         self._take(topic)
 
     def _maybe_rewrite(self) -> None:
-        """Write the journal again when at most a tenth of its frames still count: at once, or in
-        slices if these are many.
+        """Write the journal again when at most a tenth of its frames still count.
+
+        At once, or in slices where these are many.
         """
         living = (
             len(self.topics)
@@ -729,8 +734,8 @@ def topics_in(data: bytes) -> dict[str, Topic]:
 
 
 def _is_torn_header(data: bytes) -> bool:
-    """Whether a kill or a power loss can leave these bytes of a new file: its beginning, or zeros for
-    bytes that did not reach the disk.
+    """Whether a kill or a power loss can leave these bytes of a new file: its beginning, or zeros
+    for bytes that did not reach the disk.
     """
     return len(data) <= len(_HEADER) and all(
         actual in (0, meant) for actual, meant in zip(data, _HEADER, strict=False)

@@ -400,11 +400,6 @@ class LogManager:
         if files.is_made and not files.is_taken:
             self._upkeep.deleted_directories.add(now_ms, files.directory)
 
-    def delete(self, topic: str, partition: int, now_ms: int) -> None:
-        """Delete a log at once; its files are removed after file.delete.delay.ms."""
-        self.remove(topic, partition, now_ms)
-        self.end_removals()
-
     def remove(self, topic: str, partition: int, now_ms: int) -> None:
         """Delete one of many logs: at once in memory, and durably with `end_removals`."""
         key = topic, partition

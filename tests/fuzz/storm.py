@@ -19,6 +19,7 @@ from typing import Any
 
 from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
+from helpers.core_host import delete_topic
 from helpers.hard_state import hard_state
 from helpers.scratch import SamePlaceDisk
 
@@ -381,7 +382,7 @@ class Storm:
                 and not name.startswith("__")
                 and len(broker.logs.logs) > MOST_PARTITIONS // 2
             ):
-                broker.deletion.delete_topic(name, self.now_ms)
+                delete_topic(broker.deletion, name, self.now_ms)
         for name, partitions in BASE_TOPICS.items():
             if name not in broker.metadata.topics:
                 broker.topics.create_topic(name, partitions, {}, now_ms=self.now_ms)

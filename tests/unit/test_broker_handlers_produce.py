@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.admin_host import NOW_MS
-from helpers.core_host import CoreHost, error_of, fetch, produce
+from helpers.core_host import CoreHost, delete_topic, error_of, fetch, produce
 from helpers.disk_broker import DiskBroker, Producer
 
 from barnabas.broker.handlers import produce as produce_handler
@@ -142,7 +142,7 @@ def test_a_connection_that_is_gone_has_its_batch_appended(host: CoreHost) -> Non
 def test_a_topic_that_went_meanwhile_is_told(host: CoreHost) -> None:
     one = host.connect(1)
     host.ask(one, asking(large()), 9)
-    host.broker.deletion.delete_topic("t", NOW_MS)
+    delete_topic(host.broker.deletion, "t", NOW_MS)
     host.finish_work()
     assert error_of(host.answers[one][0]) == Code.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.core_host import CoreHost, produce
+from helpers.core_host import CoreHost, delete_topic, produce
 
 from barnabas.broker import slices
 from barnabas.broker.handlers import log_dirs
@@ -163,7 +163,7 @@ def test_a_topic_that_goes_between_two_slices_is_not_told_of(
 ) -> None:
     set_rows(monkeypatch, AT_ONCE)
     host.ask(READER, MetadataRequest(None), 4)
-    host.broker.deletion.delete_topic("t-059", host.now_ms)
+    delete_topic(host.broker.deletion, "t-059", host.now_ms)
     answer = host.await_answer(READER)
     assert "t-058" in (told := {topic.name for topic in answer.topics}) and "t-059" not in told
     assert {topic.error_code for topic in answer.topics} == {Code.NONE}

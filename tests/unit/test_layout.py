@@ -119,6 +119,12 @@ TESTED_AS_A_PART = {
     "broker/brokers/coordinator_edge.py": "unit/test_broker_failover.py",
     "broker/coordinator_runtime.py": "unit/test_broker_core.py",
     "broker/transactions/transaction_recovery.py": "unit/test_broker_decisions.py",
+    "broker/settings/properties.py": "unit/test_broker_config.py",
+    "broker/settings/rows_broker.py": "unit/test_broker_config.py",
+    "broker/settings/rows_topic.py": "unit/test_broker_config.py",
+    "broker/settings/rows_without_effect.py": "unit/test_broker_config.py",
+    "broker/settings/setting.py": "unit/test_broker_config.py",
+    "broker/settings/topic_config.py": "unit/test_broker_config.py",
     "broker/group_topics.py": "unit/test_broker_group_configs.py",
     "coordinator/groups/consumer/consumer_group.py": "unit/test_coordinator_consumer_groups.py",
     "coordinator/groups/consumer/consumer_group_settings.py": (

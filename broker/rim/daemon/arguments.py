@@ -106,8 +106,8 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--standby-of",
         metavar="HOST:PORT",
-        help="serve no client, and hold the data of the broker whose barnabas.replication.port that "
-        "is; docs/STANDBY.md",
+        help="serve no client, and hold the data of the broker whose "
+        "barnabas.replication.port that is; docs/STANDBY.md",
     )
     start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
 
