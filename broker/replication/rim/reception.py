@@ -144,7 +144,7 @@ class Reception:
             asyncio.get_running_loop().remove_reader(sock)
 
     def _run(self) -> None:
-        assert self._loop is not None, "nobody is to be taken up"
+        assert self._loop is not None, "no connection is to be accepted"
         asyncio.set_event_loop(self._loop)
         for listener, sock in zip(self._served, self._sockets, strict=True):
             self._accepting.append(sock)

@@ -217,7 +217,9 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
 
     host = sock.getsockname()[0]
     if host not in LOOPBACK:
-        logger.warning("the console listens on %s: whoever reaches it can read all records", host)
+        logger.warning(
+            "the console listens on %s: clients that reach it can read all records", host
+        )
     return Console(server, sock)
 
 
