@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from barnabas.broker.brokers.cluster import NOBODY, Cluster, NodeProducerIds, NodeTopics
 from barnabas.broker.brokers.failover import Failover
+from barnabas.broker.connections import ConnectionState, login_record
 from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.group_topics import GroupTopics, short_text
 from barnabas.broker.logs.compaction import Compaction
@@ -30,12 +31,9 @@ from barnabas.broker.logs.start import Start, adopt_logs
 from barnabas.broker.logs.topic_deletion import TopicDeletion
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import (
-    ANONYMOUS,
-    BY_CERTIFICATE,
     PARKED,
     Answer,
     CloseReason,
-    ConnectionState,
     Encoded,
     FlushJob,
     Ids,
@@ -43,11 +41,12 @@ from barnabas.broker.outbox import (
     Outbox,
     Parked,
     Work,
-    login_record,
 )
-from barnabas.broker.requests.dispatch import ROUTES, Route, read_body
+from barnabas.broker.requests.dispatch import ROUTES
 from barnabas.broker.requests.fetch_sessions import FetchSessions
 from barnabas.broker.requests.purgatory import Purgatory, WaitingFetch
+from barnabas.broker.requests.routes import Route, read_body
+from barnabas.broker.security.audit import ANONYMOUS, BY_CERTIFICATE
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.features import (
     GROUP_VERSION,

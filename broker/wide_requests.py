@@ -38,7 +38,7 @@ from barnabas.protocol.messages.message import Message
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.requests.dispatch import Handler, Read, Route
+    from barnabas.broker.requests.routes import Handler, Read, Route
     from barnabas.broker.slices import Slices
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.primitives import Buffer

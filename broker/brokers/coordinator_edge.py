@@ -27,9 +27,10 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.outbox import PARKED, Answer, CoordinatorWait
-from barnabas.broker.requests.dispatch import Route
+from barnabas.broker.connections import CoordinatorWait
+from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.refusals import refusal
+from barnabas.broker.requests.routes import Route
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from barnabas.broker.settings.features import FinalizedFeatures
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
+from barnabas.protocol.client_software import SOFTWARE_SINCE, names_software
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import (
     ApiVersion,
@@ -19,10 +19,8 @@ from barnabas.protocol.messages.api_versions import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.outbox import ConnectionState
+    from barnabas.broker.connections import ConnectionState
 
-SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-SOFTWARE_SINCE = 3
 MIN_VERSION_0_SINCE = 4  # before, a feature whose lowest version is 0 is not told as supported
 
 
@@ -47,16 +45,6 @@ def on_api_versions(
     if context.api_version >= SOFTWARE_SINCE:
         _add_features(response, features, context.api_version)
     return response
-
-
-def names_software(request: ApiVersionsRequest, api_version: int) -> bool:
-    """Whether the client's software has a name and version as KIP-511 allows; before version 3 it
-    has none to give.
-    """
-    name, version = request.client_software_name, request.client_software_version
-    return api_version < SOFTWARE_SINCE or bool(
-        SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version)
-    )
 
 
 def _add_features(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import ANONYMOUS
+from barnabas.broker.security.audit import ANONYMOUS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,

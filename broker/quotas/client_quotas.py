@@ -19,7 +19,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.outbox import NO_RESPONSE, Answer, ConnectionState, Encoded
+from barnabas.broker.connections import ConnectionState
+from barnabas.broker.outbox import NO_RESPONSE, Answer, Encoded
 from barnabas.broker.quotas.entities import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -35,7 +36,7 @@ from barnabas.protocol.framing import response_has_tagged_header
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.requests.dispatch import Route
+    from barnabas.broker.requests.routes import Route
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.primitives import Buffer
     from barnabas.protocol.request_context import RequestContext

@@ -23,17 +23,14 @@ all messages and handlers together would be a tenth of the broker's start.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import PARKED, Answer, Work
-from barnabas.coordinator.result import Result
-from barnabas.protocol.errors import ProtocolViolation
-from barnabas.protocol.framing import RequestHeader
+from barnabas.broker.requests.routes import Decide, Handler, Request, Route, route
 from barnabas.protocol.messages.message import Message
-from barnabas.protocol.primitives import Buffer, MalformedMessageError, TooManyElementsError
+from barnabas.protocol.primitives import Buffer
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -43,56 +40,6 @@ if TYPE_CHECKING:
         TopicPattern,
     )
     from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-
-Request = TypeVar("Request", bound=Message)
-Read = Callable[[Buffer, int, int], tuple[Request, int]]
-Handler = Callable[[Request, RequestContext], Answer]
-Decide = Callable[[Request, RequestContext, int], Result]
-"""A coordinator's `on_<request>`."""
-
-
-class Route(NamedTuple):
-    """One row: how a request is read, and who answers it. `route` makes it and checks the types.
-
-    is_wide: whether requests are handled in parts where they name many things.
-    """
-
-    name: str
-    read: Read[Any]
-    handle: Handler[Any]
-    is_wide: bool = False
-
-
-def route(
-    request_class: type[Request], handle: Handler[Request], read: Read[Request] | None = None
-) -> Route:
-    """A row. Takes: read, where the request is not read by its class."""
-    name = request_class.__name__.removesuffix("Request")
-    return Route(name, read or request_class.read, handle)
-
-
-# --- around a request ---------------------------------------------------------------------------
-
-
-def read_body(row: Route, frame: Buffer, header: RequestHeader) -> Message:
-    """Decode the body of a request.
-
-    Raises: ProtocolViolation where it cannot be read.
-    After:  nothing of the request is a view of the frame but the records of a Produce.
-    """
-    try:
-        request: Message = row.read(frame, header.body_start, header.api_version)[0]
-    except TooManyElementsError as error:
-        raise ProtocolViolation(
-            f"a {row.name} request of {len(frame):,} bytes names more than may be read of one: its "
-            "lists have more elements than requests of its kind may have. Name less in each "
-            "request; the bounds grow with barnabas.request.max.bytes"
-        ) from error
-    except (struct.error, IndexError, MalformedMessageError) as error:
-        raise ProtocolViolation(
-            f"the body of a {row.name} request cannot be read: {error}"
-        ) from error
-    return request
 
 
 def to_groups(broker: Broker, decide: Decide[Request]) -> Handler[Request]:

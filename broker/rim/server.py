@@ -38,13 +38,14 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.core import Broker
 from barnabas.broker.observation.log_lines import BoundedLines
-from barnabas.broker.outbox import ANONYMOUS, CloseReason, FlushJob, Work
+from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.broker.rim.cleaning import CleanerProcess
 from barnabas.broker.rim.clocks import NS_PER_MS, busy_ns, steady_ns, wall_ns
 from barnabas.broker.rim.flusher import Flusher
 from barnabas.broker.rim.receive_turns import ReceiveTurns
 from barnabas.broker.rim.thread_calls import ThreadCalls
 from barnabas.broker.rim.worker import Worker
+from barnabas.broker.security.audit import ANONYMOUS
 from barnabas.broker.settings.listeners import UNIX_SCHEME
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import FrameBuffer, ReceiveMemory

@@ -18,7 +18,7 @@ from barnabas.broker.security.guards import Case, Guard, Rows, of_cluster, of_on
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
-    from barnabas.broker.requests.dispatch import Route
+    from barnabas.broker.requests.routes import Route
     from barnabas.broker.security.authorizer import Access
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.messages.message import Message

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.broker.connections import login_record
 from barnabas.broker.observation.log_lines import BoundedLines
-from barnabas.broker.outbox import login_record
 from barnabas.broker.security.authentication import (
     SASL_AUTHENTICATE,
     SERVE,
@@ -30,8 +30,8 @@ from barnabas.protocol.primitives import MalformedMessageError
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
+    from barnabas.broker.connections import ConnectionState
     from barnabas.broker.core import Broker
-    from barnabas.broker.outbox import ConnectionState
     from barnabas.broker.settings.listeners import ListenerConfig
 
 logger = logging.getLogger("barnabas.security")

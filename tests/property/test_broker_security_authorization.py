@@ -17,7 +17,7 @@ from helpers.admin_host import HOST, PORT, creatable
 from helpers.our_messages import request_frame
 
 from barnabas.broker.logs.metadata import Acl, ScramCredential
-from barnabas.broker.outbox import AuditRecord
+from barnabas.broker.security.audit import AuditRecord
 from barnabas.broker.security.authorization import OPEN, RULES
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.protocol.api_table import APIS, Api

@@ -10,7 +10,7 @@ from helpers.core_host import CoreHost
 from helpers.our_messages import request_frame
 
 from barnabas.broker.core import DECODED_AT_ONCE_BYTES
-from barnabas.broker.requests.dispatch import Route
+from barnabas.broker.requests.routes import Route
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.broker.connections import ConnectionState
 from barnabas.broker.handlers.api_versions import on_api_versions, unsupported_version_response
-from barnabas.broker.outbox import ConnectionState
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.features import FinalizedFeatures
 from barnabas.protocol.api_table import APIS

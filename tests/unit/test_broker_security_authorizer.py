@@ -11,7 +11,6 @@ import pytest
 from helpers.core_host import CoreHost
 
 from barnabas.broker.logs.metadata import Acl, ClusterMetadata
-from barnabas.broker.outbox import AuditRecord
 from barnabas.broker.security import authorizer as module
 from barnabas.broker.security.acls import (
     AclFilter,
@@ -20,6 +19,7 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
+from barnabas.broker.security.audit import AuditRecord
 from barnabas.broker.security.authorizer import Access, Authorizer
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import OsDisk

@@ -22,8 +22,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from barnabas.broker.outbox import ANONYMOUS
 from barnabas.broker.rim.tls import TlsError, TlsListener, make_context
+from barnabas.broker.security.audit import ANONYMOUS
 from barnabas.broker.security.principals import PrincipalMapper
 from barnabas.broker.settings.config import BROKER_SETTINGS, Kind
 from barnabas.certificates import make_certificates

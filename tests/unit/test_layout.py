@@ -105,6 +105,7 @@ TESTED_AS_A_PART = {
     "broker/handlers/telemetry.py": "unit/test_broker_telemetry.py",
     "broker/requests/older_fetch.py": "unit/test_protocol_message_sets.py",
     "broker/encoded_rows.py": "unit/test_broker_wide_requests.py",
+    "broker/requests/routes.py": "unit/test_broker_dispatch.py",
     "broker/requests/refusals.py": "unit/test_broker_control_faults.py",
     "broker/control/rim/server.py": "e2e/test_local_broker.py",
     "broker/brokers/coordinator_edge.py": "unit/test_broker_failover.py",

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from barnabas.broker.connections import ConnectionState
 from barnabas.broker.control.faults import Action, Fault, FaultTable
 from barnabas.broker.control.forgetful_disk import ForgetfulDisk
 from barnabas.broker.control.observed import (
@@ -30,7 +31,7 @@ from barnabas.broker.control.observed import (
 )
 from barnabas.broker.control.rim.clock import ControlledClock
 from barnabas.broker.core import Broker
-from barnabas.broker.outbox import CloseReason, ConnectionState
+from barnabas.broker.outbox import CloseReason
 from barnabas.broker.requests.refusals import can_refuse, refusal
 from barnabas.broker.rim.clocks import NS_PER_MS
 from barnabas.broker.rim.server import Connection, Server
