@@ -20,18 +20,24 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.settings.current_features import CurrentFeatures
 
+TELEMETRY = (71, 72)
 MIN_VERSION_0_SINCE = 4  # before, a feature whose lowest version is 0 is not told as supported
 
 
 def on_api_versions(
     connections: Mapping[int, ConnectionState],
-    apis: Iterable[Api],
-    features: FinalizedFeatures,
+    config: BrokerConfig,
+    metadata: ClusterMetadata,
+    features: CurrentFeatures,
     request: ApiVersionsRequest,
     context: RequestContext,
 ) -> ApiVersionsResponse:
-    """The requests that are spoken, and the features.
+    """The requests that are spoken, and the features. Clients are asked for metrics where there are
+    subscriptions.
 
     INVALID_REQUEST where the client's software name or version has other letters than KIP-511
     allows.
@@ -41,9 +47,13 @@ def on_api_versions(
     if context.api_version >= SOFTWARE_SINCE:
         name, version = request.client_software_name, request.client_software_version
         connections[context.connection_id].client_software = f"{name} {version}"
-    response = _response(Code.NONE, apis)
+    wants_metrics = bool(metadata.client_metrics)
+    spoken = config.release.apis.items()
+    response = _response(
+        Code.NONE, [api for key, api in spoken if wants_metrics or key not in TELEMETRY]
+    )
     if context.api_version >= SOFTWARE_SINCE:
-        _add_features(response, features, context.api_version)
+        _add_features(response, features.finalized, context.api_version)
     return response
 
 

@@ -16,7 +16,9 @@ from barnabas.protocol.messages.find_coordinator import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.addresses import Addresses
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.logs.topics import TopicRegistry
 
 GROUP, TRANSACTION = 0, 1
 BATCHED_SINCE = 4
@@ -24,7 +26,11 @@ NOWHERE = Endpoint(-1, "", -1)
 
 
 def on_find_coordinator(
-    broker: Broker, request: FindCoordinatorRequest, context: RequestContext
+    topics: TopicRegistry,
+    cluster: Cluster,
+    addresses: Addresses,
+    request: FindCoordinatorRequest,
+    context: RequestContext,
 ) -> FindCoordinatorResponse:
     """The coordinator of groups and transactional ids. Its internal topic is made now, as clients
     of Kafka expect.
@@ -36,10 +42,10 @@ def on_find_coordinator(
     is_batched = context.api_version >= BATCHED_SINCE
     keys = request.coordinator_keys if is_batched else [request.key]
     if topic is not None and keys:
-        broker.topics.ensure_internal_topic(topic, context.now_ms)
+        topics.ensure_internal_topic(topic, context.now_ms)
     rows = []
     for key in keys:
-        code, (node_id, host, port, _) = _coordinator(broker, topic, key, context)
+        code, (node_id, host, port, _) = _coordinator(cluster, addresses, topic, key, context)
         rows.append(Coordinator(key, node_id, host, port, code, error_message=None))
     if is_batched:
         return FindCoordinatorResponse(coordinators=rows)
@@ -54,14 +60,14 @@ def on_find_coordinator(
 
 
 def _coordinator(
-    broker: Broker, topic: str | None, key: str, context: RequestContext
+    cluster: Cluster, addresses: Addresses, topic: str | None, key: str, context: RequestContext
 ) -> tuple[Code, Endpoint]:
     if topic is None:
         return Code.INVALID_REQUEST, NOWHERE
-    node_id = broker.node_id
-    if not broker.cluster.is_one:
-        leadership = broker.cluster.leadership(*broker.cluster.coordinator_partition(topic, key))
+    node_id = cluster.node_id
+    if not cluster.is_one:
+        leadership = cluster.leadership(*cluster.coordinator_partition(topic, key))
         if leadership is None or leadership.leader == NOBODY:
             return Code.COORDINATOR_NOT_AVAILABLE, NOWHERE
         node_id = leadership.leader
-    return Code.NONE, broker.endpoint(node_id, context)
+    return Code.NONE, addresses.endpoint(node_id, context)

@@ -35,11 +35,16 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.framing import response_has_tagged_header
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from collections.abc import Callable, Mapping
+
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.outbox import Outbox
     from barnabas.broker.requests.routes import Route
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.primitives import Buffer
     from barnabas.protocol.request_context import RequestContext
+    from barnabas.protocol.wall_clock import WallClock
 
 PRODUCE, FETCH, WRITE_TXN_MARKERS = 0, 1, 27
 EXEMPT = frozenset({WRITE_TXN_MARKERS})
@@ -120,13 +125,21 @@ _FREE = _Client()
 class ClientQuotas:
     """What clients have used, and whom it costs a wait.
 
-    Takes: broker, whose metadata has the quotas, whose outbox gets the waits, and whose `busy_ns`
-           tells the time that the core works.
+    Takes: metadata, which has the quotas; outbox, which gets the waits; busy_ns, the time that the
+           core works.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        config = broker.config
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        connections: Mapping[int, ConnectionState],
+        outbox: Outbox,
+        wall: WallClock,
+        busy_ns: Callable[[], int],
+    ) -> None:
+        self._metadata, self._connections, self._outbox = metadata, connections, outbox
+        self._wall, self._busy_ns = wall, busy_ns
         self._windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
         self._mutation_windows = Windows(
             config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
@@ -160,7 +173,7 @@ class ClientQuotas:
                 client.produced.record(self._frame_bytes, context.now_ms)
             worked = None if api.key in EXEMPT else client.worked
             if worked is not None:
-                self._ticket, self._since_ns = context.ticket, self._broker.busy_ns()
+                self._ticket, self._since_ns = context.ticket, self._busy_ns()
             try:
                 answer = row.handle(request, context)
                 if answer is NO_RESPONSE:
@@ -268,11 +281,11 @@ class ClientQuotas:
 
     def _now_ms(self, context: RequestContext) -> int:
         """The time of this event, which may be a later one than that which brought the request."""
-        return max(context.now_ms, self._broker.wall.now_ms or 0)
+        return max(context.now_ms, self._wall.now_ms or 0)
 
     def _client(self, context: RequestContext) -> _Client:
         """The quotas that are for whom a request is from."""
-        connection = self._broker.connections.get(context.connection_id)
+        connection = self._connections.get(context.connection_id)
         if connection is None:
             return _FREE
         client = self._clients.get((connection.principal, context.client_id))
@@ -281,7 +294,7 @@ class ClientQuotas:
     def _resolved(self, connection: ConnectionState, context: RequestContext) -> _Client:
         self._make_room(context.now_ms)
         user, client_id = connection.principal.removeprefix("User:"), context.client_id
-        quotas = self._broker.metadata.client_quotas
+        quotas = self._metadata.client_quotas
         client = _Client(
             self._usage_of(PRODUCER_BYTE_RATE, user, client_id),
             self._usage_of(CONSUMER_BYTE_RATE, user, client_id),
@@ -294,7 +307,7 @@ class ClientQuotas:
         return client
 
     def _usage_of(self, key: str, user: str, client_id: str) -> _Usage | None:
-        limit = limit_of_client(self._broker.metadata.client_quotas, key, user, client_id)
+        limit = limit_of_client(self._metadata.client_quotas, key, user, client_id)
         if limit is None:
             return None
         place = (key, limit.user, limit.client_id)
@@ -307,7 +320,7 @@ class ClientQuotas:
     def _count_work(self, worked: _Usage, context: RequestContext) -> None:
         """Record the time that the core has worked on the request since this was last done."""
         if context.ticket == self._ticket:
-            now_ns = self._broker.busy_ns()
+            now_ns = self._busy_ns()
             worked.record((now_ns - self._since_ns) * PERCENT_PER_NS, self._now_ms(context))
             self._since_ns = now_ns
 
@@ -323,7 +336,7 @@ class ClientQuotas:
         """Have the rim read nothing from the connection for the longest of these times."""
         throttle_ms = max(throttles_ms)
         if throttle_ms:
-            self._broker.outbox.mutes.append((context.connection_id, throttle_ms))
+            self._outbox.mutes.append((context.connection_id, throttle_ms))
         return throttle_ms
 
     def _make_room(self, now_ms: int) -> None:

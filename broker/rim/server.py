@@ -645,7 +645,7 @@ class Server:
         self.broker, self.loop = broker, loop
         self.on_frame: Callable[[int, memoryview, int], None] = broker.on_frame
         self._steady_ns, self._wall_ns = steady_ns, wall_ns
-        broker.busy_ns = busy_ns
+        broker.quotas.busy_ns = busy_ns
         self.max_frame_bytes = broker.config.socket_request_max_bytes
         self.max_other_bytes = broker.config.barnabas_request_max_bytes
         self.memory = ReceiveMemory(broker.config.queued_max_request_bytes)
@@ -844,7 +844,9 @@ class Server:
     def _connection_limits(self) -> ConnectionLimits | None:
         """What bounds connections; made with the first bound."""
         broker = self.broker
-        if self._limits is None and (broker.has_address_quotas or broker.config.limits_connections):
+        if self._limits is None and (
+            broker.quotas.have_addresses or broker.config.limits_connections
+        ):
             from barnabas.broker.rim.connection_limits import ConnectionLimits
 
             self._limits = ConnectionLimits(

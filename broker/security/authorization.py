@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from barnabas.broker.outbox import Answer, Encoded
 from barnabas.broker.security import guards
 from barnabas.broker.security.acls import Operation, ResourceType
-from barnabas.broker.security.guards import Case, Guard, Rows, of_cluster, of_one, of_rows
+from barnabas.broker.security.guards import (
+    Case,
+    Guard,
+    GuardParts,
+    Rows,
+    of_cluster,
+    of_one,
+    of_rows,
+)
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
     from barnabas.broker.requests.routes import Route
     from barnabas.broker.security.authorizer import Access
     from barnabas.protocol.api_table import Api
@@ -244,7 +251,7 @@ RULES: dict[str, Rule] = {
 """By the request's name."""
 
 
-def authorized(broker: Broker, api: Api, row: Route) -> Route:
+def authorized(parts: GuardParts, api: Api, row: Route) -> Route:
     """The row with the step before its handler."""
     _, guard, is_all_allowed = RULES[api.name]
     if guard in (guards.nothing, guards.in_handler):
@@ -252,11 +259,11 @@ def authorized(broker: Broker, api: Api, row: Route) -> Route:
     handle = row.handle
 
     def handle_authorized(request: Message, context: RequestContext) -> Answer:
-        access = broker.access_of(context)
+        access = parts.access.of(context)
         assert access is not None, "there is an authorizer"
         if is_all_allowed is not None and is_all_allowed(request, access):
             return handle(request, context)
-        answer = guard(Case(broker, api, handle, request, context, access))
-        return broker.amendable(context, answer) if isinstance(answer, Encoded) else answer
+        answer = guard(Case(parts, api, handle, request, context, access))
+        return parts.requests.amendable(context, answer) if isinstance(answer, Encoded) else answer
 
     return row._replace(handle=handle_authorized)

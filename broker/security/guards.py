@@ -31,9 +31,14 @@ from barnabas.protocol.messages import (
 from barnabas.protocol.records import HEADER_SIZE, TRANSACTIONAL, attributes_of
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.lazy import Lazy
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access
+    from barnabas.broker.settings.features import Release
     from barnabas.broker.slices import Slices
+    from barnabas.broker.wide_requests import WideRequests
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
     from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -63,21 +68,31 @@ GROUPS_SINCE = 8  # OffsetFetch of several
 ROWS_AT_ONCE = 500
 
 
+class GuardParts(NamedTuple):
+    """What guards use of the broker."""
+
+    access: ClientAccess
+    requests: Requests
+    wide: Lazy[WideRequests]
+    topics: TopicRegistry
+    release: Release
+
+
 class Case(Generic[RequestT]):
     """One request on its way to its handler, and what its client may."""
 
-    __slots__ = ("_handle", "access", "api", "broker", "context", "request", "version")
+    __slots__ = ("_handle", "access", "api", "context", "parts", "request", "version")
 
     def __init__(
         self,
-        broker: Broker,
+        parts: GuardParts,
         api: Api,
         handle: Callable[..., Answer],
         request: RequestT,
         context: RequestContext,
         access: Access,
     ) -> None:
-        self.broker, self.api, self._handle = broker, api, handle
+        self.parts, self.api, self._handle = parts, api, handle
         self.request, self.context, self.access = request, context, access
         self.version = context.api_version
 
@@ -95,7 +110,7 @@ class Case(Generic[RequestT]):
 
     def amend(self, amendment: Callable[[Any], None]) -> None:
         """Let the handler's answer be changed before it leaves."""
-        self.broker.amend(self.context.ticket, amendment)
+        self.parts.requests.amend(self.context.ticket, amendment)
 
     def split(
         self,
@@ -118,7 +133,7 @@ class Case(Generic[RequestT]):
         asked = getattr(self.request, field)
         if len(asked) > ROWS_AT_ONCE:
             work = self._split_in_slices(field, rows, is_allowed, refuse)
-            return self.broker.answer_in_turns(self.context, work)
+            return self.parts.wide.get().begin(self.context, work)
         allowed, denied = _parted(asked, is_allowed)
         if not denied:
             return self.proceed()
@@ -175,7 +190,7 @@ class Case(Generic[RequestT]):
         if topic_id is None or topic_id == NO_ID:
             name: str = row.name
             return name
-        topic = self.broker.metadata.topic_by_id(topic_id)
+        topic = self.parts.topics.metadata.topic_by_id(topic_id)
         return None if topic is None else topic.name
 
     def may_topic(self, operation: Operation) -> Callable[[Any], bool]:
@@ -324,7 +339,7 @@ def _hang_up(case: Case[Any], denied: list[Any]) -> Answer:
     names = ", ".join(str(case.topic_name(row)) for row in denied[:NAMED_IN_LOG])
     if len(denied) > NAMED_IN_LOG:
         names += f" and {len(denied) - NAMED_IN_LOG} more topics"
-    case.broker.close(
+    case.parts.requests.close(
         case.context.connection_id,
         f"{case.access.principal} may not write to {names}, and does not ask for an answer",
     )
@@ -362,7 +377,7 @@ def describe_topic_partitions_guard(
     if not names:
         request.topics = [
             describe_topic_partitions.TopicRequest(name)
-            for name in case.broker.metadata.topics
+            for name in case.parts.topics.metadata.topics
             if access.sees(DESCRIBE, TOPIC, name)
         ]
     if (
@@ -486,7 +501,7 @@ def offset_fetch_guard(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
     request, access = case.request, case.access
     if case.version < GROUPS_SINCE:
         if not access.may(DESCRIBE, GROUP, request.group_id):
-            if case.version < 2 and case.broker.config.release.name == KAFKA_3_9:
+            if case.version < 2 and case.parts.release.name == KAFKA_3_9:
                 return offset_fetch.OffsetFetchResponse()
             return case.refuse(FAILED[GROUP])
         refused = _hidden_offsets(case, request)
@@ -594,7 +609,7 @@ def add_partitions_to_txn_guard(
     others: Any = case.refuse(Code.OPERATION_NOT_ATTEMPTED)
     for topic in others.results_by_topic_v3_and_below:
         for row in topic.results_by_partition:
-            if not case.broker.topics.partition_exists(topic.name, row.partition_index):
+            if not case.parts.topics.partition_exists(topic.name, row.partition_index):
                 row.partition_error_code = Code.UNKNOWN_TOPIC_OR_PARTITION
     refused.results_by_topic_v3_and_below += others.results_by_topic_v3_and_below
     answer: Message = refused
@@ -669,7 +684,7 @@ def delete_topics_guard(case: Case[delete_topics.DeleteTopicsRequest]) -> Answer
 
 
 def _may_delete_named(case: Case[delete_topics.DeleteTopicsRequest]) -> Callable[[str], bool]:
-    access, topics = case.access, case.broker.metadata
+    access, topics = case.access, case.parts.topics.metadata
 
     def may_delete(name: str) -> bool:
         if not access.may(DESCRIBE, TOPIC, name):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.outbox import FlushJob, Work
+from barnabas.broker.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.framing import GIVEN_AWAY_BYTES
@@ -57,6 +58,11 @@ class CoreHost:
         self.work: list[Work] = []
         self._asked: dict[int, tuple[type[Message], int, int]] = {}
         self._correlation_id = 0
+
+    @property
+    def parts(self) -> Parts:
+        """All parts of the broker."""
+        return self.broker.routes.parts
 
     def event_ms(self) -> int:
         """The steady time of what comes, with what the wall clock shows fed beside it."""

@@ -186,7 +186,7 @@ class Node:
         assert self.broker is not None
         if self.world.has_quotas:
             self.throttles = Throttles(self.world)
-            self.broker.busy_ns = self._busy_ns
+            self.broker.quotas.busy_ns = self._busy_ns
 
     def _busy_ns(self) -> int:
         """The time that the core has worked: more with each look, by chance."""

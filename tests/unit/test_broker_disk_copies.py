@@ -99,7 +99,7 @@ def test_a_mere_kill_is_not_taken_for_a_copy(away: str) -> None:
         b.tick(2000)
         assert log.segments[0].base_offset > 0
     else:
-        b.broker.deletion.delete_topic("t", b.now_ms)
+        b.parts.deletion.delete_topic("t", b.now_ms)
     if away == "another life":
         b.topic_after_flushes("t", 2)
         assert b.produce("t", (b"new",))[0] == 0

@@ -364,7 +364,7 @@ def test_a_topic_that_is_deleted_under_a_waiting_fetch_is_told_at_once(
             host.call(2, produce(name), 9)
         host.ask(3, fetch({name: {0: 0}}, max_wait_ms=1000, min_bytes=1000), 12)
         host.broker.cluster.generation += 1
-        host.broker.deletion.delete_topic(name, host.now_ms)
+        host.parts.deletion.delete_topic(name, host.now_ms)
         host.carry_out()
         (row,) = host.answers[3].pop().responses[0].partitions
         assert row.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION and not row.records

@@ -252,7 +252,7 @@ def test_a_directory_that_is_gone_with_its_records_is_told_of(
         log.flush()
     b.broker.logs.write_checkpoints()
     if is_deleted:
-        b.broker.deletion.delete_topic("t", b.now_ms)
+        b.parts.deletion.delete_topic("t", b.now_ms)
     else:
         b.disk.rmtree(f"{DATA_DIR}/t-1")
     b.kill()

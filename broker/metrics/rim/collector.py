@@ -85,7 +85,7 @@ class Collector:
 
     def __init__(self, server: MeasuredServer, detail: Detail) -> None:
         self._server, self._broker, self._detail = server, server.broker, detail
-        self._errors = self._broker.errors = ErrorCounts()
+        self._errors = self._broker.requests.errors = ErrorCounts()
         self._lock = threading.Lock()
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
@@ -124,9 +124,11 @@ class Collector:
         server, broker = self._server, self._broker
         now_ms = server.now_ms()
         server.instruments.fold()
-        partitions = yield from look_at_partitions(broker)
-        transactional_ids = yield from look_at_transactional_ids(broker, now_ms)
-        groups = yield from look_at_groups(broker)
+        partitions = yield from look_at_partitions(broker.logs)
+        transactional_ids = yield from look_at_transactional_ids(
+            broker.transactions, now_ms + broker.wall.ahead_ms
+        )
+        groups = yield from look_at_groups(broker.groups, broker.topics)
         traffic, connection_count = yield from self._look_at_traffic()
         return _Broker(
             partitions,
@@ -177,9 +179,9 @@ class Collector:
         out.add(table.FETCHES_WAITING, seen.waiting_fetches)
         out.add(table.CONNECTIONS, seen.connection_count)
         out.add(table.CONNECTIONS_OPENED, seen.connections_opened)
-        out.add_rows(table.LOGINS, _logins(self._broker.logins))
+        out.add_rows(table.LOGINS, _logins(self._broker.logins.counts))
         out.add(table.THROTTLED, seen.throttled_count)
-        pushed = self._broker.telemetry or Telemetry({})
+        pushed = self._broker.telemetry.made or Telemetry({})
         pushes = (("taken", pushed.push_count), ("refused", pushed.refused_count))
         out.add_rows(
             table.PUSHES,
@@ -200,7 +202,9 @@ class Collector:
 
     def _add_broker(self, out: Exposition, seen: _Broker) -> None:
         broker = self._broker
-        out.add(table.INFO, 1, __version__, str(broker.node_id), broker.logs.cluster_id or "")
+        out.add(
+            table.INFO, 1, __version__, str(broker.config.node_id), broker.logs.cluster_id or ""
+        )
         out.add(table.TOPICS, seen.topic_count)
         out.add(table.PARTITIONS, len(seen.partitions))
         out.add(table.OFFLINE, seen.offline_count)
