@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.brokers.addresses import Addresses
 from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
-from barnabas.broker.brokers.failover import Failover
 from barnabas.broker.core import Broker
 from barnabas.broker.group_runtime import GroupRuntime
 from barnabas.broker.group_topics import GroupTopics, short_text
@@ -25,13 +24,12 @@ from barnabas.broker.logs.start import Start, adopt_logs
 from barnabas.broker.logs.topic_deletion import TopicDeletion
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import Ids, Outbox
-from barnabas.broker.parts import Parts
+from barnabas.broker.parts import Parts, Routes
 from barnabas.broker.quotas.quotas import Quotas
-from barnabas.broker.requests.dispatch import Routes
 from barnabas.broker.requests.purgatory import Purgatory
+from barnabas.broker.requests.routes import Route
 from barnabas.broker.requests.under_way import Requests
 from barnabas.broker.security.access import ClientAccess
-from barnabas.broker.security.logins import Logins
 from barnabas.broker.settings.coordinator_settings import (
     consumer_group_settings,
     group_settings,
@@ -54,12 +52,14 @@ from barnabas.storage.disk import Syncable
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.coordinator_edge import CoordinatorEdge
+    from barnabas.broker.brokers.failover import Failover
     from barnabas.broker.connections import ConnectionState
     from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.requests.routes import Route
+    from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.security.authorizer import Authorizer
     from barnabas.broker.security.gate import SaslGate
+    from barnabas.broker.security.logins import Logins
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.wide_requests import WideRequests
 
@@ -90,7 +90,10 @@ def assemble(
         lambda: logs.disk.free_bytes(logs.data_dir), config.barnabas_disk_reserve_bytes
     )
     features = CurrentFeatures(config, metadata)
-    topics = TopicRegistry(config, metadata, logs, ids, disk_space)
+    files_ahead = Lazy(partial(_files_ahead, outbox, logs))
+    topics = TopicRegistry(
+        config, metadata, logs, ids, disk_space, lambda made: files_ahead.get().begin(made)
+    )
     cluster = Cluster(config, topics, ids)
     producer_ids = ProducerIdAllocator(
         block_size=PRODUCER_ID_BLOCK,
@@ -110,10 +113,10 @@ def assemble(
 
     # who clients are, what they may do, where they reach brokers
     access = ClientAccess(_authorizer(config, metadata, outbox, cluster), connections)
-    logins = Logins(config, outbox)
+    logins = Lazy(partial(_logins, config, outbox))
     sasl = _sasl_gate(config, metadata, logs, ids, connections, outbox, requests, logins)
     addresses = Addresses(config, cluster, connections)
-    failover = Failover(cluster, topics, connections, requests, progress)
+    failover = Lazy(partial(_failover, cluster, topics, connections, requests, progress))
 
     # the coordinators, and what carries out their decisions
     endings = Endings()
@@ -166,10 +169,10 @@ def assemble(
     parts = Parts(
         config=config, metadata=metadata, logs=logs, ids=ids, connections=connections,
         requests=requests, wide=wide, quotas=quotas, access=access, features=features,
-        topics=topics, disk_space=disk_space, flushes=flushes, progress=progress,
-        deletion=deletion, cluster=cluster, addresses=addresses, failover=failover, edge=edge,
-        groups=groups, group_runtime=group_runtime, transactions=transactions,
-        producer_ids=producer_ids, endings=endings, markers=markers,
+        topics=topics, disk_space=disk_space, files_ahead=files_ahead, flushes=flushes,
+        progress=progress, deletion=deletion, cluster=cluster, addresses=addresses,
+        failover=failover, edge=edge, groups=groups, group_runtime=group_runtime,
+        transactions=transactions, producer_ids=producer_ids, endings=endings, markers=markers,
         transaction_ends=transaction_ends, telemetry=telemetry,
     )  # fmt: skip
     return Broker(
@@ -231,14 +234,20 @@ def _sasl_gate(
     connections: Mapping[int, ConnectionState],
     outbox: Outbox,
     requests: Requests,
-    logins: Logins,
+    logins: Lazy[Logins],
 ) -> SaslGate | None:
     """What asks clients who they are, where a listener has SASL."""
     if not config.has_sasl:
         return None
     from barnabas.broker.security.gate import SaslGate
 
-    return SaslGate(config, metadata, ids, logs.wall, connections, outbox, requests, logins)
+    return SaslGate(config, metadata, ids, logs.wall, connections, outbox, requests, logins.get())
+
+
+def _files_ahead(outbox: Outbox, logs: LogManager) -> FilesAhead:
+    from barnabas.broker.logs.new_files import FilesAhead
+
+    return FilesAhead(outbox, logs)
 
 
 def _wide_requests(requests: Requests, outbox: Outbox) -> WideRequests:
@@ -261,6 +270,24 @@ def _coordinator_edge(
     return CoordinatorEdge(
         cluster, node_producer_ids, connections, requests, groups, group_runtime, features
     )
+
+
+def _failover(
+    cluster: Cluster,
+    topics: TopicRegistry,
+    connections: Mapping[int, ConnectionState],
+    requests: Requests,
+    progress: LogProgress,
+) -> Failover:
+    from barnabas.broker.brokers.failover import Failover
+
+    return Failover(cluster, topics, connections, requests, progress)
+
+
+def _logins(config: BrokerConfig, outbox: Outbox) -> Logins:
+    from barnabas.broker.security.logins import Logins
+
+    return Logins(config, outbox)
 
 
 def _telemetry(metadata: ClusterMetadata) -> Telemetry:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.parts import Routes
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.dispatch import Routes
     from barnabas.broker.requests.purgatory import Purgatory
     from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.security.gate import SaslGate
@@ -88,10 +88,10 @@ class Broker:
         wide: Lazy[WideRequests],
         quotas: Quotas,
         sasl: SaslGate | None,
-        logins: Logins,
+        logins: Lazy[Logins],
         topics: TopicRegistry,
         cluster: Cluster,
-        failover: Failover,
+        failover: Lazy[Failover],
         purgatory: Purgatory,
         progress: LogProgress,
         flushes: FlushQueue,
@@ -105,8 +105,8 @@ class Broker:
         self.config, self.metadata, self.logs, self.wall = config, metadata, logs, logs.wall
         self.outbox, self.connections = outbox, connections
         self.requests, self.routes, self._loaded_routes = requests, routes, routes.loaded
-        self.wide, self.quotas, self.sasl, self.logins = wide, quotas, sasl, logins
-        self.topics, self.cluster, self.failover = topics, cluster, failover
+        self.wide, self.quotas, self.sasl, self._logins = wide, quotas, sasl, logins
+        self.topics, self.cluster, self._failover = topics, cluster, failover
         self.purgatory, self.progress = purgatory, progress
         self.flushes, self.compaction = flushes, compaction
         self.groups, self._group_runtime = groups, group_runtime
@@ -114,6 +114,16 @@ class Broker:
         self._group_timers, self._transaction_timers = groups.timers, transactions.timers
         self.telemetry = telemetry
         self._apis = config.release.apis
+
+    @property
+    def failover(self) -> Failover:
+        """The inputs that change which brokers are there, and who leads."""
+        return self._failover.get()
+
+    @property
+    def logins(self) -> Logins:
+        """What came of the logins."""
+        return self._logins.get()
 
     # --- connections -----------------------------------------------------------------------------
 

@@ -1,6 +1,8 @@
-"""The parts of a broker, by the names that rows of `requests/dispatch.py` have for them.
+"""The parts of a broker, by the names that rows of `requests/dispatch.py` have for them; and the
+routes of requests, which are made of them.
 
-assemble.py makes them, and the table picks those that a handler takes: nothing else has them all.
+assemble.py makes the parts, and the table picks those that a handler takes: nothing else has them
+all.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topic_deletion import TopicDeletion
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.quotas import Quotas
+    from barnabas.broker.requests.routes import Route
     from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.requests.under_way import Requests
     from barnabas.broker.security.access import ClientAccess
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+    from barnabas.protocol.api_table import Api
     from barnabas.storage.directory.log_manager import LogManager
 
 
@@ -59,12 +64,13 @@ class Parts:
     features: CurrentFeatures
     topics: TopicRegistry
     disk_space: DiskSpace
+    files_ahead: Lazy[FilesAhead]
     flushes: FlushQueue
     progress: LogProgress
     deletion: TopicDeletion
     cluster: Cluster
     addresses: Addresses
-    failover: Failover
+    failover: Lazy[Failover]
     edge: Lazy[CoordinatorEdge]
     groups: GroupCoordinator
     group_runtime: GroupRuntime
@@ -74,3 +80,20 @@ class Parts:
     markers: TransactionMarkers
     transaction_ends: TransactionEnds
     telemetry: Lazy[Telemetry]
+
+
+class Routes:
+    """The routes of requests, loaded from the table with the first request of each API.
+
+    loaded: by API key. It is cleared when what is done around requests changes.
+    """
+
+    def __init__(self, parts: Parts, loaded: dict[int, Route]) -> None:
+        self.parts, self.loaded = parts, loaded
+
+    def load(self, api: Api) -> Route:
+        """The route of an API, for its first request."""
+        from barnabas.broker.requests.dispatch import load_route
+
+        route = self.loaded[api.key] = load_route(self.parts, api)
+        return route

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from barnabas.broker.brokers.addresses import Addresses
     from barnabas.broker.brokers.cluster import Cluster
     from barnabas.broker.brokers.failover import Failover
+    from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.metadata import Topic
     from barnabas.broker.logs.topics import TopicRegistry
 
@@ -72,7 +73,11 @@ class ClusterHandler:
     )
 
     def __init__(
-        self, topics: TopicRegistry, cluster: Cluster, addresses: Addresses, failover: Failover
+        self,
+        topics: TopicRegistry,
+        cluster: Cluster,
+        addresses: Addresses,
+        failover: Lazy[Failover],
     ) -> None:
         self._topics = topics
         self._cluster = cluster
@@ -170,7 +175,7 @@ class ClusterHandler:
             rows = []
             for index in indexes:
                 partition = TopicPartition(name, index)
-                code, message = self._failover.elect(
+                code, message = self._failover.get().elect(
                     partition, is_unclean=kind == UNCLEAN, now_ms=context.now_ms
                 )
                 # of all partitions, those are told that needed an election
@@ -201,7 +206,7 @@ class ClusterHandler:
                         reassignable.name, partition.partition_index, partition.replicas
                     )
                     if not self._cluster.is_one and partition.replicas is not None:
-                        self._failover.reassign(
+                        self._failover.get().reassign(
                             TopicPartition(reassignable.name, partition.partition_index),
                             tuple(partition.replicas),
                             context.now_ms,

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barnabas.broker.logs.new_files import MADE_AT_ONCE
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.transaction_coordinator import PRODUCE_ADDS
@@ -48,14 +49,17 @@ logger = logging.getLogger("barnabas.transactions")
 if TYPE_CHECKING:
     from barnabas.broker.brokers.addresses import Addresses
     from barnabas.broker.brokers.cluster import Cluster, NodeTopics
+    from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.disk_space import DiskSpace
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.under_way import Requests
     from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+    from barnabas.storage.directory.new_files import NewFiles
     from barnabas.storage.log.log import AppendInfo, Log
 
 ZSTD_SINCE = 7
@@ -82,8 +86,8 @@ class _Pending(NamedTuple):
     """A batch that is put off, and where its answer goes.
 
     records: in memory that stays, since the frame is gone by then; None where none came. is_long:
-    whether its check takes long by itself, for which it was counted as held on the disk already.
-    rules: those by which it is checked, once its turn has come.
+    whether its check takes long by itself. is_counted: whether it counts as held on the disk
+    already. rules: those by which it is checked, once its turn has come.
     """
 
     row: list[ProducedPartition]
@@ -92,6 +96,7 @@ class _Pending(NamedTuple):
     partition: int
     records: bytearray | memoryview | None
     is_long: bool
+    is_counted: bool
     rules: Rules | None = None
 
 
@@ -100,12 +105,13 @@ class _Produce:
 
     producer: id and epoch in a transactional request's first batch. topics: as the broker has them
     that it came to. pending: what is put off, in order; held_bytes: of all that.
-    record_errors_left: how many more the answer may name.
+    record_errors_left: how many more the answer may name. made_files: how many logs make their
+    files for it in the loop.
     """
 
     __slots__ = (
-        "answers", "appended", "budget", "context", "failed", "held_bytes", "pending", "producer",
-        "record_errors_left", "request", "topics", "unflushed", "unreadable",
+        "answers", "appended", "budget", "context", "failed", "held_bytes", "made_files", "pending",
+        "producer", "record_errors_left", "request", "topics", "unflushed", "unreadable",
     )  # fmt: skip
 
     def __init__(
@@ -125,6 +131,7 @@ class _Produce:
         self.held_bytes = 0
         self.record_errors_left = MOST_RECORD_ERRORS
         self.failed = False
+        self.made_files = 0
         self.producer: tuple[int, int] | None = None
 
     def put_off(self, batch: _Pending) -> ProducedPartition:
@@ -152,6 +159,7 @@ class ProduceHandler:
         "_cluster",
         "_disk_space",
         "_endings",
+        "_files_ahead",
         "_flushes",
         "_progress",
         "_quotas",
@@ -174,6 +182,7 @@ class ProduceHandler:
         transactions: TransactionCoordinator,
         endings: Endings,
         transaction_ends: TransactionEnds,
+        files_ahead: Lazy[FilesAhead],
     ) -> None:
         self._cluster = cluster
         self._topics = topics
@@ -186,6 +195,7 @@ class ProduceHandler:
         self._transactions = transactions
         self._endings = endings
         self._transaction_ends = transaction_ends
+        self._files_ahead = files_ahead
 
     def on_produce(
         self,
@@ -393,19 +403,23 @@ class ProduceHandler:
             )
 
     def _check_elsewhere(self, produce: _Produce) -> None:
-        """Have the worker check what comes next of what is put off, append it, and go on with the
-        rest.
+        """Have the worker check what comes next of what is put off, and make the files that the
+        logs lack; append it, and go on with the rest.
 
         Between two turns others have theirs, of the loop and of the worker.
         """
-        turn = _next_turn(produce)
+        turn, new_files = self._next_turn(produce)
         now_ms = produce.context.now_ms + self._topics.logs.wall.ahead_ms
 
         def run() -> list[_Result]:
+            for _, files in new_files:
+                files.make()
             budget = CheckBudget()
             return [_checked(batch, now_ms, None if batch.is_long else budget) for batch in turn]
 
         def done(results: list[_Result], now_ms: int) -> None:
+            for log, files in new_files:
+                self._topics.logs.take_files(log, files, now_ms)
             produce.context = produce.context._replace(now_ms=now_ms)
             produce.appended, produce.budget = [], CheckBudget()
             if not produce.context.keeps_frame:  # which goes as a whole
@@ -426,6 +440,33 @@ class ProduceHandler:
                 self._answer_parked(produce, now_ms)
 
         self._requests.run_elsewhere(produce.context, run, done, produce.held_bytes)
+
+    def _next_turn(self, produce: _Produce) -> tuple[list[_Pending], list[_NewFiles]]:
+        """Take what is checked together: what takes long by itself is alone.
+
+        Gives: also what files are made first, of each log that has none, `MADE_AT_ONCE` at the
+        most.
+        """
+        pending = produce.pending
+        turn: list[_Pending] = []
+        new_files: list[_NewFiles] = []
+        size = 0
+        while pending and len(turn) < ROWS_OF_A_TURN and size < BYTES_OF_A_TURN:
+            if (turn and pending[0].is_long) or len(new_files) == MADE_AT_ONCE:
+                break
+            batch = pending.popleft()
+            log = produce.topics.partition(batch.name, batch.partition)
+            turn.append(batch._replace(rules=None if log is None else log.rules))
+            if log is not None and not log.has_files and batch.name not in INTERNAL_TOPICS:
+                files = log.new_files
+                if files is None and not batch.is_long:  # else others would wait for a long check
+                    files = self._topics.logs.begin_files(log)
+                if files is not None:
+                    new_files.append((log, files))
+            size += len(batch.records or b"")
+            if batch.is_long:
+                break
+        return turn, new_files
 
     def _append_checked(self, produce: _Produce, batch: _Pending, result: _Result) -> None:
         if isinstance(result, TakesLongError):
@@ -529,53 +570,29 @@ class ProduceHandler:
         """Append one batch; its answer, for which a stand-in is given where the batch is put off.
         result: of a check that was done elsewhere.
 
-        In one piece, since most requests are for one batch, and each call is a hundredth of its
-        cost.
+        In one piece but for what is seldom, since most requests are for one batch, and each call is
+        a hundredth of its cost.
         """
         context = produce.context
-        if name in INTERNAL_TOPICS:
-            return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
         log = produce.topics.partition(name, index)
-        if log is None:
-            if name == NO_NAME and context.api_version >= PRODUCE_TOPIC_IDS:
-                return ProducedPartition(index, Code.UNKNOWN_TOPIC_ID)
-            code = produce.topics.missing_code(name, index)
-            if records is not None and not self._cluster.is_one:
-                anothers = self._topics.partition(name, index)
-                if anothers is not None:  # what comes next to its leader must not overtake this one
-                    anothers.add_refused(records)
-            return ProducedPartition(
-                index, code, current_leader=self._cluster.hint(name, index, code)
-            )
-        if records is None:
-            return ProducedPartition(
-                index, produce.unreadable.get((name, index), Code.INVALID_RECORD)
-            )
+        if log is None or records is None or name in INTERNAL_TOPICS:
+            return self._not_appended(produce, log, name, index, records)
         if type(records) is bytes:
             records = bytearray(records)
         transactional_id = produce.request.transactional_id
-        if (transactional_id is not None or context.api_version < ZSTD_SINCE) and len(
-            records
-        ) >= HEADER_SIZE:
-            attributes = attributes_of(records)
-            if attributes & TRANSACTIONAL:
-                assert transactional_id is not None, (
-                    "a transactional batch came further than _prepare"
-                )
-                code = self._verify(transactional_id, log, records, context.api_version)
-                if code:
-                    return ProducedPartition(index, code)
-            if attributes & CODEC_MASK == Codec.ZSTD and context.api_version < ZSTD_SINCE:
-                return ProducedPartition(index, Code.UNSUPPORTED_COMPRESSION_TYPE)
+        if transactional_id is not None or context.api_version < ZSTD_SINCE:
+            code = self._check_attributes(produce, log, records)
+            if code:
+                return ProducedPartition(index, code)
         try:
-            # what takes long was counted when it came
-            if not (pending is not None and pending.is_long) and not self._disk_space.reserve(
-                len(records)
-            ):
+            is_counted = pending is not None and pending.is_counted
+            if not is_counted and not self._disk_space.reserve(len(records)):
                 log.add_refused(records)
                 return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
             if log.producer_state.refused:
                 log.check_overtaking(records)
+            if pending is None and not log.has_files and self._waits_for_files(produce, log):
+                return _put_off(produce, row, log, records)
             if pending is None or result is None or pending.rules != log.rules:
                 info = log.append(records, now_ms=context.now_ms, at_once=produce.budget)
             elif isinstance(result, AppendRefused):
@@ -583,33 +600,85 @@ class ProduceHandler:
             else:
                 info = log.append(records, now_ms=context.now_ms, checked=result)
         except TakesLongError:
-            at = len(row) if pending is None else pending.at
-            if not context.keeps_frame:
-                records = bytearray(records)
-            return produce.put_off(_Pending(row, at, name, index, records, is_long=True))
+            if pending is not None:
+                return produce.put_off(pending._replace(is_long=True, is_counted=True))
+            return _put_off(produce, row, log, records, is_long=True)
         except OSError as error:
-            if not is_out_of_resources(error):
-                raise
-            log.add_refused(records)
-            return ProducedPartition(
-                index, Code.KAFKA_STORAGE_ERROR, error_message=f"{DISK_FULL} ({error.strerror})"
-            )
+            return _no_room(log, index, records, error)
         except KafkaError as error:
             return _refusal(produce, log, index, error)
         produce.appended.append(log)
-        if transactional_id is not None and logger.isEnabledFor(logging.DEBUG):
-            _trace(log, transactional_id, info, records)
-        if log.log_end_offset - log.durability.durable_offset >= log.flush_messages or (
-            transactional_id is not None
-            and transactional_id in self._transactions.two_phase
-            and self._transactions.settings.is_durable
-        ):
+        if transactional_id is not None:
+            self._on_transactional(produce, log, info, records)
+        elif log.log_end_offset - log.durability.durable_offset >= log.flush_messages:
             produce.unflushed.append(log)
         elif log.flush_ms < NEVER_MS:
             self._progress.flush_later(log, context.now_ms + log.flush_ms)
         return ProducedPartition(
             index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset
         )
+
+    def _not_appended(
+        self, produce: _Produce, log: Log | None, name: str, index: int, records: Any
+    ) -> ProducedPartition:
+        """The answer about a batch that there is no log for, or no batch."""
+        if name in INTERNAL_TOPICS:
+            return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
+        if log is not None:
+            code = produce.unreadable.get((name, index), Code.INVALID_RECORD)
+            return ProducedPartition(index, code)
+        if name == NO_NAME and produce.context.api_version >= PRODUCE_TOPIC_IDS:
+            return ProducedPartition(index, Code.UNKNOWN_TOPIC_ID)
+        code = produce.topics.missing_code(name, index)
+        if records is not None and not self._cluster.is_one:
+            anothers = self._topics.partition(name, index)
+            if anothers is not None:  # what comes next to its leader must not overtake this one
+                anothers.add_refused(records)
+        return ProducedPartition(index, code, current_leader=self._cluster.hint(name, index, code))
+
+    def _check_attributes(self, produce: _Produce, log: Log, records: Any) -> Code:
+        """Why a batch may not be appended that is of a transaction, or of an older version."""
+        if len(records) < HEADER_SIZE:
+            return Code.NONE  # the log refuses it
+        attributes, api_version = attributes_of(records), produce.context.api_version
+        if attributes & TRANSACTIONAL:
+            transactional_id = produce.request.transactional_id
+            assert transactional_id is not None, "a transactional batch came further than _prepare"
+            code = self._verify(transactional_id, log, records, api_version)
+            if code:
+                return code
+        if attributes & CODEC_MASK == Codec.ZSTD and api_version < ZSTD_SINCE:
+            return Code.UNSUPPORTED_COMPRESSION_TYPE
+        return Code.NONE
+
+    def _on_transactional(
+        self, produce: _Produce, log: Log, info: AppendInfo, records: Any
+    ) -> None:
+        """A batch of a request with a transactional id was appended: in a session of two-phase
+        commit its answer waits for the disk.
+        """
+        transactional_id = produce.request.transactional_id
+        assert transactional_id is not None
+        if logger.isEnabledFor(logging.DEBUG):
+            _trace(log, transactional_id, info, records)
+        if log.log_end_offset - log.durability.durable_offset >= log.flush_messages or (
+            transactional_id in self._transactions.two_phase
+            and self._transactions.settings.is_durable
+        ):
+            produce.unflushed.append(log)
+        elif log.flush_ms < NEVER_MS:
+            self._progress.flush_later(log, produce.context.now_ms + log.flush_ms)
+
+    def _waits_for_files(self, produce: _Produce, log: Log) -> bool:
+        """Whether another thread makes files before the log's first batch; else the log does."""
+        files = self._files_ahead.get().for_write(
+            log,
+            self._topics.partitions_of(log.topic),
+            produce.made_files,
+            produce.context.now_ms,
+        )
+        produce.made_files += files is None and not log.has_files
+        return files is not None
 
     def _verify(self, transactional_id: str, log: Log, records: Any, api_version: int) -> Code:
         """KIP-890: the first batch of a transaction on a partition is checked against the
@@ -704,30 +773,14 @@ def _kept(
     records: Any = data.records
     if records is not None and not context.keeps_frame:
         records = bytearray(records)
-    return _Pending(row, len(row), name, data.index, records, is_long=False)
-
-
-def _next_turn(produce: _Produce) -> list[_Pending]:
-    """Take what is checked together: what takes long by itself is alone."""
-    pending = produce.pending
-    turn: list[_Pending] = []
-    size = 0
-    while pending and len(turn) < ROWS_OF_A_TURN and size < BYTES_OF_A_TURN:
-        if turn and pending[0].is_long:
-            break
-        batch = pending.popleft()
-        log = produce.topics.partition(batch.name, batch.partition)
-        turn.append(batch._replace(rules=None if log is None else log.rules))
-        size += len(batch.records or b"")
-        if batch.is_long:
-            break
-    return turn
+    return _Pending(row, len(row), name, data.index, records, is_long=False, is_counted=False)
 
 
 def _bytes_of(batches: list[_Pending]) -> int:
     return sum(len(batch.records or b"") for batch in batches)
 
 
+_NewFiles = tuple["Log", "NewFiles"]
 _Result = Checked | AppendRefused | TakesLongError | None
 """Of a check in the worker's thread; None: there was nothing to check, or no such partition."""
 
@@ -741,6 +794,16 @@ def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Resul
         return error.with_traceback(None)  # which holds all that the check had
 
 
+def _no_room(log: Log, index: int, records: Any, error: OSError) -> ProducedPartition:
+    """The answer about a batch for which the disk has no room. Raises: OSError, any other."""
+    if not is_out_of_resources(error):
+        raise error
+    log.add_refused(records)
+    return ProducedPartition(
+        index, Code.KAFKA_STORAGE_ERROR, error_message=f"{DISK_FULL} ({error.strerror})"
+    )
+
+
 def _refusal(produce: _Produce, log: Log, index: int, error: KafkaError) -> ProducedPartition:
     """The answer about a batch that is not written."""
     start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1
@@ -748,6 +811,22 @@ def _refusal(produce: _Produce, log: Log, index: int, error: KafkaError) -> Prod
     produce.record_errors_left -= len(named)
     record_errors = [(batch_index, error.message) for batch_index in named]
     return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message)
+
+
+def _put_off(
+    produce: _Produce,
+    row: list[ProducedPartition],
+    log: Log,
+    records: Any,
+    *,
+    is_long: bool = False,
+) -> ProducedPartition:
+    """Put off a batch that came as far as its log. Gives a stand-in for its answer."""
+    if not produce.context.keeps_frame:
+        records = bytearray(records)
+    return produce.put_off(
+        _Pending(row, len(row), log.topic, log.partition, records, is_long, is_counted=True)
+    )
 
 
 def _first_error(answers: Answers) -> str:

@@ -54,8 +54,7 @@ Answered = TypeVar("Answered", CreateTopicsResponse, DeleteTopicsResponse, Creat
 UNSET = -1
 NO_ID = uuid.UUID(int=0)
 NO_DISK_SPACE = (
-    "The broker has no room for so many partitions: free some space, inodes or descriptors "
-    "(ulimit -n), or ask for fewer."
+    "The broker has no room for so many partitions: free some space or inodes, or ask for fewer."
 )
 MOST_TOPICS_DELETED_AT_ONCE = 10_000
 CHECKED_AT_ONCE = 50
@@ -143,7 +142,6 @@ class TopicHandler:
                         f"{MOST_PARTITIONS_AT_ONCE} at once.",
                     )
                 topic = self._checked_topic(topic_request, taken)
-                self._topics.check_descriptors(total)
                 if mutations is not None:
                     mutations.record(topic.partition_count)
                 taken.add(topic.name)
@@ -512,7 +510,6 @@ class TopicHandler:
                 f"This request is for {total} more partitions: ask for at most "
                 f"{MOST_PARTITIONS_AT_ONCE} at once.",
             )
-        self._topics.check_descriptors(total)
         if topic_request.assignments is not None:
             if len(topic_request.assignments) != added_count:
                 raise KafkaError(

@@ -22,7 +22,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from barnabas.broker.kafka_directory.take_over import take_over_topics
 from barnabas.broker.logs.topics import internal_log_is_damaged
 from barnabas.broker.slices import run_through
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -60,7 +59,13 @@ def adopt_logs(
     for topic_id, name in topics.metadata.deletions.items():
         _delete_what_is_left(topics, topic_id, name, now_ms)
     topics.logs.end_removals()
-    take_over_topics(topics, producer_ids, ids, node_id)
+    logs = topics.logs
+    if any(topics.metadata.topic(name) is None for name, _ in (*logs.logs, *logs.offline)):
+        from barnabas.broker.kafka_directory.take_over import (
+            take_over_topics,  # few starts have any
+        )
+
+        take_over_topics(topics, producer_ids, ids, node_id)
     for topic in list(topics.metadata.topics.values()):
         topics.load(topic, now_ms)
 

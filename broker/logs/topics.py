@@ -46,7 +46,6 @@ logger = logging.getLogger("barnabas.broker")
 
 NEW_LOG_BYTES = 16 * 1024  # a directory and the files in it, in blocks
 LOGS_CONFIGURED_AT_ONCE, LOGS_AS_A_CONFIG = 500, 4
-KEPT_DESCRIPTORS = 4  # a quarter is not for logs of new partitions
 
 
 class TopicRegistry:
@@ -56,7 +55,7 @@ class TopicRegistry:
     it exists, and `partition` gives None for it.
 
     before_creation: what has to be on the disk before topics of some names are made
-    (`TopicDeletion`).
+    (`TopicDeletion`). on_created: given the logs of topics that have come or grown.
     """
 
     def __init__(
@@ -66,9 +65,10 @@ class TopicRegistry:
         logs: LogManager,
         ids: Ids,
         disk_space: DiskSpace,
+        on_created: Callable[[list[Log]], None] = lambda logs: None,
     ) -> None:
         self._config, self.metadata, self.logs, self._ids = config, metadata, logs, ids
-        self._disk_space = disk_space
+        self._disk_space, self.on_created = disk_space, on_created
         self.version = 0  # it rises whenever a topic comes, grows or goes
         self._partitions: dict[str, list[Log | None]] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
@@ -196,30 +196,6 @@ class TopicRegistry:
 
     # --- creation and growth ---------------------------------------------------------------------
 
-    def check_descriptors(self, partition_count: int) -> None:
-        """Raise KafkaError POLICY_VIOLATION where so many partitions more would take descriptors
-        that something else needs.
-
-        Each log keeps its active segment open. What is left serves clients, further segments, and
-        the internal topics to come.
-        """
-        used, most = self.logs.disk.open_files()
-        used += self.logs.count_without_files()
-        internal = sum(
-            self.internal_partition_count(name)
-            for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
-            if name not in self._partitions
-        )
-        left = max(0, most - most // KEPT_DESCRIPTORS - internal - used)
-        if partition_count > left:
-            raise KafkaError(
-                Code.POLICY_VIOLATION,
-                f"There are descriptors for {left} partitions more, and {partition_count} are "
-                f"asked for: this broker may open {most} "
-                f"files, {used} are open, and a quarter is kept for clients and further segments. "
-                "Raise its RLIMIT_NOFILE (ulimit -n).",
-            )
-
     def create_topic(
         self,
         name: str,
@@ -253,6 +229,7 @@ class TopicRegistry:
             return [topic.name for topic in topics]
         self._begin_topics(topics)
         yield from self._make_logs(topics, now_ms)
+        self._tell_created(topics)
         return []
 
     def add_partitions(self, counts: Mapping[str, int], now_ms: int) -> Slices:
@@ -264,8 +241,13 @@ class TopicRegistry:
             sum(count - len(self._partitions[name]) for name, count in counts.items())
         ):
             return list(counts)
-        yield from self._make_logs(self.metadata.grow_topics(counts), now_ms)
+        topics = self.metadata.grow_topics(counts)
+        yield from self._make_logs(topics, now_ms)
+        self._tell_created(topics)
         return []
+
+    def _tell_created(self, topics: Iterable[Topic]) -> None:
+        self.on_created([log for topic in topics for log in self.logs_of(topic.name)])
 
     def _reserve_logs(self, partition_count: int) -> bool:
         return self._disk_space.reserve(NEW_LOG_BYTES * partition_count)

@@ -164,6 +164,8 @@ class CatchUp:
         return (Operation(Kind.TRUNCATE, path, size),)
 
     def _move(self, path: str, new_path: str | None) -> None:
+        if new_path not in (None, path):
+            self._pending.pop(new_path, None)  # the file that had the name is gone
         inside = path + "/"
         for known in [one for one in self._pending if one == path or one.startswith(inside)]:
             pending = self._pending.pop(known)

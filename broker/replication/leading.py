@@ -341,7 +341,7 @@ class Leading:
         """A connection has shown the secret. Raises: WireError where there is a standby."""
         assert link.state is State.PROVEN, f"a link that is {link.state.name} is no standby"
         if self.link is not None:
-            raise WireError("there is a standby already")
+            raise WireError("another standby is connected, and there can be one")
         self._check_node_id(link)
         self.link, self.lost = link, None
         self._on_proven(link)

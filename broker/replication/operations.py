@@ -24,6 +24,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
+from barnabas.storage.directory.new_files import is_of_new_files
 from barnabas.storage.disk import Disk, File
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
@@ -85,7 +86,7 @@ class DivergedError(Exception):
 
 def is_local(path: str) -> bool:
     """Whether the file, below the data directory, belongs to this process or machine alone."""
-    return path in LOCAL or path.endswith(TEMPORARY_SUFFIX)
+    return path in LOCAL or path.endswith(TEMPORARY_SUFFIX) or is_of_new_files(path)
 
 
 def is_unfinished(path: str) -> bool:

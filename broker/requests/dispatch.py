@@ -17,9 +17,10 @@ Every request goes this way, in this order:
 | its response is encoded and sent; a parked one's later | `Requests` |
 
 A row of ROWS names the handler, and the parts that it takes before the request: those that its
-signature has, in the same order. It is loaded when the first such request comes: all messages and
-handlers together would be a tenth of the broker's start. The class of the request follows from the
-API's name. Here and in assemble.py alone all parts are known.
+signature has, in the same order. The class of the request follows from the API's name. A row is
+loaded when the first such request comes, and this module with the first of all: messages and
+handlers together would be a tenth of the broker's start. Here and in assemble.py alone all parts
+are known.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barnabas.broker.requests.refusals import message_class
 from barnabas.broker.requests.routes import Handler, Read, Route
 from barnabas.broker.requests.to_coordinators import ToGroups, to_transactions
+from barnabas.broker.wide_requests import SHAPES, reading_once
 
 if TYPE_CHECKING:
     from barnabas.broker.parts import Parts
@@ -99,7 +102,7 @@ def transaction(decide: str, hold_back: str = "", guard: tuple[str, ...] = ()) -
 
 _PRODUCE = (
     "cluster", "topics", "requests", "quotas", "addresses", "disk_space", "flushes", "progress",
-    "transactions", "endings", "transaction_ends",
+    "transactions", "endings", "transaction_ends", "files_ahead",
 )  # fmt: skip
 _FETCH = (
     "config", "metadata", "logs", "connections", "requests", "wide", "quotas", "access", "cluster",
@@ -196,49 +199,35 @@ ROWS: dict[int, Row] = {
 # --- loading a row -------------------------------------------------------------------------------
 
 
-class Routes:
-    """The routes of requests, loaded from the table with the first request of each API.
+def load_route(parts: Parts, api: Api) -> Route:
+    """The route of an API, with what is done around its handler."""
+    row = ROWS[api.key]
+    route = Route(api.name, _reader(parts, api, row), row.make(parts))
+    if api.name in SHAPES:
+        route = route._replace(read=reading_once(api.name, route.read), is_wide=True)
+    if not parts.cluster.is_one:
+        route = parts.edge.get().around(api, route)
+    if parts.access.authorizer is not None:
+        from barnabas.broker.security.authorization import authorized
+        from barnabas.broker.security.guards import GuardParts
 
-    loaded: by API key. It is cleared when what is done around requests changes.
-    """
+        of_guards = GuardParts(
+            parts.access, parts.requests, parts.wide, parts.topics, parts.config.release
+        )
+        route = authorized(of_guards, api, route)
+    if parts.quotas.clients is not None:
+        route = parts.quotas.clients.around(api, route)
+    if route.is_wide:
+        route = parts.wide.get().around(api, route)
+    return route
 
-    def __init__(self, parts: Parts, loaded: dict[int, Route]) -> None:
-        self.parts, self.loaded = parts, loaded
 
-    def load(self, api: Api) -> Route:
-        """The route of an API, with what is done around its handler."""
-        from barnabas.broker.wide_requests import SHAPES, reading_once
-
-        parts = self.parts
-        row = ROWS[api.key]
-        route = Route(api.name, self._reader(api, row), row.make(parts))
-        if api.name in SHAPES:
-            route = route._replace(read=reading_once(api.name, route.read), is_wide=True)
-        if not parts.cluster.is_one:
-            route = parts.edge.get().around(api, route)
-        if parts.access.authorizer is not None:
-            from barnabas.broker.security.authorization import authorized
-            from barnabas.broker.security.guards import GuardParts
-
-            of_guards = GuardParts(
-                parts.access, parts.requests, parts.wide, parts.topics, parts.config.release
-            )
-            route = authorized(of_guards, api, route)
-        if parts.quotas.clients is not None:
-            route = parts.quotas.clients.around(api, route)
-        if route.is_wide:
-            route = parts.wide.get().around(api, route)
-        self.loaded[api.key] = route
-        return route
-
-    def _reader(self, api: Api, row: Row) -> Read[Any]:
-        from barnabas.broker.requests.refusals import message_class
-
-        if not row.read:
-            return message_class(api, "Request").read
-        module, _, name = row.read.partition(":")
-        found = getattr(importlib.import_module(f"barnabas.protocol.{module}"), name)
-        if name.endswith("_reader"):
-            found = found(self.parts.config.barnabas_request_max_bytes)
-        read: Read[Any] = getattr(found, "read", found)
-        return read
+def _reader(parts: Parts, api: Api, row: Row) -> Read[Any]:
+    if not row.read:
+        return message_class(api, "Request").read
+    module, _, name = row.read.partition(":")
+    found = getattr(importlib.import_module(f"barnabas.protocol.{module}"), name)
+    if name.endswith("_reader"):
+        found = found(parts.config.barnabas_request_max_bytes)
+    read: Read[Any] = getattr(found, "read", found)
+    return read

@@ -1,4 +1,7 @@
-"""How requests of one API are read and answered, and the types of what does it."""
+"""How requests of one API are read and answered, and the types of what does it.
+
+The table of all APIs is dispatch.py.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.routes import Decide, Handler, Request
@@ -43,7 +43,7 @@ class ToGroups:
         self._requests, self._features = requests, features
 
     def any(self, decide: Decide[Request]) -> Handler[Request]:
-        """Of any request. Takes: decide, the coordinator's method."""
+        """Make the handler of any request. Takes: decide, the coordinator's method."""
         requests, runtime = self._requests, self._runtime
 
         def handle(request: Request, context: RequestContext) -> Answer:
@@ -54,7 +54,7 @@ class ToGroups:
         return handle
 
     def after_zookeeper(self, decide: Decide[Request]) -> Handler[Request]:
-        """Of a request about offsets, whose version 0 asks for those in ZooKeeper."""
+        """Make the handler of a request about offsets; version 0 asks for those in ZooKeeper."""
         handle = self.any(decide)
 
         def handle_if_not_there(request: Request, context: RequestContext) -> Answer:
@@ -67,7 +67,9 @@ class ToGroups:
         return handle_if_not_there
 
     def of_consumer_groups(self, decide: Decide[Request]) -> Handler[Request]:
-        """Of a request of the consumer protocol, which may be off (`group.version`)."""
+        """Make the handler of a request of the consumer protocol, which `group.version` can turn
+        off.
+        """
         handle, features = self.any(decide), self._features
 
         def handle_if_spoken(request: Request, context: RequestContext) -> Answer:
@@ -82,8 +84,8 @@ class ToGroups:
     def of_heartbeats(
         self, decide: Decide[ConsumerGroupHeartbeatRequest]
     ) -> Handler[ConsumerGroupHeartbeatRequest]:
-        """Of heartbeats of consumer groups: the worker reads a pattern of topics' names first,
-        where that takes long.
+        """Make the handler of heartbeats of consumer groups: the worker reads a pattern of topics'
+        names first, where that takes long.
         """
         handle = self.of_consumer_groups(decide)
         groups, features, requests = self._groups, self._features, self._requests
@@ -114,14 +116,14 @@ class ToGroups:
 
 
 def to_transactions(
-    decide: Decide[Any],
+    decide: Decide[Request],
     endings: Endings,
     transaction_ends: TransactionEnds,
     transactions: TransactionCoordinator,
     requests: Requests,
     hold_back: str = "",
     guard: Sequence[str] = (),
-) -> Handler[Any]:
+) -> Handler[Request]:
     """The handler of a request that the transaction coordinator answers.
 
     It has parameters for what differs between such requests, too.
@@ -130,10 +132,12 @@ def to_transactions(
            completed first. guard, for what adds to a transaction: the fields with the transactional
            id, producer id and producer epoch that the request says it is from.
     """
-    id_of: Callable[[Any], str | None] = attrgetter(hold_back) if hold_back else _no_id
-    guard_of: Callable[[Any], tuple[Any, Any, Any]] | None = attrgetter(*guard) if guard else None
+    id_of: Callable[[Request], str | None] = attrgetter(hold_back) if hold_back else _no_id
+    guard_of: Callable[[Request], tuple[str, int, int]] | None = (
+        attrgetter(*guard) if guard else None
+    )
 
-    def handle(request: Any, context: RequestContext) -> Answer:
+    def handle(request: Request, context: RequestContext) -> Answer:
         if guard_of is not None:
             transactional_id, producer_id, producer_epoch = guard_of(request)
             transactions.check_connection(
@@ -153,5 +157,5 @@ def to_transactions(
     return handle
 
 
-def _no_id(request: Any) -> None:
+def _no_id(request: Message) -> None:
     return None

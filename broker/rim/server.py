@@ -50,7 +50,9 @@ from barnabas.broker.settings.listeners import UNIX_SCHEME
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import FrameBuffer, ReceiveMemory
 from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult
+from barnabas.storage.disk import is_out_of_descriptors
 from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.pooled_disk import kept_from_connections
 
 if TYPE_CHECKING:
     import ssl
@@ -80,7 +82,6 @@ HEARING_ROUNDS = (
 ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
 MOST_LINES_OF_AN_ADDRESS = 20  # a minute, of connections that are closed
 MOST_REFUSED = 1000  # connections that are held until they are closed
-KEPT_FOR_LOGS, FEWEST_FOR_LOGS = 8, 64  # a part of all descriptors, and a number of them
 MOST_READ_BYTES = (
     1 << 20
 )  # of small slices of one answer: the rest is read when the client takes it
@@ -363,11 +364,8 @@ class Connection:
                     if piece.size <= SMALL_SLICE_BYTES and len(out) > 1:
                         self._out = out = deque(_with_small_slices_read(out))
                         continue
-                    sent = os.sendfile(
-                        sock.fileno(),
-                        piece.file.fileno(),
-                        piece.position,
-                        min(piece.size, SENDFILE_CHUNK_BYTES),
+                    sent = piece.file.sendfile(
+                        sock.fileno(), piece.position, min(piece.size, SENDFILE_CHUNK_BYTES)
                     )
                     if sent == 0:
                         raise _too_short(piece)
@@ -501,7 +499,7 @@ def _gathered_into(room: memoryview, pieces: Iterable[Any]) -> int:
             break
         if type(piece) is Slice:
             size = min(piece.size, len(rest))
-            if os.preadv(piece.file.fileno(), [rest[:size]], piece.position) < size:
+            if piece.file.readinto(rest[:size], piece.position) < size:
                 raise _too_short(piece)
         else:
             size = min(len(piece), len(rest))
@@ -514,19 +512,12 @@ def _too_short(piece: Slice) -> OSError:
     return OSError(errno.EIO, f"{piece.file.path} is shorter than what was promised to a reader")
 
 
-def _descriptors_for_connections(others: int) -> int:
-    """Above so many, those that are left are kept for logs: a segment that cannot be opened would
-    end the broker.
-
-    Takes:  others, how many are no connections. Where logs have most of all, connections get half
-            of what these leave.
-    """
+def _most_connections() -> int:
+    """How many may be open at once: the rest of the descriptors is for files and all else."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
-    return max(
-        limit - min(max(limit // KEPT_FOR_LOGS, FEWEST_FOR_LOGS), limit // 2), (limit + others) // 2
-    )
+    return limit - kept_from_connections(limit)
 
 
 def _advice_on_descriptors() -> str:
@@ -785,6 +776,8 @@ class Server:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
+                if is_out_of_descriptors(error):  # files give way to what is no connection, too
+                    self._reserve_descriptors(_most_connections())
                 self._pause_accepting(f"{error}: {_advice_on_descriptors()}")
                 return
             # a socket in the file system has an address at neither end
@@ -827,12 +820,10 @@ class Server:
             if pause_ms:
                 why = "they come above its max.connection.creation.rate"
                 self._pause_listener(listener, why, pause_ms)
-        descriptor = transport.fileno()
-        # the lowest free one is given out: all below are in use
-        if not self._may_connect(descriptor):
+        self._reserve_descriptors(self._held_by_clients)
+        if not self._may_connect():
             self._pause_accepting(
-                f"{descriptor + 1} descriptors are in use, and the rest is kept for logs: "
-                f"{_advice_on_descriptors()}"
+                f"the rest of the descriptors is kept for logs: {_advice_on_descriptors()}"
             )
         elif self._limits is not None:
             pause_ms = self._limits.pause_ms(self._steady_ms())
@@ -963,18 +954,21 @@ class Server:
             self._complain_at_s = self.loop.time() + COMPLAINT_INTERVAL_S
             logger.warning(text, *arguments)
 
-    def _may_connect(self, lowest_free: int) -> bool:
-        return lowest_free < _descriptors_for_connections(lowest_free - len(self._connections))
+    @property
+    def _held_by_clients(self) -> int:
+        """The descriptors of connections, and of those that are closed later."""
+        return len(self._connections) + len(self._refused)
+
+    def _may_connect(self) -> bool:
+        return self._held_by_clients < _most_connections()
+
+    def _reserve_descriptors(self, count: int) -> None:
+        """Have files give way where connections take what they have."""
+        self.broker.logs.disk.reserve_descriptors(count)
 
     def _try_accepting(self) -> None:
-        try:
-            lowest_free = os.open(os.devnull, os.O_RDONLY)
-        except OSError:
-            lowest_free = sys.maxsize
-        else:
-            os.close(lowest_free)
         is_full = self._limits is not None and self._limits.is_full
-        if self._may_connect(lowest_free) and not is_full:
+        if self._may_connect() and not is_full:
             self._accept_timer = None
             self._accepts = True
             for listener in self.listeners:
@@ -992,6 +986,7 @@ class Server:
             self._closing_lines.tell(connection.peer, reason, level)
         connection.close()
         del self._connections[connection.connection_id]
+        self._reserve_descriptors(self._held_by_clients)
         self._admission_deadlines_s.pop(connection.connection_id, None)
         if self._limits is not None:
             self._limits.on_closed(_host_of(connection))

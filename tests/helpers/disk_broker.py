@@ -271,8 +271,8 @@ class DiskBroker:
 
     def _carry_out(self) -> None:
         self._take_answers()
-        works, self.broker.outbox.work = self.broker.outbox.work, []
-        for work in works:
+        while self.broker.outbox.work:
+            work = self.broker.outbox.work.pop(0)
             self.broker.on_worked(work, work.run(), None, self.now_ms)
             self._take_answers()
         if self.broker.outbox.deferred:

@@ -68,7 +68,9 @@ from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.opening import log_loader
 from barnabas.storage.opening.log_loader import LogLoader
-from barnabas.storage.producers import producer_window
+from barnabas.storage.pooled_disk import PooledDisk
+from barnabas.storage.producers import producer_window, repetition
+from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers.producer_state import ProducerEntry, ProducerStateManager
 from sim import focuses
 from sim.disk import SimDisk, SimFile
@@ -864,6 +866,32 @@ def damaged_frames_end_the_journal() -> Iterator[None]:
 
 
 @defect(
+    "a file that was closed for others' sake is taken to be flushed",
+    "lost",
+    tweak=focuses.with_power,
+)
+def closed_files_are_not_flushed() -> Iterator[None]:
+    def fsync_closed(self: PooledDisk, file: Any) -> None:
+        pass
+
+    with changed(PooledDisk, "fsync_closed", fsync_closed):
+        yield
+
+
+@defect(
+    "the names of files that a thread has made are taken to be durable",
+    "lost",
+    tweak=focuses.with_power,
+)
+def names_of_new_files_are_not_flushed() -> Iterator[None]:
+    def note_files(self: Log) -> None:
+        self.has_files, self._has_new_epoch = True, False
+
+    with changed(Log, "_note_files", note_files):
+        yield
+
+
+@defect(
     "the start that retention has raised is not written down",
     "watermark",
     "deleted",
@@ -1239,7 +1267,7 @@ def reused_sequences_are_repetitions() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "check_batch", check_batch),
-        changed(log_module, "is_repetition", lambda *_: True),
+        changed(repetition, "is_repetition", lambda *_: True),
     ):
         yield
 
@@ -1278,7 +1306,7 @@ def former_epochs_are_remembered() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "on_batch", keep),
-        changed(log_module, "is_repetition", lambda *_: True),  # else the records tell them apart
+        changed(repetition, "is_repetition", lambda *_: True),  # else the records tell them apart
     ):
         yield
 
@@ -2091,6 +2119,19 @@ def unanswered_batches_cost_the_connection() -> Iterator[None]:
         hang_up(broker, produce)
 
     with changed(ProduceHandler, "_hang_up_if_failed", hang_up_always):
+        yield
+
+
+@defect(
+    "snapshots of producers stay when retention deletes their segments",
+    "left",
+    tweak=focuses.with_retention,
+)
+def snapshots_of_deleted_segments_stay() -> Iterator[None]:
+    def take_none(self: ProducerSnapshots, log_start_offset: int) -> list[str]:
+        return []
+
+    with changed(ProducerSnapshots, "take_deleted", take_none):
         yield
 
 

@@ -8,12 +8,20 @@ from collections.abc import Iterator
 import pytest
 from checkers import kinds_of
 
-from sim.pair_defects import PAIR_DEFECTS, PairDefect, with_async
+from sim.pair_defects import (
+    PAIR_DEFECTS,
+    PairDefect,
+    with_absences,
+    with_async,
+    with_ends,
+    with_etcd,
+)
 from sim.pair_world import Pair, PairWorld, run_pair
 
 SEEDS_IN_ALL, CHUNK = 24, 8
 MOST_SEEDS = 40
-# What schedules of two machines taught; each was a fault of the product.
+# What schedules of two machines taught; each was a fault of the product. The schedules of these
+# seeds are others since the simulator has the rims, too.
 LESSONS = (
     (2, "a leader at position 0 took its standby's copy for whole while it caught up"),
     (10, "a first leader that died before its directory was one could never lead again"),
@@ -65,6 +73,27 @@ def test_nothing_is_found_when_leaders_that_wait_for_nobody_lose_power(seed: int
     world = PairWorld(seed, pair_tweak=with_async)
     assert world.run().findings == []
     assert world.history.power_losses
+
+
+@pytest.mark.parametrize("seed", range(0, 16, 4))
+def test_nothing_is_lost_when_leaders_end_by_themselves(seed: int) -> None:
+    """Also with async: what was answered is sent before the lease is given up."""
+    worlds = [PairWorld(each, pair_tweak=with_ends) for each in range(seed, seed + 4)]
+    assert [world.run().findings for world in worlds] == [[]] * 4
+    assert sum(world.clean_ends for world in worlds) >= 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_leader_goes_on_alone_while_its_standby_is_away(seed: int) -> None:
+    assert run_pair(seed, pair_tweak=with_absences).findings == []
+
+
+def test_nothing_is_found_while_etcd_is_slow_silent_apart_or_restarted() -> None:
+    worlds = [PairWorld(seed, pair_tweak=with_etcd) for seed in range(4)]
+    assert [world.run().findings for world in worlds] == [[]] * 4
+    assert sum(world.take_overs for world in worlds) >= 2
+    starts = [member.starts for world in worlds for member in world.engine.members]
+    assert max(starts) > 1
 
 
 def test_a_seed_is_a_schedule() -> None:

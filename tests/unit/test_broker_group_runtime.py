@@ -106,7 +106,9 @@ def test_an_answer_waits_for_the_disk_with_what_it_wrote_and_for_nothing_else(
 ) -> None:
     """What others wrote to the same partition is nothing to a refusal."""
     answered: list[int] = []
-    monkeypatch.setattr(host.broker, "reply", lambda ticket, response: answered.append(ticket))
+    monkeypatch.setattr(
+        host.broker.requests, "reply", lambda ticket, response: answered.append(ticket)
+    )
     run = host.parts.group_runtime.run_durably
     wrote = Result(partition=0, records=records("g", 0), replies=[Reply(1, HeartbeatResponse())])
     run(wrote, [], host.now_ms)

@@ -330,7 +330,9 @@ def test_a_connection_that_is_hung_up_on_hears_which_partition_failed(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reasons: list[str] = []
-    monkeypatch.setattr(host.broker, "close", lambda _id, reason: reasons.append(str(reason)))
+    monkeypatch.setattr(
+        host.broker.requests, "close", lambda _id, reason: reasons.append(str(reason))
+    )
     request = asking(SMALL, acks=0, partitions=(0, 1))
     request.topic_data[0].partition_data[1].records = SMALL[:-1]
     host.ask(host.connect(1), request, 9)

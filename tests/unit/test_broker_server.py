@@ -5,6 +5,7 @@ sendfile, slow readers, pipelines, failures.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -30,7 +31,7 @@ from barnabas.broker.rim import server as server_module
 from barnabas.broker.rim.server import (
     Connection,
     Server,
-    _descriptors_for_connections,
+    _most_connections,
     listener_at,
 )
 from barnabas.broker.rim.tls import TlsListener
@@ -70,7 +71,7 @@ class ScriptedBroker:
         self.cluster = SimpleNamespace(nodes={1: None})
         self.times: list[tuple[int, int]] = []
         self.deadline_ms: int | None = None
-        self.logs: Any = None
+        self.logs: Any = SimpleNamespace(disk=OsDisk())
         self.connections: dict[int, Any] = {}
         self.answer: Answer = self.echo
 
@@ -1071,22 +1072,19 @@ def test_without_descriptors_it_is_said_once_and_connections_wait(
 ) -> None:
     rim.restart()
     with ExitStack() as clients:
-        for _ in range(12):  # each takes a descriptor of the test's, too
+        for _ in range(12):
             clients.enter_context(socket.create_connection(rim.server.address))
-        # The numbers in use may have gaps, so the next ones need not follow each other.
-        lowest_free = os.dup(0)
-        os.close(lowest_free)
-        bound = "barnabas.broker.rim.server._descriptors_for_connections"
-        monkeypatch.setattr(bound, lambda _: lowest_free + 4)
+        bound = "barnabas.broker.rim.server._most_connections"
+        monkeypatch.setattr(bound, lambda: 5)
         rim.pass_time(10_000, step_ms=250)
-        assert len(rim.server._connections) < 12
+        assert len(rim.server._connections) == 5
         complaints = [
             record
             for record in caplog.records
             if "no connections are accepted for now" in record.message
         ]
         assert len(complaints) == 1
-        monkeypatch.setattr(bound, lambda _: sys.maxsize)
+        monkeypatch.setattr(bound, lambda: sys.maxsize)
         rim.pass_time(2_000, step_ms=250)
         assert len(rim.server._connections) == 12
 
@@ -1135,16 +1133,52 @@ def test_descriptors_are_kept_for_logs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             "barnabas.broker.rim.server.resource.getrlimit", lambda _, limit=limit: (limit, limit)
         )
-        found = _descriptors_for_connections(0)
+        found = _most_connections()
         assert found == most or (most is None and found > 10**9)
 
 
-@pytest.mark.parametrize("others", [700, 800, 896, 1000, 1020])
-def test_where_logs_have_most_descriptors_connections_get_half_of_the_rest(
-    monkeypatch: pytest.MonkeyPatch, others: int
-) -> None:
-    monkeypatch.setattr("barnabas.broker.rim.server.resource.getrlimit", lambda _: (1024, 1024))
-    assert _descriptors_for_connections(others) - others >= (1024 - others) // 2 > 0
+class _NotedDisk:
+    """What was reserved for connections, the latest last."""
+
+    def __init__(self) -> None:
+        self.reserved: list[int] = []
+
+    def reserve_descriptors(self, count: int) -> None:
+        self.reserved.append(count)
+
+
+def test_files_give_way_to_each_connection_and_get_its_descriptor_back(rim: Rim) -> None:
+    disk = _NotedDisk()
+    rim.broker.logs = SimpleNamespace(disk=disk)
+    rim.restart()
+    with ExitStack() as clients:
+        for _ in range(3):
+            clients.enter_context(socket.create_connection(rim.server.address))
+        rim.run()
+        assert disk.reserved == [1, 2, 3]
+    rim.run()
+    assert disk.reserved == [1, 2, 3, 2, 1, 0]
+
+
+def test_an_accept_without_descriptors_has_files_give_way(rim: Rim) -> None:
+    disk = _NotedDisk()
+    rim.broker.logs = SimpleNamespace(disk=disk)
+    rim.restart()
+    kept = rim.server.listeners[0].socket
+    assert kept is not None
+    error = OSError(errno.EMFILE, "Too many open files")
+    full = SimpleNamespace(accept=lambda: _raise(error), fileno=kept.fileno)
+    rim.server.listeners[0].socket = cast(Any, full)
+    with socket.create_connection(rim.server.address):
+        rim.run()
+        assert disk.reserved == [_most_connections()]
+        rim.server.listeners[0].socket = kept
+        rim.pass_time(1_000, step_ms=250)
+        assert disk.reserved[1:] == [1], "and no longer than that"
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def test_nothing_reaches_the_broker_when_its_logs_are_closed(rim: Rim) -> None:
@@ -1396,11 +1430,11 @@ def test_who_proves_nothing_does_not_keep_the_standby_out(rim: Rim) -> None:
             return sock
 
         idle = connect()
-        rim.run_until(lambda: server.endpoint._greeting)
+        rim.run_until(lambda: server.endpoint.admission.greeting)
         standby = connect()
         standby.sendall(wire.frame(["hello", wire.VERSION, bytes(wire.NONCE_BYTES)]))
         (size,) = struct.unpack(">I", rim.receive(standby, 4))
         assert b"challenge" in rim.receive(standby, size)
         assert not rim.is_hung_up(idle)
         assert server.leading.link is None, "nobody has shown the secret"
-    rim.run_until(lambda: not server.endpoint._greeting)
+    rim.run_until(lambda: not server.endpoint.admission.greeting)

@@ -284,6 +284,26 @@ def test_offsets_that_add_their_group_are_answered_when_both_are_on_the_disk(
     assert b.group_offset("group", "t") == (0, 7)
 
 
+@pytest.mark.parametrize("enable", [True, False])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_session_is_answered_when_it_is_on_the_disk(
+    b: DiskBroker, keeps: bool, enable: bool
+) -> None:
+    """An epoch that a loss of power made forgotten would be given to another producer."""
+    p = TwoPhase(b, enable=enable)
+    assert p.write("t", 0, b"a") == 0
+    if not keeps:
+        assert p.finish(True) == 0
+    connection = b.connect()
+    b.hold_flushes()
+    b.send(connection, init_6(enable=enable, keep=keeps), 6)
+    assert b.answer(connection) is None
+    b.release_flushes()
+    answer = b.answer(connection)
+    assert answer.error_code == Code.NONE
+    assert (answer.ongoing_txn_producer_id >= 0) == keeps
+
+
 @each_flush
 def test_a_partition_of_which_the_record_alone_was_lost_is_part_of_it(b: DiskBroker) -> None:
     """A batch may come to the disk before the record that its partition was added by. So may that
@@ -608,6 +628,20 @@ def test_what_has_a_timeout_is_kept_too_and_has_it_still(b: DiskBroker) -> None:
     assert b.state("txn")[0] == "CompleteAbort"
     assert b.read("t", committed=True) == []
     assert q.finish(True) == Code.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize(("timeout_ms", "lasts_ms"), [(10_000, 60_000), (90_000, 90_000)])
+def test_to_keep_a_transaction_never_shortens_its_timeout(
+    b: DiskBroker, timeout_ms: int, lasts_ms: int
+) -> None:
+    """It was prepared under the longer one, and the other system may decide until then."""
+    assert TwoPhase(b, enable=False).write("t", 0, b"a") == 0
+    asked = init_6(keep=True, timeout_ms=timeout_ms)
+    assert b.call(asked, 6).error_code == Code.NONE
+    b.tick(lasts_ms - 1_000)
+    assert b.state("txn")[0] == "Ongoing"
+    b.tick(2_000)
+    assert b.state("txn")[0] == "CompleteAbort"
 
 
 def test_what_is_kept_for_two_phase_commit_has_no_timeout_from_then_on(b: DiskBroker) -> None:

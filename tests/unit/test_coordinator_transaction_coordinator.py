@@ -1004,6 +1004,25 @@ def test_after_a_power_loss_every_producer_is_fenced_once(slow: TxnHost) -> None
         assert slow.add(name, again.producer_id, again.producer_epoch, T0) == {("t", 0): 0}
 
 
+def test_a_producer_that_requested_its_next_epoch_gets_it_after_a_power_loss(
+    slow: TxnHost,
+) -> None:
+    """The epoch that ended its transaction was given to no producer: the one of before asks again,
+    and must not be fenced.
+    """
+    pid, epoch = begun(slow, "txn")
+    slow.init("txn", pid=pid, epoch=epoch, call=False)
+    metadata = slow.coordinator.metadata("txn")
+    assert metadata is not None and not metadata.is_epoch_given_out
+    slow.crash()
+    slow.handle(slow.coordinator.on_power_loss(slow.event_ms()))
+    while slow.markers:
+        slow.write_markers()
+    again = slow.init("txn", pid=pid, epoch=epoch)
+    assert again.error_code == Code.NONE
+    assert again.producer_id != pid
+
+
 def test_one_that_is_being_ended_does_not_hold_up_the_timeouts_of_others(slow: TxnHost) -> None:
     begun(slow, "decided", 1000)
     open_pid, _ = begun(slow, "open", 1000)

@@ -151,8 +151,10 @@ def test_at_the_end_of_epochs_the_completion_gives_the_next_id() -> None:
     last = begun(100)._replace(producer_epoch=32766)
     ended = last.prepared_with_next_epoch(True, 200, lambda: 9)
     assert (ended.producer, ended.next_producer) == ((5, 32767), (9, 0))
+    assert ended.partitions
     complete = ended.completed(300)
     assert (complete.producer, complete.next_producer_id) == ((9, 0), -1)
+    assert not complete.partitions, "they are of the transaction that ended"
     assert begun(100).prepared(True, 200).completed(300).producer == (5, 3)
 
 

@@ -122,7 +122,11 @@ HOLDERS = {  # of core.Broker: what makes it, opens it, and serves it
         ("barnabas.broker.core", HOLDERS),
         (
             "barnabas.broker.parts",
-            {"barnabas.broker.assemble", "barnabas.broker.requests.dispatch"},
+            {
+                "barnabas.broker.assemble",
+                "barnabas.broker.core",
+                "barnabas.broker.requests.dispatch",
+            },
         ),
     ],
 )

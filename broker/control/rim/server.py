@@ -39,6 +39,7 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import SIZE, response_has_tagged_header
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.pooled_disk import disk_below
 
 if TYPE_CHECKING:
     from barnabas.broker.rim.tls import TlsSocket
@@ -592,7 +593,7 @@ class ControlledServer(Server):
 
         Raises: ValueError where the disk is not one that can.
         """
-        disk = self.broker.logs.disk
+        disk = disk_below(self.broker.logs.disk)
         if not isinstance(disk, ForgetfulDisk):
             raise ValueError("this broker's disk does not know what was flushed")
         self._is_closed = True  # nothing more is answered or written

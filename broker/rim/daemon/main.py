@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from barnabas.broker.observation.log_lines import LineFormatter
 from barnabas.broker.settings.listeners import JWKS_URL
+from barnabas.installing import install_command
 from barnabas.version import __version__
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ def parser() -> argparse.ArgumentParser:
         description="A Kafka-compatible broker with transactions, in Python. Stock Kafka clients "
         "talk to it.",
         epilog="Example: barnabas start --port 9092 --data-dir ./data --set num.partitions=4 -- "
-        "`pip install 'barnabas[cli]'` adds topics, groups, produce, consume, txn, log, check, "
-        "config and user.",
+        "With the extra `cli` there are topics, groups, produce, consume, txn, log, check, config "
+        "and user as well.",
     )
     main.add_argument("--version", action="version", version=f"barnabas {__version__}")
     commands = main.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -180,7 +181,7 @@ def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         help="serve metrics for Prometheus on 127.0.0.1 (0: a free port, which is printed); needs "
-        "`pip install 'barnabas[metrics]'`; docs/METRICS.md",
+        "the extra `metrics`; docs/METRICS.md",
     )
     start.add_argument(
         "--console-port",
@@ -294,7 +295,7 @@ def _run_other_command(arguments: list[str]) -> int:
         return 0
     print(
         f"barnabas: `barnabas {arguments[0]}` needs more than the broker does: "
-        "pip install 'barnabas[cli]'",
+        + install_command("cli"),
         file=sys.stderr,
     )
     return 1
@@ -607,7 +608,7 @@ def _check_metrics_library() -> None:
         import prometheus_client  # noqa: F401
     except ModuleNotFoundError as error:
         raise StartError(
-            "--metrics-port needs more than the broker does: pip install 'barnabas[metrics]'"
+            "--metrics-port needs more than the broker does: " + install_command("metrics")
         ) from error
 
 
@@ -704,7 +705,7 @@ def _start(options: argparse.Namespace) -> int:
         _log_as_json()
     if config.barnabas_metrics_port >= 0:
         _check_metrics_library()
-    with contextlib.suppress(ValueError, OSError):  # every segment is an open file
+    with contextlib.suppress(ValueError, OSError):  # the more there are, the fewer files are closed
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.standby_of is not None:
@@ -886,17 +887,11 @@ class _Daemon:
 
     async def _close(self, server: Any) -> None:
         """Close the logs, and give the lease up; or leave both to the node that leads now."""
-        if self._keeper is None:
+        if REPLICATION_PORT not in self._side_sockets:
             server.close()
-            if REPLICATION_PORT in self._side_sockets:
-                await server.send_rest()
-        elif server.is_deposed:
-            self.is_deposed = True
-            server.abandon()
         else:
-            server.close()
-            if not server.failed:
-                await server.release()
+            await server.end()
+            self.is_deposed = server.is_deposed
 
     def loop_options(self) -> dict[str, Any]:
         """What the loop is made with, for anyio."""
