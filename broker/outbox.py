@@ -100,7 +100,7 @@ class Outbox:
 
 
 class Parked:
-    """The type of PARKED: the answer comes later, through `Broker.reply`."""
+    """The type of PARKED: the answer comes later, through `Requests.reply`."""
 
     __slots__ = ()
 
