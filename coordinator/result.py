@@ -1,10 +1,10 @@
 """What every coordinator gives back, and how it sees the rest of the broker.
 
 A coordinator decides and never writes. `on_<event>` returns a Result; its host
-(broker/group_runtime.py, transaction_end.py) appends the records to the internal topic, lets each hold by
-`replay` (or by `apply`, where what it says is at hand), and, once the records are as durable as the
-configuration asks, releases the replies and carries out the effects. If the append fails on I/O the
-broker stops, so nothing is ever rolled back.
+(broker/group_runtime.py, transaction_end.py) appends the records to the internal topic, lets each
+hold by `replay` (or by `apply`, where what it says is at hand), and, once the records are as
+durable as the configuration asks, releases the replies and carries out the effects. If the append
+fails on I/O the broker stops, so nothing is ever rolled back.
 """
 
 from __future__ import annotations
