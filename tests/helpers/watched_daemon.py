@@ -294,13 +294,14 @@ def file_reporter(directory: str, process: str) -> Callable[[str], None]:
 def main() -> int:
     """Run the daemon with the watch that the environment asks for."""
     from barnabas.broker.rim.daemon import main as daemon
+    from barnabas.broker.rim.daemon import serving
 
     directory = os.environ.get(FAULTS_DIRECTORY)
     if directory:
         process = f"{os.getpid()}: {' '.join(sys.argv[1:])}"
         watch = LoopWatch(float(os.environ.get(BOUND_MS, "50")), file_reporter(directory, process))
         watch_thread(watch)
-        serve = daemon._until_either
+        serve = serving._until_either
 
         async def watched_serve(*arguments: Any) -> None:
             watch.is_on = True
@@ -309,7 +310,7 @@ def main() -> int:
             finally:
                 watch.is_on = False
 
-        daemon._until_either = watched_serve
+        serving._until_either = watched_serve
     return daemon.main()
 
 

@@ -14,7 +14,7 @@ import pytest
 from helpers import loop_watchdog
 from helpers.core_host import CoreHost
 
-from barnabas.broker.rim.daemon.main import GC_THRESHOLDS
+from barnabas.broker.rim.daemon.modes import GC_THRESHOLDS
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,

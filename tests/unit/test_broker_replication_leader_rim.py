@@ -17,9 +17,10 @@ from barnabas.broker.replication.held_answers import HeldAnswers
 from barnabas.broker.replication.leadership import Role
 from barnabas.broker.replication.lease_record import LeaseRecordError, NodeAddresses
 from barnabas.broker.replication.leased_lead import LeasedLead
-from barnabas.broker.replication.rim.lease_endpoint import LAPSED, LeasedConnection
+from barnabas.broker.replication.rim.lease_endpoint import LAPSED
 from barnabas.broker.replication.standby_feed import StandbyFeed, Turn
 from barnabas.broker.replication.steps_of_end import Until, steps_of_end
+from barnabas.broker.rim.connection import Connection
 from barnabas.protocol.framing import ReceiveMemory
 from barnabas.storage.log.log_reader import Slice
 
@@ -204,25 +205,25 @@ class Leased:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop, self.has_lease = loop, True
-        self.keeper = SimpleNamespace(may_answer=lambda: self.has_lease)
+        self.silence = lambda: None if self.has_lease else LAPSED
         self.turns = SimpleNamespace(on_released=lambda connection: None, holder=None)
         self.memory, self.max_frame_bytes = ReceiveMemory(), 1 << 20
         self.max_other_bytes = 1 << 20
         self.reasons: list[str | None] = []
 
-    def disconnect(self, connection: LeasedConnection, reason: str | None) -> None:
+    def disconnect(self, connection: Connection, reason: str | None) -> None:
         self.reasons.append(reason)
         connection.close()
 
 
 @contextmanager
-def connected() -> Iterator[tuple[Leased, LeasedConnection, socket.socket]]:
+def connected() -> Iterator[tuple[Leased, Connection, socket.socket]]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     loop = asyncio.new_event_loop()
     server = Leased(loop)
-    connection = LeasedConnection(server, 1, ours, "peer")
+    connection = Connection(server, 1, ours, "peer")
     try:
         yield server, connection, theirs
     finally:
@@ -245,7 +246,7 @@ def received(sock: socket.socket) -> int:
 
 def test_what_waits_in_a_connection_does_not_go_out_past_the_lease() -> None:
     with connected() as (server, connection, client):
-        connection.send_now((b"x" * 1_000_000,))
+        connection.send((b"x" * 1_000_000,))
         sent = received(client)
         assert 0 < sent < 1_000_000, "the rest waits until the client takes more"
         connection._on_writable()
@@ -261,9 +262,9 @@ def test_what_waits_in_a_connection_does_not_go_out_past_the_lease() -> None:
 def test_an_answer_does_not_go_out_past_the_lease(is_gathered: bool) -> None:
     with connected() as (server, connection, client):
         connection._pumping = is_gathered  # while its requests are handed on
-        connection.send_now((b"within",))
+        connection.send((b"within",))
         server.has_lease = False
-        connection.send_now((b"past",))
+        connection.send((b"past",))
         connection.close()
         assert received(client) == (0 if is_gathered else len(b"within"))
 
@@ -272,6 +273,6 @@ def test_a_slice_of_a_file_does_not_go_out_past_the_lease() -> None:
     with connected() as (server, connection, client):
         server.has_lease = False
         file: Any = SimpleNamespace(fileno=lambda: -1, pread=lambda size, position: b"x" * size)
-        connection.send_now((b"head", Slice(file, 0, 100_000)))
+        connection.send((b"head", Slice(file, 0, 100_000)))
         assert received(client) == 0
         assert server.reasons == [LAPSED]

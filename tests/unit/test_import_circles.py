@@ -105,13 +105,12 @@ def test_imports_for_types_and_within_functions_count(
 
 # --- who has the whole broker --------------------------------------------------------------------
 
-HOLDERS = {  # of core.Broker: what makes it, opens it, and serves it
+HOLDERS = {  # of core.Broker; two modules make it and open its directory, the others serve it
     "barnabas.broker.assemble",
-    "barnabas.broker.control.rim.server",
     "barnabas.broker.graduation.preparation",
-    "barnabas.broker.replication.rim.leader_endpoint",
-    "barnabas.broker.replication.rim.lease_endpoint",
+    "barnabas.broker.rim.acceptor",
     "barnabas.broker.rim.daemon.opening",
+    "barnabas.broker.rim.daemon.serving",
     "barnabas.broker.rim.server",
 }
 

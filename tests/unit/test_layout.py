@@ -92,6 +92,17 @@ TESTED_BY_OTHER_NAMES = (
 )  # fmt: skip
 # Modules that are a part of something, which is tested as a whole, and where.
 TESTED_AS_A_PART = {
+    "broker/rim/acceptor.py": "unit/test_broker_server.py",
+    "broker/rim/closing_lines.py": "unit/test_broker_server.py",
+    "broker/rim/connection.py": "unit/test_broker_server.py",
+    "broker/rim/daemon/announcing.py": "unit/test_broker_announcement.py",
+    "broker/rim/daemon/arguments.py": "unit/test_broker_main.py",
+    "broker/rim/daemon/configure.py": "unit/test_broker_exposure.py",
+    "broker/rim/daemon/listening.py": "e2e/test_listeners.py",
+    "broker/rim/daemon/modes.py": "e2e/test_starting_and_stopping.py",
+    "broker/rim/daemon/serving.py": "e2e/test_starting_and_stopping.py",
+    "broker/rim/daemon/signals.py": "unit/test_broker_main.py",
+    "broker/rim/system_ids.py": "e2e/test_starting_and_stopping.py",
     "barnabas/control.py": "e2e/test_local_broker.py",
     "barnabas/spark.py": "unit/test_spark_query_lag.py",
     "barnabas/texts.py": "unit/test_cli_parsing.py",
@@ -107,7 +118,6 @@ TESTED_AS_A_PART = {
     "broker/encoded_rows.py": "unit/test_broker_wide_requests.py",
     "broker/requests/routes.py": "unit/test_broker_dispatch.py",
     "broker/requests/refusals.py": "unit/test_broker_control_faults.py",
-    "broker/control/rim/server.py": "e2e/test_local_broker.py",
     "broker/brokers/coordinator_edge.py": "unit/test_broker_failover.py",
     "broker/assemble.py": "unit/test_broker_core.py",
     "broker/parts.py": "unit/test_broker_dispatch.py",

@@ -7,21 +7,25 @@ import contextlib
 import logging
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
-from barnabas.broker.core import Broker
 from barnabas.broker.observation.log_lines import BoundedLines
 from barnabas.broker.replication.admission import Admission
 from barnabas.broker.replication.held_answers import HeldAnswers
 from barnabas.broker.replication.leading import GREETING_MS, Leading, ReplicationSettings
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper
 from barnabas.broker.replication.rim.link_security import leaders_tls
 from barnabas.broker.replication.standby_feed import StandbyFeed
+from barnabas.broker.replication.state import ReplicationState
 from barnabas.broker.replication.steps_of_end import Until, steps_of_end
 from barnabas.broker.replication.wire import NONCE_BYTES
-from barnabas.broker.rim.server import Connection, Server
+from barnabas.broker.rim.connection import Connection, HandleFrame
+from barnabas.broker.rim.server import Server
 from barnabas.broker.rim.tls import TlsListener
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.storage.disk import Disk
 from barnabas.storage.pooled_disk import disk_below
 
 logger = logging.getLogger("barnabas.replication")
@@ -31,49 +35,26 @@ SENDS_REST_S = 3.0
 REFUSED, WAITS = "refused", "waits"
 
 
-class ReplicatedConnection(Connection):
-    """A connection whose answers may wait for the standby. waits: one does; the next request is
-    taken after it.
-    """
+class Leader:
+    """What a standby follows: the Gate of its server, whose answers wait for the standby.
 
-    __slots__ = ("waits",)
-
-    def __init__(self, *arguments: Any) -> None:
-        self.waits = False
-        super().__init__(*arguments)
-
-    def unmute(self) -> None:
-        """The client's quota lets it go on: so it does, unless an answer waits."""
-        if not self.waits:
-            super().unmute()
-
-    def send(self, pieces: Any) -> None:
-        """Send an answer once the standby has what was done before it."""
-        cast(ReplicatedServer, self._server).send_when_applied(self, pieces)
-
-    def send_now(self, pieces: Any) -> None:
-        """The standby has it."""
-        super().send(pieces)
-
-
-class ReplicatedServer(Server):
-    """A server whose broker's disk is followed by a standby. is_deposed: another node leads.
-
+    is_deposed: another node leads. server: known once it is made.
     Holds: answers that wait.
     """
 
-    connection_class = ReplicatedConnection
     is_deposed = False
+    silence: Callable[[], str | None] | None = None
+    server: Server
 
     def __init__(
         self,
-        broker: Broker,
-        sock: Any,
-        loop: asyncio.AbstractEventLoop,
+        config: BrokerConfig,
+        brokers_disk: Disk,
         endpoint_socket: socket.socket,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        disk, config = disk_below(broker.logs.disk), broker.config
-        assert isinstance(disk, ReplicatedDisk), "a disk that nobody can follow"
+        disk = disk_below(brokers_disk)
+        assert isinstance(disk, ReplicatedDisk), "a disk that no standby can follow"
         settings = ReplicationSettings(
             config.barnabas_replication_mode == "sync",
             config.barnabas_replication_alone,
@@ -83,12 +64,20 @@ class ReplicatedServer(Server):
         self.data_dir: str = config.data_dir
         self.catch_up_rate: int = config.barnabas_replication_catch_up_bytes_per_second
         self.leading = self._new_leading(disk, settings)
-        self._held: HeldAnswers[tuple[ReplicatedConnection, Any]] = HeldAnswers(self._may_go_out)
+        self._held: HeldAnswers[tuple[Connection, Any]] = HeldAnswers(self._may_go_out)
         self.endpoint = _Endpoint(self, disk, endpoint_socket, loop, leaders_tls(config))
-        super().__init__(broker, sock, loop)
+
+    def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
+        """Requests are handled at once; answers may wait."""
+        self.server = server
+        return handle
+
+    def start(self) -> None:
+        """The server listens."""
+        logger.info("a standby connects at %s:%d", *self.address)
 
     @property
-    def replication_address(self) -> tuple[str, int]:
+    def address(self) -> tuple[str, int]:
         """Where the standby connects."""
         return self.endpoint.address
 
@@ -97,6 +86,36 @@ class ReplicatedServer(Server):
         """How many answers wait."""
         return len(self._held)
 
+    def replication_state(self) -> ReplicationState:
+        """How far the standby is. In the loop's thread.
+
+        What an answer waits for the standby is no part of a request's phases: the core had handed
+        it over before.
+        """
+        leading = self.leading
+        link = leading.link
+        return ReplicationState(
+            "sync" if leading.settings.is_sync else "async",
+            leading.follows,
+            self._is_standby_in_sync(),
+            0 if link is None else link.waiting_bytes,
+            0 if link is None else leading.position - max(0, link.applied),
+            leading.lag_ms(self.now_ms()),
+            self.waiting_count,
+            self._leader_epoch(),
+        )
+
+    def now_ms(self) -> int:
+        """The steady time."""
+        return self.server.now_ms()
+
+    def _is_standby_in_sync(self) -> bool:
+        link = self.leading.link
+        return link is not None and link.is_awaited
+
+    def _leader_epoch(self) -> int | None:
+        return None
+
     def _new_leading(self, disk: ReplicatedDisk, settings: ReplicationSettings) -> Leading:
         return Leading(disk, self.data_dir, settings, self._release)
 
@@ -104,41 +123,41 @@ class ReplicatedServer(Server):
         """Whether an answer that was ready at this position need not wait any more."""
         return self.leading.is_applied(position)
 
-    def send_when_applied(self, connection: ReplicatedConnection, pieces: Any) -> None:
-        """Send an answer, now or later; the connection's next request waits for it."""
+    def send(self, connection: Connection, pieces: Any) -> None:
+        """Send an answer once the standby has what was done before it; the connection's next
+        request waits for it.
+        """
         if self._held.holds(self.leading.position, (connection, pieces)):
-            connection.in_flight = connection.waits = True
+            connection.hold()
         else:
-            connection.send_now(pieces)
+            connection.send(pieces)
 
     def _release(self) -> None:
         """Send the answers that need not wait any more."""
         for connection, pieces in self._held.released():
             if not connection.closed:
-                connection.waits = False
-                connection.in_flight = self.is_muted(connection.connection_id)
-                connection.send_now(pieces)
+                connection.release()
+                connection.send(pieces)
                 connection.wake()
 
+    def on_closing(self, connection: Connection) -> None:
+        """A connection is about to end: its answers that wait are dropped when their turn comes."""
+
     def close(self) -> None:
-        """Stop; the standby gets what is written until then (`send_rest`)."""
-        super().close()
+        """The server has closed; the standby gets what is written until then."""
         self.endpoint.close()
 
-    def abandon(self) -> None:
-        """Another leads: hang up without a word. The directory stays as after a kill."""
-        self._is_closed = True
-        for connection in self.connections():
-            connection.close()
-        self._cleaner.stop()
-
     async def end(self) -> None:
-        """Stop, as `steps_of_end` has it."""
-        for until in self._steps_of_end():
+        """Close the server, as `steps_of_end` has it."""
+        for until in steps_of_end(_Ending(self), self._keeper()):
             await self._wait_for(until)
 
-    def _steps_of_end(self) -> Iterator[Until]:
-        return steps_of_end(self, None)
+    def abandon(self) -> None:
+        """Another node leads: hang up without a word. The directory stays as after a kill."""
+        self.server.abandon()
+
+    def _keeper(self) -> LeaseKeeper | None:
+        return None
 
     async def _wait_for(self, until: Until) -> None:
         """Wait, but not for long. The rest is sent once the standby has hung up."""
@@ -146,6 +165,27 @@ class ReplicatedServer(Server):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SENDS_REST_S):
                 await self.endpoint.ended
+
+
+class _Ending:
+    """A leader and its server, as `steps_of_end` ends them."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+
+    @property
+    def is_deposed(self) -> bool:
+        return self._leader.is_deposed
+
+    @property
+    def failed(self) -> bool:
+        return self._leader.server.failed
+
+    def close(self) -> None:
+        self._leader.server.close()
+
+    def abandon(self) -> None:
+        self._leader.abandon()
 
 
 class _Endpoint:
@@ -156,22 +196,22 @@ class _Endpoint:
 
     def __init__(
         self,
-        server: ReplicatedServer,
+        leader: Leader,
         disk: ReplicatedDisk,
         sock: socket.socket,
         loop: asyncio.AbstractEventLoop,
         tls: TlsListener | None = None,
     ) -> None:
-        self.server, self._disk, self._socket, self.loop = server, disk, sock, loop
+        self.leader, self._disk, self._socket, self.loop = leader, disk, sock, loop
         self.address: tuple[str, int] = sock.getsockname()[:2]
-        self.admission: Admission[_StandbyProtocol] = Admission(server.leading)
+        self.admission: Admission[_StandbyProtocol] = Admission(leader.leading)
         self._lines = BoundedLines(1)
         self._tls = tls
-        self.timeout_s = server.leading.settings.timeout_ms / 1000
+        self.timeout_s = leader.leading.settings.timeout_ms / 1000
         self._interval_s = self.timeout_s / TICK_PARTS
         self._is_closed = self._is_paused = False
         self.ended = loop.create_future()  # after `close`: the standby has got what there was
-        self.catch_up_rate: int = server.catch_up_rate
+        self.catch_up_rate: int = leader.catch_up_rate
         loop.add_reader(sock.fileno(), self._on_connect)
         self._timer = loop.call_later(self._interval_s, self._on_tick)
 
@@ -183,12 +223,12 @@ class _Endpoint:
         except OSError as error:  # no descriptors: the socket would stay readable without end
             self.loop.remove_reader(self._socket.fileno())
             self._is_paused = True
-            if self._lines.may_write(WAITS, "", self.server.now_ms()):
+            if self._lines.may_write(WAITS, "", self.leader.now_ms()):
                 logger.warning("a standby has to wait: %s", error)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        protocol = _StandbyProtocol(self, self.server.leading, f"{peer[0]}:{peer[1]}")
+        protocol = _StandbyProtocol(self, self.leader.leading, f"{peer[0]}:{peer[1]}")
         made_room = self.admission.on_accepted(protocol, peer[0])
         if made_room is not None:
             made_room.peer.end(made_room.reason)
@@ -214,7 +254,7 @@ class _Endpoint:
         self._disk.publish = self._publish
 
     def _publish(self, operation: Any) -> None:
-        self.server.leading.publish(operation)
+        self.leader.leading.publish(operation)
         self.send_soon()
 
     def on_closed(self, protocol: _StandbyProtocol, reason: str) -> None:
@@ -222,7 +262,7 @@ class _Endpoint:
         if not self.admission.on_closed(protocol):
             self._tell_of_stranger(protocol, reason)
             return
-        leading = self.server.leading
+        leading = self.leader.leading
         if self._is_closed:
             self.ended.set_result(None)
             return
@@ -235,7 +275,7 @@ class _Endpoint:
         leading.on_closed()
 
     def _tell_of_stranger(self, protocol: _StandbyProtocol, reason: str) -> None:
-        if not self._is_closed and self._lines.may_write(REFUSED, "", self.server.now_ms()):
+        if not self._is_closed and self._lines.may_write(REFUSED, "", self.leader.now_ms()):
             logger.warning(
                 "a connection from %s to barnabas.replication.port ended before it was a "
                 "standby's: %s",
@@ -253,7 +293,7 @@ class _Endpoint:
         if self._is_paused:
             self._is_paused = False
             self.loop.add_reader(self._socket.fileno(), self._on_connect)
-        now_ms = self.server.now_ms()
+        now_ms = self.leader.now_ms()
         for row in self._lines.left_out(now_ms):
             if row.kind == REFUSED:
                 logger.warning(
@@ -261,7 +301,7 @@ class _Endpoint:
                     "before they were a standby's",
                     row.line_count,
                 )
-        self.server.leading.on_tick(now_ms)
+        self.leader.leading.on_tick(now_ms)
         self.send_soon()
 
     def close(self) -> None:
@@ -301,7 +341,7 @@ class _StandbyProtocol(asyncio.Protocol):
         self._endpoint.admission.on_connected(self, nonce, self._now_ms())
 
     def _now_ms(self) -> int:
-        return self._endpoint.server.now_ms()
+        return self._endpoint.leader.now_ms()
 
     def data_received(self, data: bytes) -> None:
         reply = self._endpoint.admission.on_bytes(self, data, self._now_ms())
