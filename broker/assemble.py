@@ -24,8 +24,8 @@ from barnabas.broker.logs.start import Start, adopt_logs
 from barnabas.broker.logs.topic_deletion import TopicDeletion
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import Ids, Outbox
-from barnabas.broker.parts import Parts, Routes
 from barnabas.broker.quotas.quotas import Quotas
+from barnabas.broker.requests.parts import Parts, Routes
 from barnabas.broker.requests.purgatory import Purgatory
 from barnabas.broker.requests.routes import Route
 from barnabas.broker.requests.under_way import Requests
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.requests.telemetry import Telemetry
+    from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.authorizer import Authorizer
     from barnabas.broker.security.gate import SaslGate
     from barnabas.broker.security.logins import Logins
     from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.wide_requests import WideRequests
 
 PRODUCER_ID_BLOCK = 1000
 
@@ -251,7 +251,7 @@ def _files_ahead(outbox: Outbox, logs: LogManager) -> FilesAhead:
 
 
 def _wide_requests(requests: Requests, outbox: Outbox) -> WideRequests:
-    from barnabas.broker.wide_requests import WideRequests
+    from barnabas.broker.requests.wide_requests import WideRequests
 
     return WideRequests(requests, outbox)
 

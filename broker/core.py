@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.parts import Routes
     from barnabas.broker.quotas.quotas import Quotas
+    from barnabas.broker.requests.parts import Routes
     from barnabas.broker.requests.purgatory import Purgatory
     from barnabas.broker.requests.telemetry import Telemetry
+    from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.gate import SaslGate
     from barnabas.broker.security.logins import Logins
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.listeners import ListenerConfig
     from barnabas.broker.transactions.transaction_end import TransactionEnds
-    from barnabas.broker.wide_requests import WideRequests
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.storage.cleaning.cleaner import CleanJob, CleanResult

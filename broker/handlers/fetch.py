@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access
     from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.wide_requests import WideRequests
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.files.txn_index import AbortedTxn
     from barnabas.storage.log.log import Log

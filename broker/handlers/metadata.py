@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access
     from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.wide_requests import WideRequests
 
 logger = logging.getLogger("barnabas.metadata")
 

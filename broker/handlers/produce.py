@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import uuid
 from collections import deque
@@ -585,20 +586,16 @@ class ProduceHandler:
             if code:
                 return ProducedPartition(index, code)
         try:
-            is_counted = pending is not None and pending.is_counted
-            if not is_counted and not self._disk_space.reserve(len(records)):
-                log.add_refused(records)
-                return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
-            if log.producer_state.refused:
-                log.check_overtaking(records)
-            if pending is None and not log.has_files and self._waits_for_files(produce, log):
-                return _put_off(produce, row, log, records)
-            if pending is None or result is None or pending.rules != log.rules:
-                info = log.append(records, now_ms=context.now_ms, at_once=produce.budget)
-            elif isinstance(result, AppendRefused):
-                return _refusal(produce, log, index, result)
+            if pending is not None:
+                info = self._append_pending(produce, log, records, pending, result)
             else:
-                info = log.append(records, now_ms=context.now_ms, checked=result)
+                if not self._disk_space.reserve(len(records)):
+                    return _no_room(log, index, records)
+                if log.producer_state.refused:
+                    log.check_overtaking(records)
+                if not log.has_files and self._waits_for_files(produce, log):
+                    return _put_off(produce, row, log, records)
+                info = log.append(records, now_ms=context.now_ms, at_once=produce.budget)
         except TakesLongError:
             if pending is not None:
                 return produce.put_off(pending._replace(is_long=True, is_counted=True))
@@ -635,6 +632,30 @@ class ProduceHandler:
             if anothers is not None:  # what comes next to its leader must not overtake this one
                 anothers.add_refused(records)
         return ProducedPartition(index, code, current_leader=self._cluster.hint(name, index, code))
+
+    def _append_pending(
+        self,
+        produce: _Produce,
+        log: Log,
+        records: Any,
+        pending: _Pending,
+        result: Checked | AppendRefused | None,
+    ) -> AppendInfo:
+        """Append a batch that was put off. result: of its check elsewhere, which holds where the
+        log still has the rules of then.
+
+        Raises: what `Log.append` raises; OSError where there is no room.
+        """
+        if not pending.is_counted and not self._disk_space.reserve(len(records)):
+            raise OSError(errno.ENOSPC, "")
+        if log.producer_state.refused:
+            log.check_overtaking(records)
+        now_ms = produce.context.now_ms
+        if result is None or pending.rules != log.rules:
+            return log.append(records, now_ms=now_ms, at_once=produce.budget)
+        if isinstance(result, AppendRefused):
+            raise result
+        return log.append(records, now_ms=now_ms, checked=result)
 
     def _check_attributes(self, produce: _Produce, log: Log, records: Any) -> Code:
         """Why a batch may not be appended that is of a transaction, or of an older version."""
@@ -794,14 +815,13 @@ def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Resul
         return error.with_traceback(None)  # which holds all that the check had
 
 
-def _no_room(log: Log, index: int, records: Any, error: OSError) -> ProducedPartition:
+def _no_room(log: Log, index: int, records: Any, error: OSError | None = None) -> ProducedPartition:
     """The answer about a batch for which the disk has no room. Raises: OSError, any other."""
-    if not is_out_of_resources(error):
+    if error is not None and not is_out_of_resources(error):
         raise error
     log.add_refused(records)
-    return ProducedPartition(
-        index, Code.KAFKA_STORAGE_ERROR, error_message=f"{DISK_FULL} ({error.strerror})"
-    )
+    why = f" ({error.strerror})" if error is not None and error.strerror else ""
+    return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL + why)
 
 
 def _refusal(produce: _Produce, log: Log, index: int, error: KafkaError) -> ProducedPartition:

@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Callable, Container, Generator, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from barnabas.broker.encoded_rows import EncodedRows
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
 from barnabas.broker.outbox import Answer
+from barnabas.broker.requests.encoded_rows import EncodedRows
 from barnabas.broker.settings.config import ConfigError, validate_topic_configs
 from barnabas.broker.settings.config_entries import topic_entries
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices

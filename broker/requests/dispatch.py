@@ -33,10 +33,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from barnabas.broker.requests.refusals import message_class
 from barnabas.broker.requests.routes import Handler, Read, Route
 from barnabas.broker.requests.to_coordinators import ToGroups, to_transactions
-from barnabas.broker.wide_requests import SHAPES, reading_once
+from barnabas.broker.requests.wide_requests import SHAPES, reading_once
 
 if TYPE_CHECKING:
-    from barnabas.broker.parts import Parts
+    from barnabas.broker.requests.parts import Parts
     from barnabas.protocol.api_table import Api
 
 

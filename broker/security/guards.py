@@ -12,8 +12,8 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from barnabas.broker.encoded_rows import EncodedRows, join_rows
 from barnabas.broker.outbox import NO_RESPONSE, Answer
+from barnabas.broker.requests.encoded_rows import EncodedRows, join_rows
 from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, ResourceType
 from barnabas.broker.security.unauthorized import unauthorized
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access
     from barnabas.broker.settings.features import Release
     from barnabas.broker.slices import Slices
-    from barnabas.broker.wide_requests import WideRequests
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
     from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest

@@ -23,7 +23,7 @@ from helpers.scratch import SamePlaceDisk
 
 from barnabas.broker.core import Broker
 from barnabas.broker.outbox import CloseReason
-from barnabas.broker.parts import Parts
+from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
@@ -446,7 +446,8 @@ class Storm:
         assert not broker.purgatory._by_log and broker.purgatory.next_deadline_ms() is None
         assert broker.flushes.is_idle and broker.routes.parts.transaction_ends.is_idle
         assert (
-            len(broker.fetch_sessions) <= broker.config["max.incremental.fetch.session.cache.slots"]
+            len(broker.cluster.nodes[broker.config.node_id].fetch_sessions)
+            <= broker.config["max.incremental.fetch.session.cache.slots"]
         )
         assert not any(
             metadata.partitions for metadata in broker.transactions.snapshot().values()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.outbox import FlushJob, Work
-from barnabas.broker.parts import Parts
+from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.framing import GIVEN_AWAY_BYTES

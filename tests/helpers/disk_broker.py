@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from sim.disk import Directory, SimDisk
 
 from barnabas.broker.core import Broker
-from barnabas.broker.parts import Parts
+from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.result import Result, partition_for

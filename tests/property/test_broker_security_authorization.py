@@ -125,8 +125,8 @@ def test_who_may_read_one_topic_changes_nothing_and_learns_of_nothing_else(
     """By its name and by its id: every request that names it is tried, as often as others."""
     maker, metadata = past.storm.maker, past.broker.metadata
     name = max(metadata.topics, key=lambda name: len(past.broker.topics.partitions_of(name)))
-    past.parts.access.authorizer = Authorizer(metadata)
-    past.parts.access.authorizer.add({READERS_ACL: Acl(2, name, 3, READER, "*", 3, 3)})
+    past.storm.parts.access.authorizer = Authorizer(metadata)
+    past.storm.parts.access.authorizer.add({READERS_ACL: Acl(2, name, 3, READER, "*", 3, 3)})
     its_own = name.encode(), metadata.topics[name].topic_id.bytes
     before = state_of(past.broker), dict(metadata.acls), dict(metadata.scram_credentials)
     answered = 0
@@ -143,8 +143,8 @@ def test_who_may_read_one_topic_changes_nothing_and_learns_of_nothing_else(
             assert not told, f"{api.name} {version} tells of {told}"
     assert answered, "not all of it was refused for other reasons"
     after = state_of(past.broker), dict(metadata.acls), dict(metadata.scram_credentials)
-    past.parts.access.authorizer.remove([READERS_ACL])
-    past.parts.access.authorizer = Authorizer(metadata, tell=past.told.append)
+    past.storm.parts.access.authorizer.remove([READERS_ACL])
+    past.storm.parts.access.authorizer = Authorizer(metadata, tell=past.told.append)
     assert after == before
 
 
@@ -169,6 +169,6 @@ def test_the_state_that_is_compared_can_change(past: Past) -> None:
     frame = request_frame(CreateTopicsRequest([creatable("made")]), 7, 77)
     past.answer(frame)
     assert state_of(past.broker) == before
-    past.parts.access.authorizer = Authorizer(past.broker.metadata, [NOBODY])
+    past.storm.parts.access.authorizer = Authorizer(past.broker.metadata, [NOBODY])
     past.answer(frame)
     assert state_of(past.broker) != before

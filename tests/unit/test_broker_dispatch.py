@@ -16,8 +16,8 @@ from helpers.core_host import CoreHost
 from helpers.our_messages import request_frame
 
 from barnabas.broker.core import DECODED_AT_ONCE_BYTES
-from barnabas.broker.parts import Parts
 from barnabas.broker.requests.dispatch import ROWS
+from barnabas.broker.requests.parts import Parts
 from barnabas.broker.requests.routes import Route
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.errors import Code

@@ -15,9 +15,9 @@ from fuzz.giants import TOO_MANY, Giant, array_paths, giants
 from helpers.core_host import CoreHost
 from helpers.our_messages import read_request, request_class
 
-from barnabas.broker import wide_requests
-from barnabas.broker.encoded_rows import EncodedRows
-from barnabas.broker.wide_requests import (
+from barnabas.broker.requests import wide_requests
+from barnabas.broker.requests.encoded_rows import EncodedRows
+from barnabas.broker.requests.wide_requests import (
     SHAPES,
     CollectedAnswer,
     Repeats,

@@ -120,7 +120,7 @@ HOLDERS = {  # of core.Broker; two modules make it and open its directory, the o
     [
         ("barnabas.broker.core", HOLDERS),
         (
-            "barnabas.broker.parts",
+            "barnabas.broker.requests.parts",
             {
                 "barnabas.broker.assemble",
                 "barnabas.broker.core",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from barnabas.broker.requests.routes import Route
     from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.current_features import CurrentFeatures
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
         TransactionEnds,
         TransactionMarkers,
     )
-    from barnabas.broker.wide_requests import WideRequests
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator

@@ -31,8 +31,8 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.encoded_rows import EncodedRows
 from barnabas.broker.outbox import PARKED, Answer, Encoded, NoResponse, Parked
+from barnabas.broker.requests.encoded_rows import EncodedRows
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.messages.message import Message
 
