@@ -146,7 +146,16 @@ def assemble(
     group_runtime = GroupRuntime(groups, topics, flushes, progress, requests)
     markers = TransactionMarkers(topics, groups)
     transaction_ends = TransactionEnds(
-        config, endings, transactions, markers, topics, flushes, progress, requests, outbox
+        config,
+        endings,
+        transactions,
+        markers,
+        topics,
+        flushes,
+        progress,
+        requests,
+        outbox,
+        files_ahead,
     )
     edge = Lazy(
         partial(

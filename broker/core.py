@@ -365,6 +365,7 @@ class Broker:
         self.compaction.on_tick(now_ms)
         self.flushes.on_tick(now_ms)
         self.topics.on_tick()
+        self.metadata.on_tick()
         self.requests.work.on_tick(now_ms)
         self.requests.reading.on_tick(now_ms)
         if self.wide.made is not None:
@@ -376,7 +377,7 @@ class Broker:
         """When `on_tick` has something to do next; None: nothing is waiting."""
         requests, wide = self.requests, self.wide.made
         is_ready = requests.work.is_ready or requests.reading.queue or self.topics.is_configuring
-        if is_ready or (wide is not None and wide.queue):
+        if is_ready or self.metadata.is_rewriting or (wide is not None and wide.queue):
             return 0
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (
@@ -404,6 +405,7 @@ class Broker:
         """
         self.on_sent(now_ms)
         self.requests.work.finish(now_ms)
+        self.topics.make_internal_files()
         try:
             self.logs.close(now_ms, sync)
         except OSError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from barnabas.broker.logs.new_files import MADE_AT_ONCE
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
-from barnabas.coordinator.transactions.transaction_coordinator import PRODUCE_ADDS
+from barnabas.coordinator.transactions.partition_additions import PRODUCE_ADDS
 from barnabas.coordinator.transactions.transaction_state import Channel, ProducerIdAndEpoch
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError

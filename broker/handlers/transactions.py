@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, cast
 
 from barnabas.broker.outbox import PARKED, Answer, Parked
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
-from barnabas.coordinator import transaction_listing
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transaction_listing import EncodedRows
-from barnabas.coordinator.transactions.transaction_coordinator import OFFSETS_ADD
+from barnabas.coordinator.transactions import transaction_listing
+from barnabas.coordinator.transactions.partition_additions import OFFSETS_ADD
+from barnabas.coordinator.transactions.transaction_listing import EncodedRows
 from barnabas.coordinator.transactions.transaction_state import (
     PREPARED,
     Channel,
@@ -54,10 +54,12 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import is_out_of_resources
 
 if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster, NodeTopics
+    from barnabas.broker.brokers.cluster import Cluster
     from barnabas.broker.connections import ConnectionState
     from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.requests.under_way import Requests
     from barnabas.broker.security.access import ClientAccess
@@ -284,81 +286,106 @@ def _offset_commit_refused(request: TxnOffsetCommitRequest, code: Code) -> TxnOf
     return TxnOffsetCommitResponse(topics=topics)
 
 
-def on_write_txn_markers(
-    cluster: Cluster,
-    groups: GroupCoordinator,
-    progress: LogProgress,
-    request: WriteTxnMarkersRequest,
-    context: RequestContext,
-) -> WriteTxnMarkersResponse:
-    """Markers that an operator writes (KIP-664), where the coordinator knows no transaction.
+class WriteTxnMarkersHandler:
+    """Answers WriteTxnMarkers: markers that an operator writes (KIP-664)."""
 
-    Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (of several brokers);
-    TRANSACTION_COORDINATOR_FENCED;
-    UNKNOWN_SERVER_ERROR for a negative producer id or epoch, as Kafka has it;
-    INVALID_TOPIC_EXCEPTION for __transaction_state, in which no transaction can be open;
-    INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR where there is no room for the partition's files.
-    """
-    markers, topics_here = [], cluster.topics_here(context)
-    for marker in request.markers:
-        topics = []
-        for topic in marker.topics:
-            rows = [
-                WritableTxnMarkerPartitionResult(
-                    index,
-                    _write_marker(
-                        topics_here, groups, progress, marker, topic.name, index, context.now_ms
-                    ),
-                )
-                for index in topic.partition_indexes
-            ]
-            topics.append(WritableTxnMarkerTopicResult(topic.name, rows))
-        markers.append(WritableTxnMarkerResult(marker.producer_id, topics))
-    return WriteTxnMarkersResponse(markers)
+    def __init__(
+        self,
+        requests: Requests,
+        cluster: Cluster,
+        groups: GroupCoordinator,
+        progress: LogProgress,
+        files_ahead: Lazy[FilesAhead],
+    ) -> None:
+        self._requests, self._cluster, self._groups = requests, cluster, groups
+        self._progress, self._files_ahead = progress, files_ahead
 
+    def on_write_txn_markers(
+        self, request: WriteTxnMarkersRequest, context: RequestContext
+    ) -> WriteTxnMarkersResponse | Parked:
+        """Write markers, where the coordinator knows no transaction.
 
-def _write_marker(
-    topics: TopicRegistry | NodeTopics,
-    groups: GroupCoordinator,
-    progress: LogProgress,
-    marker: WritableTxnMarker,
-    name: str,
-    index: int,
-    now_ms: int,
-) -> Code:
-    if marker.producer_epoch < 0 or marker.producer_id < 0:
-        return Code.UNKNOWN_SERVER_ERROR
-    if name == TRANSACTIONS_TOPIC:  # Apache Kafka could not load it with a marker in it
-        return Code.INVALID_TOPIC_EXCEPTION
-    log = topics.partition(name, index)
-    if log is None:
-        return topics.missing_code(name, index)
-    try:
-        info = log.append_marker(
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            commit=marker.transaction_result,
-            now_ms=now_ms,
-            is_decided=False,
-            transaction_version=marker.transaction_version,
-        )
-    except KafkaError as error:
-        return error.code
-    except OSError as error:
-        if log.has_files or not is_out_of_resources(error):
-            raise
-        return Code.KAFKA_STORAGE_ERROR  # nothing of it was written
-    if name == OFFSETS_TOPIC:
-        groups.replay_marker(
-            index,
-            info.first_offset,
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.transaction_result,
-        )
-    progress.on_appended([log], now_ms)
-    return Code.NONE
+        Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (of several
+        brokers); TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative producer id or
+        epoch, as Kafka has it; INVALID_TOPIC_EXCEPTION for __transaction_state, in which no
+        transaction can be open; INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR where there is no room
+        for the partition's files.
+        """
+        topics_here = self._cluster.topics_here(context)
+        without_files = {
+            log: None
+            for marker in request.markers
+            for topic in marker.topics
+            for index in topic.partition_indexes
+            if (log := topics_here.partition(topic.name, index)) is not None and not log.has_files
+        }
+        files_ahead = self._files_ahead.get()
+        if len(without_files) <= files_ahead.most_by_request:
+            return self._write(request, context)
+        self._requests.park(context)
+
+        def write(now_ms: int) -> None:
+            if self._requests.is_waited_for(context):
+                answer = self._write(request, context._replace(now_ms=now_ms))
+                self._requests.reply(context.ticket, answer)
+
+        files_ahead.make(list(without_files), write)
+        return PARKED
+
+    def _write(
+        self, request: WriteTxnMarkersRequest, context: RequestContext
+    ) -> WriteTxnMarkersResponse:
+        markers = []
+        for marker in request.markers:
+            topics = []
+            for topic in marker.topics:
+                rows = [
+                    WritableTxnMarkerPartitionResult(
+                        index, self._write_one(marker, topic.name, index, context)
+                    )
+                    for index in topic.partition_indexes
+                ]
+                topics.append(WritableTxnMarkerTopicResult(topic.name, rows))
+            markers.append(WritableTxnMarkerResult(marker.producer_id, topics))
+        return WriteTxnMarkersResponse(markers)
+
+    def _write_one(
+        self, marker: WritableTxnMarker, name: str, index: int, context: RequestContext
+    ) -> Code:
+        topics, now_ms = self._cluster.topics_here(context), context.now_ms
+        if marker.producer_epoch < 0 or marker.producer_id < 0:
+            return Code.UNKNOWN_SERVER_ERROR
+        if name == TRANSACTIONS_TOPIC:  # Apache Kafka could not load it with a marker in it
+            return Code.INVALID_TOPIC_EXCEPTION
+        log = topics.partition(name, index)
+        if log is None:
+            return topics.missing_code(name, index)
+        try:
+            info = log.append_marker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                commit=marker.transaction_result,
+                now_ms=now_ms,
+                is_decided=False,
+                transaction_version=marker.transaction_version,
+            )
+        except KafkaError as error:
+            return error.code
+        except OSError as error:
+            if log.has_files or not is_out_of_resources(error):
+                raise
+            return Code.KAFKA_STORAGE_ERROR  # nothing of it was written
+        if name == OFFSETS_TOPIC:
+            self._groups.replay_marker(
+                index,
+                info.first_offset,
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.transaction_result,
+            )
+        self._progress.on_appended([log], now_ms)
+        return Code.NONE
 
 
 def on_describe_producers(

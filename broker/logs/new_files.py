@@ -4,14 +4,18 @@ A partition gets its directory and files when it is first written to, which take
 2.3 ms while something is flushed. Where many are to be written to, a thread makes them:
 
     when                                                whose files
-    topics come or grow, by 9 to 1,000 partitions       all of these
+    topics come or grow, by 9 to 1,000 partitions       all of these; internal topics, too
     a partition without files is written to             of its topic those after it, up to 1,000,
                                                         where there are nine
     a Produce names more than four such partitions      those beyond
+    a transaction ends that has more than four, or      all of these
+    an operator writes markers to as many
 
 The thread makes 16 at a time, and the log takes what is made with one rename. A Produce whose log's
-files are under way is parked until they are made, as where its batches take long to check. What the
-thread cannot make is tried again by the loop, whose error is the request's.
+files are under way is parked until they are made, as where its batches take long to check. An end
+of a transaction waits before anything of it is decided. What the thread cannot make is tried again
+by the loop, whose error is the request's. A coordinator's write waits for nothing: its log takes
+what is made, or makes its own files.
 
 A partition that is never written to costs a start as much as one that is, which is why larger
 topics get no files before.
@@ -20,7 +24,7 @@ topics get no files before.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Outbox, Work
@@ -40,7 +44,7 @@ class FilesAhead:
     """The logs whose files are to be made, and those that the thread is at.
 
     fewest: for how many the thread is used. most_by_request: how many logs make their files
-    themselves for one Produce.
+    themselves for one request.
     """
 
     def __init__(self, outbox: Outbox, logs: LogManager) -> None:
@@ -65,7 +69,31 @@ class FilesAhead:
             return
         self._is_under_way = True
         count = min(MADE_AT_ONCE, len(self._waiting))
-        some = [self._waiting.popleft() for _ in range(count)]
+
+        def on_made(_: int) -> None:
+            self._is_under_way = False
+            self._go_on()
+
+        self._make([self._waiting.popleft() for _ in range(count)], on_made)
+
+    def make(self, logs: Sequence[Log], then: Callable[[int], None]) -> None:
+        """Have the files made that these logs lack; `then(now_ms)` is called when that is done.
+
+        A log whose files cannot be made has none then.
+        """
+        some = [log for log in logs[:MADE_AT_ONCE] if not log.has_files]
+        rest = logs[MADE_AT_ONCE:]
+
+        def go_on(now_ms: int) -> None:
+            if rest:
+                self.make(rest, then)
+            else:
+                then(now_ms)
+
+        self._make([(log, log.new_files or self._logs.begin_files(log)) for log in some], go_on)
+
+    def _make(self, some: Sequence[tuple[Log, NewFiles]], then: Callable[[int], None]) -> None:
+        """Have the thread make some files, and the logs take them."""
 
         def run() -> None:
             for _, files in some:
@@ -74,8 +102,7 @@ class FilesAhead:
         def done(_: None, now_ms: int) -> None:
             for log, files in some:
                 self._logs.take_files(log, files, now_ms)
-            self._is_under_way = False
-            self._go_on()
+            then(now_ms)
 
         self._outbox.work.append(Work(NO_CONNECTION, run, done))
 

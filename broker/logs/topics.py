@@ -177,7 +177,7 @@ class TopicRegistry:
         return partition_for(group_id, self.internal_partition_count(OFFSETS_TOPIC))
 
     def ensure_internal_topic(self, name: str, now_ms: int) -> None:
-        """Make an internal topic when it is first needed, as Kafka does."""
+        """Make an internal topic when it is first needed, as Kafka does. Its files come soon."""
         if name not in self._partitions:
             if name == TRANSACTIONS_TOPIC:
                 segment_bytes = self._config.transaction_state_log_segment_bytes
@@ -185,6 +185,7 @@ class TopicRegistry:
                 segment_bytes = self._config.offsets_topic_segment_bytes
             configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
             self.create_topic(name, self.internal_partition_count(name), configs, now_ms=now_ms)
+            self.on_created(self.logs_of(name))
 
     def internal_log(self, name: str, index: int, now_ms: int) -> Log:
         """A partition of an internal topic."""
@@ -301,6 +302,22 @@ class TopicRegistry:
             )
             for index in range(topic.partition_count)
         ]
+        if topic.internal:
+            for log in self.logs_of(topic.name):
+                log.make_files()  # a coordinator's write must not be the one that finds no space
+
+    def make_internal_files(self) -> None:
+        """At a clean stop: make the files of internal topics that no thread has made yet, since
+        what reads the directory afterwards expects them. Without space the next start makes them.
+        """
+        for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+            for log in self.logs_of(name):
+                try:
+                    log.make_files()
+                except OSError as error:
+                    if not is_out_of_resources(error):
+                        raise
+                    logger.warning("%r has no files: %s", log, error)
 
     def _loaded_or_new_log(
         self, topic: Topic, index: int, config: LogConfig, now_ms: int, *, leader_epoch: int = 0
@@ -326,8 +343,6 @@ class TopicRegistry:
                 log.config = config
             if log.topic_id == NO_TOPIC_ID:
                 _give_topic_id(log, topic.topic_id)
-        if log is not None and topic.internal:
-            log.make_files()  # a coordinator's write must not be the one that finds no space
         return log
 
     # --- deletion --------------------------------------------------------------------------------

@@ -2,6 +2,10 @@
 
 What another process writes (the cleaner's new segments) is told when it takes its place: its bytes
 before its name. The files of a new log, which a thread makes, are published once the log has them.
+
+A partition's directory that is made here has the mark `barnabas-not-sent` until a standby has it
+(`leading`). By that a node that follows its successor knows what that never had, and has not lost
+(`lost_partitions`). What makes the names in the directory durable makes the mark so, too.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from barnabas.broker.replication.operations import (
 )
 from barnabas.storage.directory.new_files import is_of_new_files
 from barnabas.storage.disk import Data, Disk, File
+from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 PIECE_BYTES = 1 << 20
 Publish = Callable[[Operation], None]
@@ -100,8 +105,13 @@ class ReplicatedDisk:
         return ReplicatedFile(self, file, name)
 
     def mkdir(self, path: str) -> None:
-        """Make a directory, as `Disk` does."""
+        """Make a directory, as `Disk` does, and mark it. A new log's is made by another thread."""
+        is_inside = path.startswith(self._inside)
+        is_partitions = is_inside and "/" not in path[len(self._inside) :].lstrip("/")
+        is_marked = is_partitions and not self._disk.is_dir(path)
         self._disk.mkdir(path)
+        if is_marked:
+            self._disk.open(f"{path}/{NOT_SENT_NAME}", create=True).close()
         self._tell_of(Kind.MAKE_DIRECTORY, path)
 
     def rename(self, old: str, new: str) -> None:
@@ -151,6 +161,8 @@ class ReplicatedDisk:
         self.tell(Operation(Kind.MAKE_DIRECTORY, name))
         if self.publish is not None:
             for file in self.list(path):
+                if is_local(f"{name}/{file}"):
+                    continue
                 content = self.read(f"{path}/{file}")
                 self.tell(Operation(Kind.REPLACE, f"{name}/{file}", data=content))
 

@@ -150,7 +150,8 @@ ROWS: dict[int, Row] = {
                     guard=_ADDED_PARTITIONS),
     25: transaction("on_add_offsets_to_txn", hold_back="transactional_id", guard=_PRODUCER),
     26: Row(lambda parts: parts.transaction_ends.on_end_txn),
-    27: to("transactions:on_write_txn_markers", "cluster", "groups", "progress"),
+    27: to("transactions:WriteTxnMarkersHandler.on_write_txn_markers",
+           "requests", "cluster", "groups", "progress", "files_ahead"),
     28: to("transactions:TxnOffsetCommitHandler.on_txn_offset_commit", *_TXN_OFFSETS),
     29: to("acls:on_describe_acls", "access", "metadata"),
     30: to("acls:on_create_acls", "access", "metadata", "ids"),
@@ -208,8 +209,8 @@ def load_route(parts: Parts, api: Api) -> Route:
     if not parts.cluster.is_one:
         route = parts.edge.get().around(api, route)
     if parts.access.authorizer is not None:
+        from barnabas.broker.security.asks import GuardParts
         from barnabas.broker.security.authorization import authorized
-        from barnabas.broker.security.guards import GuardParts
 
         of_guards = GuardParts(
             parts.access, parts.requests, parts.wide, parts.topics, parts.config.release

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.settings.features import TRANSACTION_VERSION, FinalizedFeatures
-from barnabas.coordinator.groups.classic.classic_group import GroupSettings
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
-from barnabas.coordinator.transactions.transaction_coordinator import TxnSettings
+from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 
 if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig

@@ -12,7 +12,8 @@ request is heard: a client that learns of the commit reads it. Requests of the t
 held back until the Complete record, so that the next transaction, which a client may begin once its
 EndTxn is answered, never meets CONCURRENT_TRANSACTIONS. An abort needs no waits: what a crash
 forgets of it is aborted again. Not so in a session of two-phase commit (KIP-939), whose open
-transactions outlive a loss of power: its aborts wait as a commit without a journal does.
+transactions outlive a loss of power: its aborts wait as a commit without a journal does. Where many
+partitions have no files for their markers, each waits for these before anything is decided.
 
 Version 2 of the protocol (KIP-890, part two) goes by the same rows. What its producer writes in the
 next epoch is held back until the Complete record, like every other request of the transactional id.
@@ -33,21 +34,30 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.broker.outbox import PARKED, Parked
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.result import Decision, Result, SessionAtEnd, WaitingEndTxn, WaitingInit
+from barnabas.coordinator.result import Result
 from barnabas.coordinator.transactions.transaction_coordinator import (
     END_GIVES_EPOCH,
     end_txn_response,
-    record_of,
 )
-from barnabas.coordinator.transactions.transaction_state import Channel, KeyEnum
+from barnabas.coordinator.transactions.transaction_records import record_of
+from barnabas.coordinator.transactions.transaction_state import (
+    Channel,
+    Decision,
+    KeyEnum,
+    SessionAtEnd,
+    WaitingEndTxn,
+    WaitingInit,
+)
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 from barnabas.storage.disk import is_out_of_resources
 
 if TYPE_CHECKING:
+    from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.flush_queue import FlushQueue, Frame
     from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Outbox
     from barnabas.broker.requests.under_way import Requests
@@ -434,12 +444,13 @@ class TransactionEnds:
         progress: LogProgress,
         requests: Requests,
         outbox: Outbox,
+        files_ahead: Lazy[FilesAhead],
     ) -> None:
         self.flushes_commits = config.barnabas_transaction_durability == "flush"
         self._endings, self._by_id = endings, endings.by_id
         self._coordinator, self._markers = transactions, markers
         self._topics, self._flushes, self._progress = topics, flushes, progress
-        self._requests, self._outbox = requests, outbox
+        self._requests, self._outbox, self._files_ahead = requests, outbox, files_ahead
         self._completions: dict[Log, int] = {}
         self._actions: Mapping[Action, Callable[[Ending, int], None]] = {
             Action.FLUSH_DATA: self._flush_data,
@@ -535,7 +546,8 @@ class TransactionEnds:
         if overtaken is not None:
             ending.held_back = self._calls_of(overtaken)
         self._by_id[decision.transactional_id] = ending
-        self._on(ending, Event.COMMIT if decision.commit else Event.ABORT, now_ms)
+        event = Event.COMMIT if decision.commit else Event.ABORT
+        self._with_files(decision, partial(self._on, ending, event), now_ms)
 
     def resume(self, decision: Decision, now_ms: int) -> None:
         """At a start: carry a decision out whose Prepare record is in the log."""
@@ -638,20 +650,44 @@ class TransactionEnds:
         ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
         self._on(ending, Event.DATA, now_ms)
 
+    def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
+        """Go on with what appends markers when the partitions have their files: at once, but where
+        many of them have none, since nothing was written to them.
+        """
+        without = [
+            log
+            for topic, index in decision.partitions
+            if (log := self._topics.partition(topic, index)) is not None and not log.has_files
+        ]
+        if without and len(without) > self._files_ahead.get().most_by_request:
+            self._files_ahead.get().make(without, then)
+        else:
+            then(now_ms)
+
     # --- actions ---------------------------------------------------------------------------------
 
     def _flush_data(self, ending: Ending, now_ms: int) -> None:
+        """Wait for the data, and first for the files of partitions that have none for a marker, if
+        they are many. Each call more is felt here.
+        """
         assert ending.transaction is not None
-        logs = []
+        logs, without = [], []
         for topic, index in ending.transaction.partitions:
             log = self._topics.partition(topic, index)
             if log is not None:
                 logs.append(log)
-        self._flushes.wait_for_frame(
-            logs,
-            partial(self._on_data, ending),
-            now_ms,
-        )
+                if not log.has_files:
+                    without.append(log)
+        on_data = partial(self._on_data, ending)
+        if not without or len(without) <= self._files_ahead.get().most_by_request:
+            self._flushes.wait_for_frame(logs, on_data, now_ms)
+            return
+
+        def flush(now_ms: int) -> None:
+            if self._by_id.get(ending.transactional_id) is ending:  # no abort has overtaken it
+                self._flushes.wait_for_frame(logs, on_data, now_ms)
+
+        self._files_ahead.get().make(without, flush)
 
     def _frame_decision(self, ending: Ending, now_ms: int) -> None:
         decision, frame = ending.decision, ending.frame

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from barnabas.broker.outbox import Outbox
     from barnabas.broker.transactions.transaction_end import TransactionEnds, TransactionMarkers
     from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker
-    from barnabas.coordinator.result import Decision
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+    from barnabas.coordinator.transactions.transaction_state import Decision
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.transactions")
@@ -131,10 +131,13 @@ class TransactionRecovery:
         outbox = self._outbox
         while not self._ends.is_idle:
             jobs, outbox.flushes = outbox.flushes, []
+            works, outbox.work = outbox.work, []
             deferred, outbox.deferred = outbox.deferred, []
-            assert jobs or deferred, "an end waits for nobody at a start"
+            assert jobs or works or deferred, "an end waits for nobody at a start"
             for call in deferred:
                 call(now_ms)
+            for work in works:
+                work.done(work.run(), now_ms)
             for job in jobs:
                 for file in job.files:
                     file.fsync()

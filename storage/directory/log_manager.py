@@ -177,6 +177,7 @@ class LogManager:
         # until all logs were flushed.
         if redo is not None and is_clean and not redo.decisions:
             self.journal.forget_older(keep_earlier=bool(self.offline))
+            self.disk.fsync_dir(self.data_dir)
         if not self.lost_power:
             self.note_boot()
         if is_clean:

@@ -231,13 +231,17 @@ class Log:
         self._has_new_epoch = False
 
     def make_files(self) -> None:
-        """Make the directory of an empty log and what is in it, where there is none.
+        """Make the directory of an empty log and what is in it, where there is none, or take those
+        that another thread has made.
 
         Raises: OSError where one of the files cannot be made; the log is as it was then.
         Order:  nothing is durable before the first flush. A start that finds no directory, or a
                 part of one, begins with an empty log, too.
         """
         if self.has_files:
+            return
+        if self.new_files is not None and self.new_files.is_made:
+            self.take_files(self.new_files)
             return
         path = f"{self.directory}/{PARTITION_METADATA_NAME}"
         try:

@@ -4,7 +4,6 @@ what the leader did, and a broker that goes on from there has all that the stand
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +17,8 @@ from sim.disk import SimDisk
 
 from barnabas.broker.replication import catch_up as catch_up_module
 from barnabas.broker.replication import wire
+from barnabas.broker.replication.admission import Admission, Reply
 from barnabas.broker.replication.catch_up import CatchUp, Held, add_to_inventory, take_inventory
-from barnabas.broker.replication.leading import State
 from barnabas.broker.replication.operations import Operation, Replica
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.protocol.errors import Code
@@ -276,29 +275,27 @@ def test_strangers_get_a_challenge_at_most_and_take_no_place(
     """Whatever they say, in whatever pieces, before, while and after a standby comes."""
     pair = Pair()
     leading = pair.leader.leading
-    talks = [
-        (leading.new_link(bytes(wire.NONCE_BYTES), 0), b"".join(map(wire.frame, said)))
-        for said in strangers
-    ]
+    admission: Admission[int] = Admission(leading)
+    for number in range(len(strangers)):
+        admission.on_accepted(number, "h")
+        admission.on_connected(number, bytes(wire.NONCE_BYTES), 0)
     pair.leader.topic("a")
-    waits = [*range(len(talks)), -1]
+    waits = [*range(len(strangers)), -1]
     order.shuffle(waits)
     for number in waits:
         if number < 0:
             pair.connect()
             pair.deliver_all()
             continue
-        before = leading.link
-        link, said = talks[number]
-        heard = b""
-        with contextlib.suppress(wire.WireError):
-            for at in range(0, len(said), cut):
-                link.on_bytes(said[at : at + cut], 0)
-                heard += link.take_output(0)
-        heard += link.take_output(0)
-        assert link.state is State.GREETING
+        before, sent, reply = leading.link, b"", Reply()
+        said = b"".join(map(wire.frame, strangers[number]))
+        for at in range(0, len(said), cut):
+            if not reply.end:
+                reply = admission.on_bytes(number, said[at : at + cut], 0)
+                sent += reply.data
+        assert not reply.is_admitted and admission.standby is None
         assert leading.link is before
-        names = [message[0] for message in wire.Frames().feed(heard)]
+        names = [message[0] for message in wire.Frames().feed(sent)]
         assert names in ([], ["challenge"])
     assert leading.follows
     pair.leader.topic("b")

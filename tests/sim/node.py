@@ -156,7 +156,7 @@ class Node:
             )
             self.broker.flushes.full_journal_bytes = self.world.scenario.full_journal_bytes
             if random.Random(f"{self.world.seed} files").random() < 0.2:
-                # a thread makes the files of all partitions, but those of internal topics
+                # a thread makes the files of all partitions, unless a coordinator writes before
                 files_ahead = self.broker.routes.parts.files_ahead.get()
                 files_ahead.fewest, files_ahead.most_by_request = 1, 0
             self.heed_quotas()

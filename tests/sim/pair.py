@@ -571,7 +571,11 @@ class PairNode(Node):
             else:
                 admission.on_closed(stream)
             return
-        reply = admission.on_bytes(stream, data, self.clock_ms())
+        try:
+            reply = admission.on_bytes(stream, data, self.clock_ms())
+        except Crash:
+            self.world.on_crash(self)
+            return
         if reply.data:
             stream.to_standby.send(reply.data)
         if reply.is_admitted:
@@ -643,9 +647,9 @@ class PairNode(Node):
         assert broker is not None and self.leading is not None
         self._hang_up_all()
         self.broker = None
-        if self.leading.follows and self.stream is not None:
-            self.ended_ms = self.world.loop.now_ms, self.other.process
         broker.close_logs(self._steady_ms())
+        if self.leading.follows and self.stream is not None:  # and it did not crash until here
+            self.ended_ms = self.world.loop.now_ms, self.other.process
         self._until = Until.REST_IS_SENT
         self._end_greeting(is_told=True)
         if self.stream is None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from barnabas.broker.replication.leadership import Holding
-from barnabas.broker.replication.leading import State
 from barnabas.broker.replication.operations import is_local, is_unfinished
 from barnabas.broker.replication.wire import NONCE_BYTES
 from barnabas.storage.files.checkpoints import META_PROPERTIES_NAME
@@ -31,7 +30,9 @@ if TYPE_CHECKING:
 
 FIRST_LEADER_MS = 60_000  # starts crash, one after the other
 TAKE_OVERS_MS = 5000
+CALM_STEP_MS = 50
 LONGEST_BEFORE_EXPIRY_MS = 1000
+CALM_BEFORE_EXPIRY_MS = 2500  # until all that was under way is answered, sent again or not
 MOST_EVENTS = 150_000
 FAULTS = (
     "kill leader",
@@ -313,6 +314,8 @@ class PairWorld(World):
         rng, pair = self.pair_rng, self.pair
         for _ in range(pair.fault_count):
             yield rng.randint(*pair.gap_ms)
+            if self.scenario.ids_expire:
+                yield from self._await_calm()
             if self.is_draining:
                 return
             if pair.has_restores and rng.random() < 0.5:
@@ -323,6 +326,25 @@ class PairWorld(World):
                 if self.is_draining:
                     return
             yield from self._fault(rng.choice(pair.faults))
+
+    def _await_calm(self) -> Asking:
+        """Let no fault follow so soon on another that what is sent again comes when its producer is
+        forgotten: while the standby is away answers may wait, and the time of two faults adds up.
+        """
+        calm_ms = 0
+        while calm_ms < CALM_BEFORE_EXPIRY_MS and not self.is_draining:
+            yield CALM_STEP_MS
+            calm_ms = calm_ms + CALM_STEP_MS if self._is_led_by_two() else 0
+
+    def _is_led_by_two(self) -> bool:
+        """Whether one leads, and the other follows and is in sync."""
+        leader = cast(PairNode, self.node)
+        return (
+            leader.leading is not None
+            and leader.leading.follows
+            and leader.keeper is not None
+            and leader.keeper.in_sync == {0, 1}
+        )
 
     def _fault(self, fault: str) -> Asking:
         rng, leader = self.pair_rng, cast(PairNode, self.node)
@@ -470,15 +492,12 @@ class PairWorld(World):
 
     def _is_whole(self) -> bool:
         """Whether one leads, and the other has all of it and is in sync."""
-        leader = cast(PairNode, self.node)
-        leading, keeper = leader.leading, leader.keeper
+        leading = cast(PairNode, self.node).leading
         return (
-            leading is not None
-            and keeper is not None
+            self._is_led_by_two()
+            and leading is not None
             and leading.link is not None
-            and leading.link.state is State.FOLLOWING
             and leading.link.applied == leading.position
-            and keeper.in_sync == {0, 1}
         )
 
     def _make_peace(self) -> None:

@@ -17,6 +17,7 @@ from sim.pair_defects import (
     with_etcd,
 )
 from sim.pair_world import Pair, PairWorld, run_pair
+from sim.scenario import Scenario
 
 SEEDS_IN_ALL, CHUNK = 24, 8
 MOST_SEEDS = 40
@@ -94,6 +95,40 @@ def test_nothing_is_found_while_etcd_is_slow_silent_apart_or_restarted() -> None
     assert sum(world.take_overs for world in worlds) >= 2
     starts = [member.starts for world in worlds for member in world.engine.members]
     assert max(starts) > 1
+
+
+def with_outages(pair: Pair) -> None:
+    """Standbys that are away again and again, while answers wait for them."""
+    with_patience(pair)
+    pair.fault_count, pair.gap_ms = 6, (50, 600)
+    pair.faults = (
+        "power standby",
+        "kill standby",
+        "isolate leader",
+        "cut engine leader",
+        "kill leader",
+        "cut pair",
+    )
+
+
+def with_patience(pair: Pair) -> None:
+    pair.is_sync, pair.may_be_alone = True, False
+
+
+def test_what_is_sent_again_while_ids_expire_finds_its_producer_remembered() -> None:
+    """Else it is written twice, here as with Apache Kafka: no promise of the two machines'."""
+    worlds = [
+        PairWorld(seed, tweak=Scenario._draw_expiry, pair_tweak=with_outages)
+        for seed in (10, 97, 101, 111, 115, 184)
+    ]
+    assert [world.run().findings for world in worlds] == [[]] * 6
+    assert sum(world.take_overs for world in worlds) >= 4
+
+
+def test_a_leader_that_crashes_while_it_ends_has_not_ended_cleanly() -> None:
+    """What it had written until then its standby need not have."""
+    world = PairWorld(15, tweak=Scenario._draw_expiry, pair_tweak=with_patience)
+    assert world.run().findings == []
 
 
 def test_a_seed_is_a_schedule() -> None:

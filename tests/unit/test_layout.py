@@ -117,7 +117,6 @@ TESTED_AS_A_PART = {
     "broker/requests/older_fetch.py": "unit/test_protocol_message_sets.py",
     "broker/requests/encoded_rows.py": "unit/test_broker_wide_requests.py",
     "broker/requests/routes.py": "unit/test_broker_dispatch.py",
-    "broker/requests/refusals.py": "unit/test_broker_control_faults.py",
     "broker/brokers/coordinator_edge.py": "unit/test_broker_failover.py",
     "broker/assemble.py": "unit/test_broker_core.py",
     "broker/requests/parts.py": "unit/test_broker_dispatch.py",

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from helpers.disk_broker import Producer
-from helpers.standby_pair import SECRET, Pair
+from helpers.standby_pair import SECRET, Pair, files_of, replicated_files
 from sim.disk import SimDisk
 from sim.node import SeededIds
 
@@ -42,6 +42,7 @@ from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.errors import Code
 from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 NONCE = b"n" * NONCE_BYTES
 
@@ -757,6 +758,104 @@ def test_a_partition_that_its_leader_lost_stays_with_the_standby() -> None:
     pair.connect()
     pair.deliver_all()
     assert pair.applied >= 0
+
+
+def succeeded(pair: Pair) -> Pair:
+    """The standby leads with what it has, and the leader of before is its standby."""
+    pair.cut()
+    pair.leader.disk.kill()
+    after = Pair()
+    after.leader.load(files_of(pair.standby_disk))
+    after.leader.open()
+    after.standby_disk = pair.leader.disk
+    return after
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_partition_that_no_standby_had_goes_when_its_leader_follows_the_next_one(
+    *, is_sent: bool
+) -> None:
+    """The next leader has not lost it. One that the standby had may be there for the last time."""
+    pair = Pair()
+    pair.leader.topic("t", 2)
+    pair.leader.produce("t", (b"a",))
+    pair.connect()
+    pair.deliver_all()
+    if not is_sent:
+        pair.cut()
+    pair.leader.produce("t", (b"b",), partition=1)
+    pair.deliver_all()
+    pair = succeeded(pair)
+    assert pair.leader.disk.is_dir("/data/t-1") is is_sent
+    pair.leader.disk.rmtree("/data/t-1")
+    pair.leader.kill()
+    pair.connect()
+    if is_sent:
+        with pytest.raises(LogDirectoryError, match="the leader has lost the directories t-1, wh"):
+            pair.deliver_all()
+    else:
+        pair.deliver_all()
+        assert pair.applied >= 0
+    assert pair.standby_disk.is_dir("/data/t-1") is is_sent
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_partition_that_a_standby_has_caught_up_with_is_known_to_be_there(
+    *, is_restarted: bool
+) -> None:
+    """Also one that was made by an earlier process, before any standby came."""
+    pair = Pair()
+    pair.leader.topic("t")
+    pair.leader.produce("t", (b"a",))
+    marks = [name for name in files_of(pair.leader.disk) if name.endswith(NOT_SENT_NAME)]
+    assert marks == ["/data/t-0/barnabas-not-sent"]
+    if is_restarted:
+        pair.leader.kill()
+    pair.connect()
+    pair.deliver_all()
+    assert not any(name.endswith(NOT_SENT_NAME) for name in files_of(pair.leader.disk))
+    assert replicated_files(pair.standby_disk) == replicated_files(pair.leader.disk)
+
+
+def test_a_directory_keeps_its_mark_until_the_standby_has_it() -> None:
+    pair = Pair()
+    pair.leader.topic("t", 2)
+    pair.leader.produce("t", (b"a",))
+    pair.connect()
+    pair.deliver_all()
+    pair.leader.produce("t", (b"b",))
+    pair.leader.produce("t", (b"c",), partition=1)
+    leading, mark = pair.leader.leading, "/data/t-1/barnabas-not-sent"
+    assert leading.link is not None
+    (made_at,) = leading.link.not_sent.values()
+    leading.on_bytes(frame(["applied", made_at - 1]), 0)
+    assert pair.leader.disk.exists(mark)
+    leading.on_bytes(frame(["applied", made_at]), 0)
+    assert not pair.leader.disk.exists(mark)
+    pair.deliver_all()
+    assert replicated_files(pair.standby_disk) == replicated_files(pair.leader.disk)
+
+
+def test_a_mark_of_an_earlier_time_goes_when_its_node_has_caught_up() -> None:
+    """What the directory has is the next leader's from then on, who may lose it."""
+    pair = Pair()
+    pair.leader.topic("t")
+    pair.connect()
+    pair.deliver_all()
+    pair.cut()
+    pair.leader.produce("t", (b"never sent",))
+    pair = succeeded(pair)
+    pair.leader.produce("t", (b"a",))
+    assert pair.standby_disk.exists("/data/t-0/barnabas-not-sent")
+    pair.connect()
+    pair.deliver_all()
+    assert not pair.standby_disk.exists("/data/t-0/barnabas-not-sent")
+    pair.cut()
+    pair.leader.disk.rmtree("/data/t-0")
+    pair.leader.kill()
+    pair.connect()
+    with pytest.raises(LogDirectoryError, match="the leader has lost the directories t-0, which"):
+        pair.deliver_all()
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
