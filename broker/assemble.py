@@ -23,6 +23,7 @@ from barnabas.broker.logs.log_progress import LogProgress
 from barnabas.broker.logs.start import Start, adopt_logs
 from barnabas.broker.logs.topic_deletion import TopicDeletion
 from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import Ids, Outbox
 from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.parts import Parts, Routes
@@ -174,7 +175,8 @@ def assemble(
     )  # fmt: skip
     start.resume(now_ms, sync)
 
-    telemetry = Lazy(partial(_telemetry, metadata))
+    counters = Counters()
+    telemetry = Lazy(partial(_telemetry, metadata, counters))
     parts = Parts(
         config=config, metadata=metadata, logs=logs, ids=ids, connections=connections,
         requests=requests, wide=wide, quotas=quotas, access=access, features=features,
@@ -189,7 +191,7 @@ def assemble(
         wide=wide, quotas=quotas, sasl=sasl, logins=logins, topics=topics, cluster=cluster,
         failover=failover, purgatory=purgatory, progress=progress, flushes=flushes,
         compaction=compaction, groups=groups, group_runtime=group_runtime,
-        transactions=transactions, transaction_ends=transaction_ends, telemetry=telemetry,
+        transactions=transactions, transaction_ends=transaction_ends, counters=counters,
     )  # fmt: skip
 
 
@@ -299,10 +301,10 @@ def _logins(config: BrokerConfig, outbox: Outbox) -> Logins:
     return Logins(config, outbox)
 
 
-def _telemetry(metadata: ClusterMetadata) -> Telemetry:
+def _telemetry(metadata: ClusterMetadata, counters: Counters) -> Telemetry:
     from barnabas.broker.requests.telemetry import Telemetry
 
-    return Telemetry(metadata.client_metrics)
+    return Telemetry(metadata.client_metrics, counters)
 
 
 def _apply_features(

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.observation.counters import Counters
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.parts import Routes
     from barnabas.broker.requests.purgatory import Purgatory
-    from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.security.gate import SaslGate
     from barnabas.broker.security.logins import Logins
@@ -100,7 +100,7 @@ class Broker:
         group_runtime: GroupRuntime,
         transactions: TransactionCoordinator,
         transaction_ends: TransactionEnds,
-        telemetry: Lazy[Telemetry],
+        counters: Counters,
     ) -> None:
         self.config, self.metadata, self.logs, self.wall = config, metadata, logs, logs.wall
         self.outbox, self.connections = outbox, connections
@@ -112,7 +112,7 @@ class Broker:
         self.groups, self._group_runtime = groups, group_runtime
         self.transactions, self._transaction_ends = transactions, transaction_ends
         self._group_timers, self._transaction_timers = groups.timers, transactions.timers
-        self.telemetry = telemetry
+        self.counters = counters
         self._apis = config.release.apis
 
     @property

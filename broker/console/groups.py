@@ -14,7 +14,7 @@ MOST_MEMBERS = 200
 
 
 def describe_members(groups: GroupCoordinator, group_id: str) -> list[dict[str, Any]]:
-    """The members of a group, MOST_MEMBERS at most; none where there is no such group."""
+    """The members of a group, at most MOST_MEMBERS; none for an unknown group."""
     group = groups.group(group_id)
     if group is None:
         return []

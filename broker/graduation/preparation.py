@@ -1,5 +1,6 @@
-"""A start and a stop of the broker without clients, before a hand-over: what a kill left is
-recovered, and, where that is wished, open transactions are aborted.
+"""A start and a stop of the broker without clients, before a hand-over.
+
+The start recovers after a kill; if asked to, it aborts open transactions.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def start_and_stop(
 
 
 def _flush_all(broker: Broker, now_ms: int) -> None:
-    """Carry out what the broker wants flushed, until it wants no more."""
+    """Flush until the broker has nothing more to flush."""
     outbox = broker.outbox
     while outbox.flushes or outbox.deferred:
         broker.on_sent(now_ms)

@@ -1,13 +1,13 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListClientMetricsResources.
 
-resource             name        what may be set on it                         kept TOPIC 2
-a topic     its settings (KIP-133)                        in the metadata journal BROKER 4
-node.id     the broker's dynamic settings (KIP-226)       in the metadata journal BROKER 4
-""          the same, for every broker                    in the metadata journal BROKER_LOGGER 8
-node.id     the levels of loggers (KIP-412); set bit by   until the process ends bit alone (KIP-339)
-CLIENT_METRICS 16    any         a subscription (KIP-714)                      in the metadata
-journal GROUP 32             any         a consumer group's timeouts (KIP-848)         in the
-metadata journal
+resource           name     what may be set on it                       kept
+TOPIC 2            a topic  its settings (KIP-133)                      in the metadata journal
+BROKER 4           node.id  the broker's dynamic settings (KIP-226)     in the metadata journal
+BROKER 4           ""       the same, for every broker                  in the metadata journal
+BROKER_LOGGER 8    node.id  the levels of loggers (KIP-412); set bit by until the process ends
+                            bit alone (KIP-339)
+CLIENT_METRICS 16  any      a subscription (KIP-714)                    in the metadata journal
+GROUP 32           any      a consumer group's timeouts (KIP-848)       in the metadata journal
 """
 
 from __future__ import annotations
@@ -19,16 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from barnabas.broker.logs.topic_names import check_topic_name
 from barnabas.broker.settings import loggers
 from barnabas.broker.settings.client_metrics import check_client_metrics
-from barnabas.broker.settings.config import (
-    ALL_BROKER_SETTINGS,
-    TOPIC_SETTINGS,
-    ConfigError,
-    Kind,
-    Setting,
-    nearest,
-    topic_setting_value,
-    validate_topic_configs,
-)
 from barnabas.broker.settings.config_entries import (
     ConfigEntry,
     broker_default_entries,
@@ -40,6 +30,10 @@ from barnabas.broker.settings.config_entries import (
     topic_entries,
 )
 from barnabas.broker.settings.group_configs import check_group_configs
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
+from barnabas.broker.settings.setting import ConfigError, Kind, Setting, nearest
+from barnabas.broker.settings.topic_config import topic_setting_value, validate_topic_configs
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import alter_configs as plain
 from barnabas.protocol.messages import incremental_alter_configs as incremental
@@ -173,8 +167,8 @@ class ConfigHandler:
         if name != str(self._cluster.node_id):
             raise KafkaError(
                 Code.INVALID_REQUEST,
-                f"There is no broker '{name}': name the broker '{self._cluster.node_id}', which is the only "
-                "one.",
+                f"There is no broker '{name}': name the broker '{self._cluster.node_id}', which is "
+                "the only one.",
             )
 
     def on_list_config_resources(
@@ -339,7 +333,7 @@ class ConfigHandler:
         self._progress.on_appended(topics.logs_of(name), changing.now_ms)
 
     def _check_topic_configs(self, name: str, configs: dict[str, str]) -> None:
-        """Raise KafkaError INVALID_CONFIG, and only then for a topic that there is not, as Kafka
+        """Raise KafkaError INVALID_CONFIG, and only then for an unknown topic, as Kafka
         does."""
         try:
             validate_topic_configs(configs, self._config.release)
@@ -402,7 +396,7 @@ class _Target(NamedTuple):
     what is set on it now; refusal: the code for what may not be set on it.
     """
 
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, Setting[Any]]
     configs: dict[str, str]
     refusal: Code
     effective: Callable[[str], Any]

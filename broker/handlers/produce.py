@@ -149,6 +149,107 @@ class _Produce:
             self.answers.append((topic.topic_id or topic.name, row))
 
 
+class TransactionalBatches:
+    """The checks of batches against the transactions of their producers."""
+
+    __slots__ = ("_cluster", "_coordinator", "_ends")
+
+    def __init__(
+        self, cluster: Cluster, coordinator: TransactionCoordinator, ends: TransactionEnds
+    ) -> None:
+        self._cluster, self._coordinator, self._ends = cluster, coordinator, ends
+
+    def check_connection(self, produce: _Produce) -> None:
+        """Raises: DelayedRequest, see `TransactionCoordinator.check_connection`."""
+        name = produce.request.transactional_id
+        if name is None:
+            return
+        if produce.producer is None:
+            produce.producer = _first_producer(produce.request)
+        if produce.producer is not None:
+            self._coordinator.check_connection(
+                name,
+                produce.producer,
+                produce.context.connection_id,
+                (Channel.DATA,),
+                node_id=produce.context.node_id,
+            )
+
+    def add_partitions(self, produce: _Produce, name: str) -> None:
+        """Add what the request's batches begin to write to, with one record, before any is
+        appended.
+
+        Those of its first batch's producer alone: no other can have the transactional id.
+        """
+        pairs: list[TopicPartition] = []
+        for topic in produce.request.topic_data:
+            if topic.name in INTERNAL_TOPICS:
+                continue
+            for partition in topic.partition_data:
+                records = partition.records
+                if (
+                    records is None
+                    or len(records) < HEADER_SIZE
+                    or not attributes_of(records) & TRANSACTIONAL
+                ):
+                    continue
+                log = produce.topics.partition(topic.name, partition.index)
+                producer = producer_of(records)[:2]
+                if log is None or log.producer_state.has_ongoing_transaction(*producer):
+                    continue
+                if producer == produce.producer:
+                    pairs.append(TopicPartition(topic.name, partition.index))
+        if pairs:
+            assert produce.producer is not None
+            if not self._cluster.may_coordinate(TRANSACTIONS_TOPIC, name):
+                _refuse_partitions(produce, pairs)
+                return
+            now_ms = produce.context.now_ms
+            added = self._coordinator.on_writing(
+                name, ProducerIdAndEpoch(*produce.producer), pairs, now_ms
+            )
+            self._ends.run(added, now_ms)
+
+    def check_attributes(self, produce: _Produce, log: Log, records: Any) -> Code:
+        """Why a batch may not be appended that is of a transaction, or of an older version."""
+        if len(records) < HEADER_SIZE:
+            return Code.NONE  # the log refuses it
+        attributes, api_version = attributes_of(records), produce.context.api_version
+        if attributes & TRANSACTIONAL:
+            transactional_id = produce.request.transactional_id
+            assert transactional_id is not None, "a transactional batch came further than _prepare"
+            code = self.verify(transactional_id, log, records, api_version)
+            if code:
+                return code
+        if attributes & CODEC_MASK == Codec.ZSTD and api_version < ZSTD_SINCE:
+            return Code.UNSUPPORTED_COMPRESSION_TYPE
+        return Code.NONE
+
+    def verify(self, transactional_id: str, log: Log, records: Any, api_version: int) -> Code:
+        """KIP-890: the first batch of a transaction on a partition is checked against the
+        coordinator, which must have been told of it.
+
+        The check and the append happen in one call of the single-threaded core: nothing can end the
+        transaction in between.
+        """
+        producer_id, producer_epoch, base_sequence = producer_of(records)
+        producers = log.producer_state
+        if producers.has_ongoing_transaction(producer_id, producer_epoch):
+            kept_from = self._coordinator.kept_from
+            if kept_from and (producer_id, producer_epoch) in kept_from:
+                return Code.INVALID_PRODUCER_EPOCH
+            return Code.NONE
+        if producers.producer_epoch_of(producer_id) > producer_epoch:
+            return Code.INVALID_PRODUCER_EPOCH
+        code = self._coordinator.verify(
+            transactional_id, producer_id, producer_epoch, log.topic, log.partition, api_version
+        )
+        is_unknown = not producers.has_batch_of(producer_id)
+        if code is Code.NONE and api_version >= PRODUCE_ADDS and is_unknown and base_sequence:
+            return Code.OUT_OF_ORDER_SEQUENCE_NUMBER  # an epoch begins with 0 (KAFKA-18202)
+        return code
+
+
 class ProduceHandler:
     """Answers Produce: appends the batches of clients to logs.
 
@@ -157,6 +258,7 @@ class ProduceHandler:
 
     __slots__ = (
         "_addresses",
+        "_batches",
         "_cluster",
         "_disk_space",
         "_endings",
@@ -194,6 +296,7 @@ class ProduceHandler:
         self._flushes = flushes
         self._progress = progress
         self._transactions = transactions
+        self._batches = TransactionalBatches(cluster, transactions, transaction_ends)
         self._endings = endings
         self._transaction_ends = transaction_ends
         self._files_ahead = files_ahead
@@ -246,11 +349,11 @@ class ProduceHandler:
         produce = _Produce(topics, request, context, unreadable)
         name = request.transactional_id
         if name is not None and refused is None:
-            self._check_connection(produce)
+            self._batches.check_connection(produce)
             if context.api_version >= PRODUCE_ADDS:
                 if self._endings.is_decided(name):
                     return self._hold_back(request, context, name, denied)
-                self._add_partitions(produce, name)
+                self._batches.add_partitions(produce, name)
         self._append_rows(produce, refused)
         if denied:
             produce.refuse(denied, denied_code)
@@ -352,57 +455,6 @@ class ProduceHandler:
         self._endings.hold_back(name, go_on, context.now_ms)
         return PARKED
 
-    def _add_partitions(self, produce: _Produce, name: str) -> None:
-        """Add what the request's batches begin to write to, with one record, before any is
-        appended.
-
-        Those of its first batch's producer alone: no other can have the transactional id.
-        """
-        pairs: list[TopicPartition] = []
-        for topic in produce.request.topic_data:
-            if topic.name in INTERNAL_TOPICS:
-                continue
-            for partition in topic.partition_data:
-                records = partition.records
-                if (
-                    records is None
-                    or len(records) < HEADER_SIZE
-                    or not attributes_of(records) & TRANSACTIONAL
-                ):
-                    continue
-                log = produce.topics.partition(topic.name, partition.index)
-                producer = producer_of(records)[:2]
-                if log is None or log.producer_state.has_ongoing_transaction(*producer):
-                    continue
-                if producer == produce.producer:
-                    pairs.append(TopicPartition(topic.name, partition.index))
-        if pairs:
-            assert produce.producer is not None
-            if not self._cluster.may_coordinate(TRANSACTIONS_TOPIC, name):
-                _refuse_partitions(produce, pairs)
-                return
-            now_ms = produce.context.now_ms
-            added = self._transactions.on_writing(
-                name, ProducerIdAndEpoch(*produce.producer), pairs, now_ms
-            )
-            self._transaction_ends.run(added, now_ms)
-
-    def _check_connection(self, produce: _Produce) -> None:
-        """Raises: DelayedRequest, see `TransactionCoordinator.check_connection`."""
-        name = produce.request.transactional_id
-        if name is None:
-            return
-        if produce.producer is None:
-            produce.producer = _first_producer(produce.request)
-        if produce.producer is not None:
-            self._transactions.check_connection(
-                name,
-                produce.producer,
-                produce.context.connection_id,
-                (Channel.DATA,),
-                node_id=produce.context.node_id,
-            )
-
     def _check_elsewhere(self, produce: _Produce) -> None:
         """Have the worker check what comes next of what is put off, and make the files that the
         logs lack; append it, and go on with the rest.
@@ -427,7 +479,7 @@ class ProduceHandler:
                 produce.held_bytes -= _bytes_of(turn)
             if produce.producer is not None:
                 try:
-                    self._check_connection(produce)
+                    self._batches.check_connection(produce)
                 except DelayedRequest as error:
                     if self._requests.is_waited_for(produce.context):
                         self._requests.close(produce.context.connection_id, error)
@@ -582,7 +634,7 @@ class ProduceHandler:
             records = bytearray(records)
         transactional_id = produce.request.transactional_id
         if transactional_id is not None or context.api_version < ZSTD_SINCE:
-            code = self._check_attributes(produce, log, records)
+            code = self._batches.check_attributes(produce, log, records)
             if code:
                 return ProducedPartition(index, code)
         try:
@@ -657,21 +709,6 @@ class ProduceHandler:
             raise result
         return log.append(records, now_ms=now_ms, checked=result)
 
-    def _check_attributes(self, produce: _Produce, log: Log, records: Any) -> Code:
-        """Why a batch may not be appended that is of a transaction, or of an older version."""
-        if len(records) < HEADER_SIZE:
-            return Code.NONE  # the log refuses it
-        attributes, api_version = attributes_of(records), produce.context.api_version
-        if attributes & TRANSACTIONAL:
-            transactional_id = produce.request.transactional_id
-            assert transactional_id is not None, "a transactional batch came further than _prepare"
-            code = self._verify(transactional_id, log, records, api_version)
-            if code:
-                return code
-        if attributes & CODEC_MASK == Codec.ZSTD and api_version < ZSTD_SINCE:
-            return Code.UNSUPPORTED_COMPRESSION_TYPE
-        return Code.NONE
-
     def _on_transactional(
         self, produce: _Produce, log: Log, info: AppendInfo, records: Any
     ) -> None:
@@ -700,30 +737,6 @@ class ProduceHandler:
         )
         produce.made_files += files is None and not log.has_files
         return files is not None
-
-    def _verify(self, transactional_id: str, log: Log, records: Any, api_version: int) -> Code:
-        """KIP-890: the first batch of a transaction on a partition is checked against the
-        coordinator, which must have been told of it.
-
-        The check and the append happen in one call of the single-threaded core: nothing can end the
-        transaction in between.
-        """
-        producer_id, producer_epoch, base_sequence = producer_of(records)
-        producers = log.producer_state
-        if producers.has_ongoing_transaction(producer_id, producer_epoch):
-            kept_from = self._transactions.kept_from
-            if kept_from and (producer_id, producer_epoch) in kept_from:
-                return Code.INVALID_PRODUCER_EPOCH
-            return Code.NONE
-        if producers.producer_epoch_of(producer_id) > producer_epoch:
-            return Code.INVALID_PRODUCER_EPOCH
-        code = self._transactions.verify(
-            transactional_id, producer_id, producer_epoch, log.topic, log.partition, api_version
-        )
-        is_unknown = not producers.has_batch_of(producer_id)
-        if code is Code.NONE and api_version >= PRODUCE_ADDS and is_unknown and base_sequence:
-            return Code.OUT_OF_ORDER_SEQUENCE_NUMBER  # an epoch begins with 0 (KAFKA-18202)
-        return code
 
 
 def _upgrade(request: ProduceRequest) -> Unreadable:

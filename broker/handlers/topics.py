@@ -10,8 +10,9 @@ from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
 from barnabas.broker.outbox import Answer
 from barnabas.broker.requests.encoded_rows import EncodedRows
-from barnabas.broker.settings.config import ConfigError, validate_topic_configs
 from barnabas.broker.settings.config_entries import topic_entries
+from barnabas.broker.settings.setting import ConfigError
+from barnabas.broker.settings.topic_config import validate_topic_configs
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code, KafkaError

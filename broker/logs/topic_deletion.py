@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, Slices, Wait, run_through
+from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, Slices, Wait
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -71,10 +71,6 @@ class TopicDeletion:
             partial(self._flushes.wait, logs, now_ms=now_ms),
             partial(_flush_all, logs),
         )
-
-    def delete_topic(self, name: str, now_ms: int) -> None:
-        """Delete one topic at once."""
-        run_through(self.delete_topics([name], now_ms), now_ms)
 
     def delete_topics(self, names: Sequence[str], now_ms: int) -> Slices:
         """Delete topics, a few logs in each slice."""

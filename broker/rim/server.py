@@ -158,7 +158,6 @@ class Server:
         self.greeting_turns = self._turns_of(self.greeting_memory)
         self.acceptor = Acceptor(self, [sock] if isinstance(sock, socket.socket) else sock)
         self._muted: dict[int, asyncio.TimerHandle] = {}
-        self.throttled_count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = self.event_ns = self._hearing_rounds = 0
         self._closing_lines = ClosingLines(loop)
@@ -401,7 +400,7 @@ class Server:
         for connection_id, throttle_ms in mutes:
             connection = self._connections.get(connection_id)
             if connection is not None:
-                self.throttled_count += 1
+                self.broker.counters.add("barnabas_throttled_requests_total")
                 connection.mute()
                 if connection_id in self._muted:  # a request that a test has come twice
                     self._muted[connection_id].cancel()

@@ -44,7 +44,6 @@ _NUMBERS = {  # and the kind of text that RFC 5280 says for each
     "organizationIdentifier": ("2.5.4.97", _UTF8),
 }
 _SPECIAL = re.compile(r'([,+"\\<>;])')
-_DEFAULT = "DEFAULT"
 _PART = r"((?:\\.|[^\\/])*)"
 _RULE = re.compile(rf"RULE:{_PART}/{_PART}/([LU]?)\s*(?:,|$)", re.ASCII)
 _DEFAULT_RULE = re.compile(r"DEFAULT\s*(?:,|$)", re.ASCII)

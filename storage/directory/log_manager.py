@@ -395,11 +395,6 @@ class LogManager:
         if files.is_made and not files.is_taken:
             self._upkeep.deleted_directories.add(now_ms, files.directory)
 
-    def delete(self, topic: str, partition: int, now_ms: int) -> None:
-        """Delete a log at once; its files go after file.delete.delay.ms."""
-        self.remove(topic, partition, now_ms)
-        self.end_removals()
-
     def remove(self, topic: str, partition: int, now_ms: int) -> None:
         """Delete one of many logs: it is gone at once, and for good after `end_removals`."""
         key = topic, partition

@@ -19,11 +19,12 @@ from typing import Any
 
 from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
+from helpers.core_host import delete_topic
+from helpers.hard_state import hard_state
 from helpers.scratch import SamePlaceDisk
 
 from barnabas.broker.core import Broker
 from barnabas.broker.outbox import CloseReason
-from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
@@ -107,11 +108,6 @@ class Storm:
         self.maker = Maker(self.random, self.knowledge, self.now_ms)
 
     # --- the broker and its rim ------------------------------------------------------------------
-
-    @property
-    def parts(self) -> Parts:
-        """All parts of the broker."""
-        return self.broker.routes.parts
 
     def open(self, directory: Path | None = None) -> Broker:
         properties = (
@@ -386,7 +382,7 @@ class Storm:
                 and not name.startswith("__")
                 and len(broker.logs.logs) > MOST_PARTITIONS // 2
             ):
-                broker.routes.parts.deletion.delete_topic(name, self.now_ms)
+                delete_topic(broker.routes.parts.deletion, name, self.now_ms)
         for name, partitions in BASE_TOPICS.items():
             if name not in broker.metadata.topics:
                 broker.topics.create_topic(name, partitions, {}, now_ms=self.now_ms)
@@ -506,7 +502,7 @@ def state_of(broker: Broker) -> dict[str, Any]:
         f"transactional id {name!r}": metadata
         for name, metadata in broker.transactions.snapshot().items()
     }
-    state["groups"] = broker.groups.hard_state()
+    state["groups"] = hard_state(broker.groups)
     for (name, index), log in broker.logs.logs.items():
         state[f"log {name}-{index}"] = state_of_log(log)
     return state

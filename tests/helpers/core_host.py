@@ -8,10 +8,12 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from barnabas.broker.logs.topic_deletion import TopicDeletion
 from barnabas.broker.outbox import FlushJob, Work
 from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.slices import run_through
 from barnabas.protocol.framing import GIVEN_AWAY_BYTES
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -248,3 +250,8 @@ def error_of(answer: Any) -> int:
     (partition,) = topic.partition_responses
     code: int = partition.error_code
     return code
+
+
+def delete_topic(deletion: TopicDeletion, name: str, now_ms: int) -> None:
+    """Delete a topic at once."""
+    run_through(deletion.delete_topics([name], now_ms), now_ms)

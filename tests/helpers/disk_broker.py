@@ -27,7 +27,7 @@ from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.result import Result, partition_for
-from barnabas.coordinator.transactions.transaction_coordinator import record_of
+from barnabas.coordinator.transactions.transaction_records import record_of
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (

@@ -15,7 +15,7 @@ from barnabas.broker.brokers.cluster import NodeTopics
 from barnabas.broker.brokers.coordinator_edge import _Edge
 from barnabas.broker.core import Broker
 from barnabas.broker.handlers import fetch as fetch_handler
-from barnabas.broker.handlers.produce import ProduceHandler
+from barnabas.broker.handlers.produce import ProduceHandler, TransactionalBatches
 from barnabas.broker.logs import compaction
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.metadata import ClusterMetadata
@@ -26,20 +26,26 @@ from barnabas.broker.transactions.transaction_end import (
     TransactionMarkers,
 )
 from barnabas.broker.transactions.transaction_recovery import JournaledDecision, TransactionRecovery
-from barnabas.coordinator.groups.classic.classic_group import ClassicGroup, State
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
+from barnabas.coordinator.groups.classic.group_members import GroupMembers
+from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer.consumer_group_change import GroupChange
 from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroups
 from barnabas.coordinator.groups.group import Group as CoordinatorGroup
 from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-from barnabas.coordinator.groups.offsets import CommitCheck, GroupOffsets
+from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck, GroupOffsets
+from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
+from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.result import Decision, Result
-from barnabas.coordinator.transactions import transaction_coordinator, transaction_state
+from barnabas.coordinator.result import Result
+from barnabas.coordinator.transactions import fencing, transaction_state
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_state import (
+    Decision,
     TransactionMetadata,
     TransactionState,
 )
@@ -801,7 +807,7 @@ def coordinator_epochs_stand_still() -> Iterator[None]:
 
     def of_epoch_0(self: TransactionCoordinator, *args: Any, **named: Any) -> None:
         make(self, *args, **named)
-        self._coordinator_epoch = lambda partition: 0
+        self._coordinator_epoch = self._table._coordinator_epoch = lambda partition: 0
 
     epochs = ProducerStateManager.epochs_of_decision
 
@@ -939,24 +945,20 @@ def deleted_records_come_back() -> Iterator[None]:
     "offsets",
 )
 def no_fencing_on_init() -> Iterator[None]:
-    begin = TransactionCoordinator._next_session
+    begin = ProducerSessions._next_session
 
     def next_session(
-        self: TransactionCoordinator, found: TransactionMetadata, init: Any, now_ms: int
-    ) -> Any:
-        from barnabas.coordinator.transactions.transaction_coordinator import _init_response
-
+        self: ProducerSessions, found: TransactionMetadata, init: Any, now_ms: int
+    ) -> TransactionMetadata:
         if init.requester.producer_id >= 0:
             return begin(self, found, init, now_ms)
-        return found.in_new_session(
-            found.producer, init.requester, init.timeout_ms, now_ms
-        ), _init_response(found.producer)
+        return found.in_new_session(found.producer, init.requester, init.timeout_ms, now_ms)
 
     def fenced(self: TransactionMetadata, requester: Any, now_ms: int) -> TransactionMetadata:
         return self.prepared(False, now_ms)
 
     with (
-        changed(TransactionCoordinator, "_next_session", next_session),
+        changed(ProducerSessions, "_next_session", next_session),
         changed(TransactionMetadata, "fenced", fenced),
     ):
         yield
@@ -1008,7 +1010,7 @@ def zombies_may_write() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "check_batch", check_batch),
-        changed(ProduceHandler, "_verify", verify),
+        changed(TransactionalBatches, "verify", verify),
     ):
         yield
 
@@ -1019,10 +1021,10 @@ def zombies_may_write() -> Iterator[None]:
     tweak=focuses.with_group,
 )
 def group_does_not_fence() -> Iterator[None]:
-    def check(self: GroupCoordinator, *args: Any, **kwargs: Any) -> CommitCheck:
+    def check(self: OffsetCommits, *args: Any, **kwargs: Any) -> CommitCheck:
         return CommitCheck(Code.NONE)
 
-    with changed(GroupCoordinator, "_check_commit", check):
+    with changed(OffsetCommits, "_check", check):
         yield
 
 
@@ -1035,16 +1037,14 @@ def static_members_are_not_replaced() -> Iterator[None]:
     def join_new_static(
         self: ClassicGroup, join: Any, group_instance_id: str, result: Result, now_ms: int
     ) -> None:
-        self._add_member_and_rebalance(
-            f"{group_instance_id}-{self._new_member_suffix()}", join, result, now_ms
-        )
+        self._add_member(f"{group_instance_id}-{self._new_member_suffix()}", join, result, now_ms)
 
-    def check_member(self: ClassicGroup, member_id: str, group_instance_id: str | None) -> Code:
-        return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
+    def check(self: GroupMembers, member_id: str, group_instance_id: str | None) -> Code:
+        return Code.NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
 
     with (
         changed(ClassicGroup, "_join_new_static", join_new_static),
-        changed(ClassicGroup, "check_member", check_member),
+        changed(GroupMembers, "check", check),
     ):
         yield
 
@@ -1056,9 +1056,9 @@ def static_members_are_not_replaced() -> Iterator[None]:
 )
 def former_generations_are_let_on() -> Iterator[None]:
     def on_heartbeat(self: ClassicGroup, request: Any, now_ms: int) -> Code:
-        code = self.check_member(request.member_id, request.group_instance_id)
+        code = self._members.check(request.member_id, request.group_instance_id)
         if code is Code.NONE:
-            self._restart_session(self.members[request.member_id], now_ms)
+            self._members.restart_session(self.members[request.member_id], now_ms)
         return code
 
     with changed(ClassicGroup, "on_heartbeat", on_heartbeat):
@@ -1281,7 +1281,7 @@ def late_batches_join_the_next_transaction() -> Iterator[None]:
     def check_connection(broker: Any, produce: Any) -> None:
         pass
 
-    with changed(ProduceHandler, "_check_connection", check_connection):
+    with changed(TransactionalBatches, "check_connection", check_connection):
         yield
 
 
@@ -1327,7 +1327,7 @@ def adding_is_not_written() -> Iterator[None]:
         self: TransactionCoordinator, name: str, producer: Any, pairs: Any, now_ms: int
     ) -> Result:
         try:
-            added = self._with_partitions(
+            added = self._additions.with_partitions(
                 self._transactions.get(name), name, producer, pairs, now_ms, 2
             )
         except KafkaError:
@@ -1350,14 +1350,14 @@ def adding_is_not_written() -> Iterator[None]:
     tweak=focuses.with_version_2,
 )
 def late_ends_end_the_next_transaction() -> Iterator[None]:
-    ended_by = transaction_coordinator._ended_by
+    ended_by = fencing.require_current_or_last
 
     def any_epoch(transaction: Any, name: str, producer: Any) -> Any:
         if transaction is not None and transaction.state is TransactionState.ONGOING:
             return transaction, False
         return ended_by(transaction, name, producer)
 
-    with changed(transaction_coordinator, "_ended_by", any_epoch):
+    with changed(fencing, "require_current_or_last", any_epoch):
         yield
 
 
@@ -1394,7 +1394,7 @@ def late_batches_begin_transactions() -> Iterator[None]:
             raise
 
     with (
-        changed(ProduceHandler, "_verify", verify),
+        changed(TransactionalBatches, "verify", verify),
         changed(ProducerStateManager, "check_batch", check_batch),
     ):
         yield
@@ -1657,14 +1657,12 @@ def offsets_without_markers() -> Iterator[None]:
     "offsets are given out while a transaction may change them", "offsets", tweak=focuses.with_group
 )
 def unstable_offsets_are_given_out() -> Iterator[None]:
-    fetch_offsets = GroupCoordinator._fetch_offsets
+    offsets_of = OffsetFetches._offsets_of
 
-    def unstable(
-        self: GroupCoordinator, group_id: str, topics: Any, require_stable: bool, *classes: Any
-    ) -> Any:
-        return fetch_offsets(self, group_id, topics, False, *classes)
+    def unstable(self: OffsetFetches, group_id: str, topics: Any, require_stable: bool) -> Any:
+        return offsets_of(self, group_id, topics, False)
 
-    with changed(GroupCoordinator, "_fetch_offsets", unstable):
+    with changed(OffsetFetches, "_offsets_of", unstable):
         yield
 
 
@@ -1823,10 +1821,10 @@ def judged_before_heard() -> Iterator[None]:
     "a member's session is as long as the shortest there may be", "early", tweak=focuses.with_groups
 )
 def sessions_are_cut_short() -> Iterator[None]:
-    def restart_session(self: ClassicGroup, member: Any, now_ms: int) -> None:
-        self._timers.schedule(self._session_key(member.member_id), now_ms + 100)
+    def restart_session(self: GroupMembers, member: Any, now_ms: int) -> None:
+        self.set_session_end(member.member_id, now_ms + 100)
 
-    with changed(ClassicGroup, "_restart_session", restart_session):
+    with changed(GroupMembers, "restart_session", restart_session):
         yield
 
 
@@ -1944,7 +1942,7 @@ def anybody_may_write() -> Iterator[None]:
     def verify(broker: Any, transactional_id: str, log: Log, records: Any, version: int) -> Code:
         return Code.NONE
 
-    with changed(ProduceHandler, "_verify", verify):
+    with changed(TransactionalBatches, "verify", verify):
         yield
 
 
@@ -1961,7 +1959,7 @@ def epochs_of_the_future_pass() -> Iterator[None]:
             raise KafkaError(Code.PRODUCER_FENCED)
         return found
 
-    with changed(transaction_coordinator, "_current", current):
+    with changed(fencing, "require_current", current):
         yield
 
 
@@ -1975,7 +1973,7 @@ def epochs_of_the_future_pass() -> Iterator[None]:
     tweak=focuses.with_large_batches,
 )
 def late_batches_are_not_verified() -> Iterator[None]:
-    append, verify = ProduceHandler._append, ProduceHandler._verify
+    append, verify = ProduceHandler._append, TransactionalBatches.verify
     is_late: list[bool] = []
 
     def append_late(*args: Any) -> Any:
@@ -1990,7 +1988,7 @@ def late_batches_are_not_verified() -> Iterator[None]:
 
     with (
         changed(ProduceHandler, "_append", append_late),
-        changed(ProduceHandler, "_verify", verify_early),
+        changed(TransactionalBatches, "verify", verify_early),
     ):
         yield
 
@@ -2022,13 +2020,14 @@ def offsets_expire_by_their_commits() -> Iterator[None]:
     expiry = CoordinatorGroup.expiry
 
     def by_commits(self: CoordinatorGroup, *args: Any, **named: Any) -> Any:
-        protocol_type = self.classic.protocol_type
-        if self.classic.state is State.EMPTY:
-            self.classic.protocol_type = None
+        rebalance = self.classic.rebalance
+        protocol_type = rebalance.protocol_type
+        if rebalance.state is State.EMPTY:
+            rebalance.protocol_type = None
         try:
             return expiry(self, *args, **named)
         finally:
-            self.classic.protocol_type = protocol_type
+            rebalance.protocol_type = protocol_type
 
     with changed(CoordinatorGroup, "expiry", by_commits):
         yield

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.admin_host import CountedIds
-from helpers.core_host import CoreHost, error_of, fetch, produce
+from helpers.core_host import CoreHost, delete_topic, error_of, fetch, produce
 from helpers.disk_broker import DiskBroker, Producer
 
 from barnabas.broker.logs.flush_queue import LONGEST_LATER_MS
@@ -218,7 +218,7 @@ def test_a_fetch_is_answered_when_its_time_is_up(host: CoreHost) -> None:
 def test_a_fetch_is_answered_when_its_topic_goes(host: CoreHost) -> None:
     host.create("t")
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=60_000), 12)
-    host.parts.deletion.delete_topic("t", host.now_ms)
+    delete_topic(host.parts.deletion, "t", host.now_ms)
     host.carry_out()
     host.tick(60_000)
     assert len(host.answers[1]) == 1
@@ -301,7 +301,7 @@ def test_a_producer_that_hung_up_while_its_flush_runs(host: CoreHost) -> None:
 def test_a_topic_that_goes_while_its_flush_runs(host: CoreHost) -> None:
     host.create("t", flush_messages="1")
     host.ask(1, produce("t"), 9)
-    host.parts.deletion.delete_topic("t", host.now_ms)
+    delete_topic(host.parts.deletion, "t", host.now_ms)
     host.carry_out()
     assert len(host.answers[1]) == 1
     host.flush()
@@ -649,7 +649,7 @@ def test_an_abort_waits_for_nothing(host: CoreHost) -> None:
 def test_a_topic_deleted_during_the_commit_does_not_hold_it_up(host: CoreHost) -> None:
     transaction = begun(host)
     transaction.end(commit=True)
-    host.parts.deletion.delete_topic("t", host.now_ms)
+    delete_topic(host.parts.deletion, "t", host.now_ms)
     host.carry_out()
     transaction.flush_all()
     assert [answer.error_code for answer in host.answers[1]] == [0]

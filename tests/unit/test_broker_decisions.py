@@ -7,6 +7,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from helpers.core_host import delete_topic
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash, Inode
 
@@ -183,7 +184,7 @@ def test_a_marker_that_was_deleted_is_not_written_to_the_next_transaction(kept: 
 def test_a_topic_of_the_same_name_is_not_the_one_that_was_decided_on() -> None:
     b, p = ready()
     assert p.end(True) == 0
-    b.parts.deletion.delete_topic("t", b.now_ms)
+    delete_topic(b.parts.deletion, "t", b.now_ms)
     b.flush()
     b.topic("t", 2)
     p.begin_session()
@@ -199,7 +200,7 @@ def test_a_topic_that_was_not_there_is_not_one_that_was_decided_on() -> None:
     b, p = ready()
     b.topic("gone")
     p.send("gone", 0, b"x")
-    b.parts.deletion.delete_topic("gone", b.now_ms)
+    delete_topic(b.parts.deletion, "gone", b.now_ms)
     b.flush()
     assert p.end(True) == 0
     b.topic("gone")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, open_manager
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, delete_log, kill, open_manager
 
 from barnabas.broker.logs import flush_queue
 from barnabas.broker.logs.disk_space import DiskSpace
@@ -459,7 +459,7 @@ def test_a_log_that_is_deleted_needs_no_checkpoint(tmp_path: Path) -> None:
     queue.wait("both")
     queue.end_flush()
     queue.queue.forget(queue.logs[0], NOW_MS)
-    queue.manager.delete("t", 0, NOW_MS)
+    delete_log(queue.manager, "t", 0, NOW_MS)
     queue.queue.on_tick(NOW_MS)
     assert queue.end_flush() == [LOG]
     assert queue.journals() == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.core_host import CoreHost, fetch, produce
+from helpers.core_host import CoreHost, delete_topic, fetch, produce
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -367,7 +367,7 @@ def test_a_topic_that_is_deleted_under_a_waiting_fetch_is_told_at_once(
         host.ask(3, fetch({name: {0: 0}}, max_wait_ms=1000, min_bytes=1000), 12)
         if has_changed:
             host.broker.cluster.generation += 1
-        host.parts.deletion.delete_topic(name, host.now_ms)
+        delete_topic(host.parts.deletion, name, host.now_ms)
         host.carry_out()
         (row,) = host.answers[3].pop().responses[0].partitions
         assert row.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION and not row.records

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from helpers.core_host import delete_topic
 from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
@@ -160,7 +161,7 @@ def test_a_new_partition_begins_at_0_in_any_run() -> None:
     b.stop()
     assert (told_epochs(b, "new"), told_epochs(b, "old")) == ([2], [2, 2])
     assert end_of_epoch(b, "new", 0) == (0, 0, 1)
-    b.parts.deletion.delete_topic("new", b.now_ms)
+    delete_topic(b.parts.deletion, "new", b.now_ms)
     b.topic("new")
     assert told_epochs(b, "new") == [0]
 

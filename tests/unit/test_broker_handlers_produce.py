@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.admin_host import NOW_MS
-from helpers.core_host import CoreHost, error_of, fetch, produce
+from helpers.core_host import CoreHost, delete_topic, error_of, fetch, produce
 from helpers.disk_broker import DiskBroker, Producer
 
 from barnabas.broker.handlers import produce as produce_handler
@@ -142,7 +142,7 @@ def test_a_connection_that_is_gone_has_its_batch_appended(host: CoreHost) -> Non
 def test_a_topic_that_went_meanwhile_is_told(host: CoreHost) -> None:
     one = host.connect(1)
     host.ask(one, asking(large()), 9)
-    host.parts.deletion.delete_topic("t", NOW_MS)
+    delete_topic(host.parts.deletion, "t", NOW_MS)
     host.finish_work()
     assert error_of(host.answers[one][0]) == Code.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -203,9 +203,7 @@ def test_a_batch_is_counted_once_against_the_room_of_the_disk(
     taken: list[int] = []
     take = host.parts.disk_space.reserve
     monkeypatch.setattr(
-        host.parts.disk_space,
-        "reserve",
-        lambda count: taken.append(count) or take(count),
+        host.parts.disk_space, "reserve", lambda count: taken.append(count) or take(count)
     )
     host.ask(host.connect(1), asking(large()), 9)
     host.finish_work()
@@ -331,7 +329,7 @@ def test_a_connection_that_is_hung_up_on_hears_which_partition_failed(
 ) -> None:
     reasons: list[str] = []
     monkeypatch.setattr(
-        host.broker.requests, "close", lambda _id, reason: reasons.append(str(reason))
+        host.broker.requests, "close", lambda _, reason: reasons.append(str(reason))
     )
     request = asking(SMALL, acks=0, partitions=(0, 1))
     request.topic_data[0].partition_data[1].records = SMALL[:-1]

@@ -312,7 +312,7 @@ def test_what_is_not_known_here_is_said_once(
     write(kafka_directory / DIRECTORY, SEGMENT, values)
     broker = opened(kafka_directory)
     assert broker.metadata.topics["plain"].configs == {"retention.ms": "77"}
-    assert caplog.text.count("some.new.setting is not known here") == 1
+    assert caplog.text.count("some.new.setting is unknown here") == 1
     assert caplog.text.count("segment.ms=0") == 1
 
 

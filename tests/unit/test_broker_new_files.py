@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from helpers.core_host import NOW_MS, CoreHost, produce
 from helpers.disk_broker import DiskBroker
+from helpers.storage_logs import delete_log
 from sim.disk import Refusal
 
 from barnabas.broker.handlers.produce import ROWS_AT_ONCE
@@ -466,7 +467,7 @@ def test_files_of_a_topic_that_was_deleted_meanwhile_go(host: CoreHost) -> None:
     (log, *_) = created(host, "t", 10)
     work = host.work.pop(0)
     work.run()
-    host.broker.logs.delete("t", 0, host.now_ms)
+    delete_log(host.broker.logs, "t", 0, host.now_ms)
     host.broker.on_worked(work, None, None, host.now_ms)
     assert not log.has_files and len(unfinished(host)) == 1
     host.tick(1000)

@@ -23,6 +23,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.observation import log_lines
+from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import FlushJob, Outbox, Work
 from barnabas.broker.replication import wire
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
@@ -57,6 +58,7 @@ class ScriptedBroker:
             "barnabas.request.max.bytes": 1 << 20,
         }
         self.outbox = Outbox()
+        self.counters = Counters()
         self.wall = WallClock()
         self.frames: list[tuple[int, bytes]] = []
         self.gone: list[int] = []
@@ -1219,7 +1221,7 @@ def test_a_client_above_its_quota_is_answered_and_then_not_heard(rim: Rim) -> No
     assert (1, b"more") not in rim.broker.frames
     rim.pass_time(400, step_ms=200)
     assert rim.receive(client, 16) == b"<more><yet more>"
-    assert rim.server.throttled_count == 1
+    assert rim.server.broker.counters.of("barnabas_throttled_requests_total") == 1
 
 
 @pytest.mark.parametrize("by", ["broker", "client"])

@@ -25,7 +25,8 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from barnabas.broker.rim.tls import TlsError, TlsListener, make_context
 from barnabas.broker.security.audit import ANONYMOUS
 from barnabas.broker.security.principals import PrincipalMapper
-from barnabas.broker.settings.config import BROKER_SETTINGS, Kind
+from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
+from barnabas.broker.settings.setting import Kind
 from barnabas.certificates import make_certificates
 
 PASSWORD = "a-secret"

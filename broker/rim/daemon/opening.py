@@ -17,7 +17,8 @@ from barnabas.broker.assemble import assemble
 from barnabas.broker.core import Broker
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.outbox import Ids
-from barnabas.broker.settings.config import BrokerConfig, topic_log_config
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.topic_config import topic_log_config
 from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
 from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
