@@ -18,6 +18,8 @@ One partition of a Fetch, by version:
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import partial
 
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -166,6 +168,13 @@ def _read_rows(
             for index, offset, log_start, size in rows
         ], end
     return [FetchPartition(index, -1, offset, -1, -1, size) for index, offset, size in rows], end
+
+
+def produce_reader(
+    most_other_bytes: int,
+) -> Callable[[Buffer, int, int], tuple[ProduceRequest, int]]:
+    """`read_produce` with a bound on what is no record."""
+    return partial(read_produce, most_other_bytes=most_other_bytes)
 
 
 def read_produce(

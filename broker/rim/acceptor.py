@@ -246,7 +246,9 @@ class Acceptor:
     def _connection_limits(self) -> ConnectionLimits | None:
         """What bounds connections; made with the first bound."""
         broker = self._broker
-        if self._limits is None and (broker.has_address_quotas or broker.config.limits_connections):
+        if self._limits is None and (
+            broker.quotas.have_addresses or broker.config.limits_connections
+        ):
             from barnabas.broker.rim.connection_limits import ConnectionLimits
 
             self._limits = ConnectionLimits(

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from barnabas.broker.java_text import java_pattern, java_template, replaced, trimmed
-from barnabas.broker.outbox import ANONYMOUS
+from barnabas.broker.security.audit import ANONYMOUS
 
 Subject = tuple[tuple[tuple[str, str], ...], ...]
 _KEYWORDS = {

@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.protocol.topic_partition import TopicIdPartition, TopicPartition
 from barnabas.storage.directory.flush_journal import FlushJournal, JournalDecision, Redo
 from barnabas.storage.directory.graduated import check_is_ours
 from barnabas.storage.directory.last_run import LastRun, RunNote
@@ -32,7 +32,6 @@ from barnabas.storage.directory.log_directory import (
     DamagedFlushJournalError,
     LogDirectory,
     LogDirectoryError,
-    TopicIdPartition,
 )
 from barnabas.storage.directory.log_upkeep import LogUpkeep
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory

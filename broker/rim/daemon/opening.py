@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from barnabas.broker.assemble import assemble
 from barnabas.broker.core import Broker
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.outbox import Ids
@@ -70,7 +71,7 @@ def open_broker(
     try:
         logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
         settings.metadata().cut_torn()  # not before: a refused start leaves it for the next one
-        broker = Broker(config, settings.metadata(), logs, ids, now_ms, sync)
+        broker = assemble(config, settings.metadata(), logs, ids, now_ms, sync)
         if was_standby:
             _end_standby(disk, config.data_dir)
         return broker
