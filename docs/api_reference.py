@@ -110,8 +110,8 @@ def _told(key: int) -> str:
     """The versions of a request in the releases, as cells."""
     cells = []
     for name in EMULATED:
-        told = versions_told(name).get(key)
-        cells.append("-" if told is None else _versions(*told))
+        versions = versions_told(name).get(key)
+        cells.append("-" if versions is None else _versions(*versions))
     return " | ".join(cells)
 
 

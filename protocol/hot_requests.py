@@ -10,13 +10,16 @@ One partition of a Fetch, by version:
     5-8    int32 partition, int64 fetch_offset, int64 log_start_offset, int32 partition_max_bytes
     9-11   int32 partition, int32 current_leader_epoch, int64 fetch_offset, int64 log_start_offset,
            int32 partition_max_bytes
-    12-    int32 partition, int32 current_leader_epoch, int64 fetch_offset, int32 last_fetched_epoch,
-           int64 log_start_offset, int32 partition_max_bytes, tagged fields (one byte, 0: none)
+    12-    int32 partition, int32 current_leader_epoch, int64 fetch_offset,
+           int32 last_fetched_epoch, int64 log_start_offset, int32 partition_max_bytes,
+           tagged fields (one byte, 0: none)
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import partial
 
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -80,8 +83,8 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
     if version >= FETCH_SESSIONS:
         session_id, session_epoch = _TWO_INT32.unpack_from(data, at)
         at += 8
-    # A compact count is a uvarint, one higher than the count (0: null). One byte, the usual case, is
-    # read in place here and below; everything else by a call.
+    # A compact count is a uvarint, one higher than the count (0: null). One byte, the usual case,
+    # is read in place here and below; everything else by a call.
     if compact and 0 < (count := data[at] - 1) < MOST_IN_PLACE:
         at += 1
     else:
@@ -149,8 +152,8 @@ def _read_rows(
         return None, at
     rows = form.iter_unpack(data[at:end])
     if version >= 12:
-        # The last byte of each row is its count of tagged fields. The first row that has some is at its
-        # expected position, since those before it have the usual size: its byte is not 0.
+        # The last byte of each row is its count of tagged fields. The first row that has some is at
+        # its expected position, since those before it have the usual size: its byte is not 0.
         if any(data[at + form.size - 1 : end : form.size]):
             return None, at
         return [FetchPartition(*row) for row in rows], end
@@ -165,6 +168,13 @@ def _read_rows(
             for index, offset, log_start, size in rows
         ], end
     return [FetchPartition(index, -1, offset, -1, -1, size) for index, offset, size in rows], end
+
+
+def produce_reader(
+    most_other_bytes: int,
+) -> Callable[[Buffer, int, int], tuple[ProduceRequest, int]]:
+    """`read_produce` with a bound on what is no record."""
+    return partial(read_produce, most_other_bytes=most_other_bytes)
 
 
 def read_produce(

@@ -112,7 +112,7 @@ class StandbyNote:
         if state == FOLLOWING and not RunNote(self._disk, self._data_dir).is_same_run():
             raise LogDirectoryError(
                 f"{self._data_dir} is a standby's, and its machine was down since, or the file "
-                "system was mounted anew: the disk may lack what it had. Start it with "
+                "system was mounted again: the disk may lack data that it had. Start it with "
                 f"--standby-of again; or, to go on with what is there, remove {self._path}"
             )
         return state is not None

@@ -220,7 +220,7 @@ class Leadership:
     @property
     def leader_epoch(self) -> int:
         """The epoch of this node's claim: it leads its partitions in no lower one."""
-        assert self.record is not None, "nobody has claimed"
+        assert self.record is not None, "there is no claim"
         return self.record.leader_epoch
 
     @property

@@ -365,7 +365,7 @@ class Leading:
     def on_bytes(self, data: bytes, now_ms: int) -> None:
         """Take what a standby sent. Raises: WireError, OSError."""
         link = self.link
-        assert link is not None, "bytes of nobody"
+        assert link is not None, "bytes without a link"
         state, applied = link.state, link.applied
         link.on_bytes(data, now_ms)
         if state is State.GREETING and link.state is State.PROVEN:

@@ -151,7 +151,7 @@ class MemberSteps(StandbySteps):
         record = self._keeper.record
         if record is None or record.leader in (None, self._keeper.node_id):
             return None
-        assert record.leader is not None, "nobody leads"
+        assert record.leader is not None, "no node leads"
         node = record.nodes.get(record.leader)
         host, _, port = ("" if node is None else node.replication).rpartition(":")
         if not host or not port.isdecimal():
@@ -169,9 +169,9 @@ class MemberSteps(StandbySteps):
             return
         trouble, obstacle = self._keeper.trouble, self._keeper.obstacle
         if trouble:
-            logger.warning("the lease cannot be read, and nobody can lead by it: %s", trouble)
+            logger.warning("the lease cannot be read, and no node can lead by it: %s", trouble)
         elif obstacle:
-            logger.warning("nobody leads: %s", obstacle)
+            logger.warning("no node leads: %s", obstacle)
         if trouble or obstacle:
             self._told_s = now_s
 

@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.protocol.topic_partition import TopicIdPartition, TopicPartition
 from barnabas.storage.directory.flush_journal import FlushJournal, JournalDecision, Redo
 from barnabas.storage.directory.graduated import check_is_ours
 from barnabas.storage.directory.last_run import LastRun, RunNote
@@ -41,7 +41,6 @@ from barnabas.storage.directory.partition_directories import (
     Topics,
     deleted_name,
 )
-from barnabas.storage.directory.topic_id_partition import TopicIdPartition
 from barnabas.storage.disk import Disk, Lock, Syncable, is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -399,11 +398,6 @@ class LogManager:
                     raise
         if files.is_made and not files.is_taken:
             self._upkeep.deleted_directories.add(now_ms, files.directory)
-
-    def delete(self, topic: str, partition: int, now_ms: int) -> None:
-        """Delete a log at once; its files are removed after file.delete.delay.ms."""
-        self.remove(topic, partition, now_ms)
-        self.end_removals()
 
     def remove(self, topic: str, partition: int, now_ms: int) -> None:
         """Delete one of many logs: at once in memory, and durably with `end_removals`."""

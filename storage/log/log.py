@@ -40,6 +40,7 @@ from barnabas.protocol.records import (
     BatchHeader,
     set_offset_and_epoch,
 )
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.batch.validate import (
     AppendRefused,
     CheckBudget,
@@ -49,7 +50,6 @@ from barnabas.storage.batch.validate import (
     with_append_time,
 )
 from barnabas.storage.directory.log_directory import LogDirectory
-from barnabas.storage.directory.topic_id_partition import TopicIdPartition
 from barnabas.storage.disk import Syncable, is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     NO_TOPIC_ID,

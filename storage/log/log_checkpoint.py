@@ -14,7 +14,7 @@ checked.
 from __future__ import annotations
 
 from barnabas.protocol.checksum import crc32c
-from barnabas.storage.directory.topic_id_partition import TopicIdPartition
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.disk import DirectorySync, Disk, Syncable
 from barnabas.storage.files.checkpoints import (
     LEADER_EPOCH_NAME,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from barnabas.storage.directory.topic_id_partition import TopicIdPartition
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
 from barnabas.storage.files.leader_epochs import LeaderEpochs

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from zlib import crc32
 
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.directory.log_directory import LogDirectory
-from barnabas.storage.directory.topic_id_partition import TopicIdPartition
 from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log.durability import Durability
 from barnabas.storage.log.log_checkpoint import LogCheckpoint

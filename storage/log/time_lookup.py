@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.compression import TooLargeError
 from barnabas.protocol.records import HEADER_SIZE, BatchHeader
-from barnabas.storage.directory.topic_id_partition import TopicIdPartition
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.log.log_reader import reading
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList

@@ -18,7 +18,22 @@ ROOT = Path(__file__).resolve().parents[2]
 WORDS = re.compile(r"\b(nobody|told|tells|stands|anew|whoever)\b", re.IGNORECASE)
 # How many of these words an area may have. Lower a bound when its text has fewer; never raise one.
 BOUNDS = {
+    "CHANGELOG.md": 0,
+    "CODE_OF_CONDUCT.md": 0,
+    "CONTRIBUTING.md": 0,
+    "README.md": 0,
+    "RELEASING.md": 0,
+    "SECURITY.md": 0,
     "barnabas": 0,
+    "bench": 0,
+    "broker": 81,
+    "coordinator": 0,
+    "docs": 7,
+    "examples": 14,
+    "protocol": 0,
+    "spark_connector": 59,
+    "storage": 0,
+    "tests": 957,
 }
 READ = (".py", ".md")
 HERE = Path(__file__).name

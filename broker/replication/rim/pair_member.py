@@ -110,8 +110,8 @@ def addresses_of(config: BrokerConfig) -> NodeAddresses:
             raise PairSettingsError(f"{URL} needs a port of its own for {listener.name}, not 0")
         if host in ANYWHERE:
             raise PairSettingsError(
-                f"{URL} needs advertised.listeners for {listener.name}: the other node tells "
-                f"clients where this one is, and {host or 'no host'} is every address"
+                f"{URL} needs advertised.listeners for {listener.name}: the other node sends "
+                f"clients this one's address, and {host or 'no host'} is every address"
             )
         listeners[listener.name] = f"{host}:{port}"
     return NodeAddresses(_replication_address(config), listeners)

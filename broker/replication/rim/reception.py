@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import struct
 import threading
@@ -27,8 +26,6 @@ from typing import NamedTuple
 
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import ListenerConfig
-
-logger = logging.getLogger("barnabas.lease")
 
 Address = tuple[str, int]
 LeaderAddress = Callable[[str], Address | None]
@@ -147,7 +144,7 @@ class Reception:
             asyncio.get_running_loop().remove_reader(sock)
 
     def _run(self) -> None:
-        assert self._loop is not None, "nobody is to be taken up"
+        assert self._loop is not None, "no connection is to be accepted"
         asyncio.set_event_loop(self._loop)
         for listener, sock in zip(self._served, self._sockets, strict=True):
             self._accepting.append(sock)
