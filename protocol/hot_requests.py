@@ -267,10 +267,7 @@ def read_produce(
             _refuse_others(most_other_bytes)
         topics.append(TopicProduceData(name, topic_id, partitions))
     if compact:
-        if data[at] == 0:
-            at += 1
-        else:
-            at, _ = _skip_tags(data, at, end, elements_left)
+        at = at + 1 if data[at] == 0 else _skip_tags(data, at, end, elements_left)[0]
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), at
 
 

@@ -10,6 +10,7 @@ import pytest
 from helpers.core_host import CoreHost
 from helpers.disk_broker import DiskBroker, Producer
 
+from barnabas.broker.handlers import transactions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -207,7 +208,7 @@ def test_a_full_disk_refuses_a_marker_where_nothing_of_it_was_written(
     def is_full(**_: Any) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(type(log), "append_marker", lambda self, **known: is_full(**known))
+    monkeypatch.setattr(transactions, "append_marker", lambda log, **known: is_full(**known))
     if has_files:
         with pytest.raises(OSError, match="no space"):
             b.write_marker(7, 0, "t", commit=True)
