@@ -577,33 +577,11 @@ class ClusterMetadata:
             SMALLEST_REWRITE, REWRITE_FACTOR * living
         ):
             return
-        self._rewriting = _Rewriting(self._living_frames())
+        self._rewriting = _Rewriting(_living_frames(self))
         if living <= ENCODED_AT_ONCE:
             self._gone.clear()
             while self.is_rewriting:
                 self.on_tick()
-
-    def _living_frames(self) -> Iterator[dict[str, Any]]:
-        """Frames of the whole state. A later change may already be in those not yet made."""
-        return chain(
-            # first: a topic of that name may exist again
-            starmap(_deletion_frame, list(self.deletions.items())),
-            map(_topic_frame, [*self.topics.values(), *self.coming.values()]),
-            [{"kind": "broker_configs", "configs": self.broker_configs}],
-            # a kind that is unknown to earlier versions
-            [{"kind": "broker_default_configs", "configs": self.broker_default_configs}]
-            if self.broker_default_configs
-            else (),
-            starmap(_client_metrics_frame, list(self.client_metrics.items())),
-            starmap(_scram_frame, list(self.scram_credentials.items())),
-            starmap(_acl_frame, list(self.acls.items())),
-            starmap(_client_quota_frame, list(self.client_quotas.items())),
-            starmap(_group_configs_frame, list(self.group_configs.items())),
-            [_features_frame(self.feature_levels, self.features_epoch, self.updated_features)]
-            if self.feature_levels
-            else (),
-            [{"kind": "producer_ids", "next": self.next_producer_id}],
-        )
 
     @property
     def is_rewriting(self) -> bool:
@@ -648,6 +626,33 @@ class _Rewriting:
     def content(self) -> bytes:
         """The content of the new file."""
         return b"".join([self._encoded, *self._changes])
+
+
+def _living_frames(metadata: ClusterMetadata) -> Iterator[dict[str, Any]]:
+    """Frames of the whole state. A later change may already be in those not yet made."""
+    return chain(
+        # first: a topic of that name may exist again
+        starmap(_deletion_frame, list(metadata.deletions.items())),
+        map(_topic_frame, [*metadata.topics.values(), *metadata.coming.values()]),
+        [{"kind": "broker_configs", "configs": metadata.broker_configs}],
+        # a kind that is unknown to earlier versions
+        [{"kind": "broker_default_configs", "configs": metadata.broker_default_configs}]
+        if metadata.broker_default_configs
+        else (),
+        starmap(_client_metrics_frame, list(metadata.client_metrics.items())),
+        starmap(_scram_frame, list(metadata.scram_credentials.items())),
+        starmap(_acl_frame, list(metadata.acls.items())),
+        starmap(_client_quota_frame, list(metadata.client_quotas.items())),
+        starmap(_group_configs_frame, list(metadata.group_configs.items())),
+        [
+            _features_frame(
+                metadata.feature_levels, metadata.features_epoch, metadata.updated_features
+            )
+        ]
+        if metadata.feature_levels
+        else (),
+        [{"kind": "producer_ids", "next": metadata.next_producer_id}],
+    )
 
 
 def _topic_frame(topic: Topic) -> dict[str, Any]:

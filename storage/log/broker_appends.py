@@ -73,7 +73,8 @@ def append_marker(
     """Write a marker, which ends the producer's transaction on this partition.
 
     As in Apache Kafka it is written even if no transaction is open. Its timestamp is that of
-    the clock, since retention and look-ups by time use it.
+    the clock, since retention and look-ups by time use it. It has a parameter for each field of the
+    marker.
 
     Takes:  decided_ms, the time that orders the decisions of the transactional id. It becomes
             the base timestamp of the batch, and also the record's timestamp if the clock is

@@ -349,7 +349,9 @@ def test_of_a_batch_that_is_too_large_its_first_record_is_told(
     expected = (BASE_MS + 30 if append_time else found[0], found[1], 4)
     assert lookup(log, start, 1_000).first_at(time) == expected
     assert len(caplog.messages) == 1
-    assert "t-0: the records at offset 1 are searched by time only down to their batch" in caplog.text
+    assert (
+        "t-0: the records at offset 1 are searched by time only down to their batch" in caplog.text
+    )
 
 
 def test_a_batch_that_cannot_be_read_is_left_out_and_told_of(
