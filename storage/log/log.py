@@ -219,8 +219,7 @@ class Log:
         assert self.topic_id == NO_TOPIC_ID, f"{self!r} is of topic {self.topic_id}"
         self.flush()
         partition = self.topic_id_partition._replace(topic_id=topic_id)
-        self.files.partition = partition
-        self.files.write_topic_id()
+        self.files.adopt(partition)
         self.topic_id, self.topic_id_partition = topic_id, partition
         self.durability.partition = self._checkpoint.partition = partition
 
@@ -505,7 +504,9 @@ class Log:
         if count == len(self.segments) and not self.try_roll(now_ms):
             count -= 1
         if count:
-            self._raise_log_start(self.turnover.remove_oldest(count, now_ms))
+            deleted = self.turnover.remove_oldest(count)
+            self._raise_log_start(self.segments[0].base_offset)
+            self.turnover.discard(deleted, now_ms)
         return count
 
     # --- flushing --------------------------------------------------------------------------------

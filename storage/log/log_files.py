@@ -124,7 +124,8 @@ class LogFiles:
         epochs.write()
         return not is_longer
 
-    def write_topic_id(self) -> None:
-        """Write the topic's id of `partition`, durably."""
+    def adopt(self, partition: TopicIdPartition) -> None:
+        """Store the topic's id of a partition, durably. Raises: OSError; nothing changed then."""
         path = f"{self._directory}/{PARTITION_METADATA_NAME}"
-        self._disk.write_atomic(path, encode_partition_metadata(self.partition.topic_id))
+        self._disk.write_atomic(path, encode_partition_metadata(partition.topic_id))
+        self.partition = partition

@@ -18,7 +18,7 @@ from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 
-logger = logging.getLogger("barnabas.storage.log.log")
+logger = logging.getLogger("barnabas.storage.log.log")  # as all lines about one log
 
 
 class SegmentTurnover:
@@ -112,18 +112,21 @@ class SegmentTurnover:
             return False
         return True
 
-    def remove_oldest(self, count: int, now_ms: int) -> int:
-        """Delete the oldest segments, not all. Gives: the base offset of the first that remains."""
+    def remove_oldest(self, count: int) -> list[Segment]:
+        """Take the oldest segments out of the log, not all of them. Gives: those, for `discard`."""
         deleted = self._segments.remove_oldest(count)
         self._durability.remove_segments(deleted)
-        first_offset = self._segments[0].base_offset
+        return deleted
+
+    def discard(self, deleted: list[Segment], now_ms: int) -> None:
+        """Have the files of deleted segments removed, after the log's start was raised."""
         due_ms = now_ms + self._config.file_delete_delay_ms
         self._log_dir.discard_segments(deleted, due_ms)
         for segment in deleted:
             logger.info("%s: the segment at %d is deleted", self._partition, segment.base_offset)
+        first_offset = self._segments[0].base_offset
         for path in self._snapshots.take_deleted(first_offset):
             self._log_dir.discard(path, due_ms)
-        return first_offset
 
     def replace(self, old: list[Segment], new: Segment) -> None:
         """Replace neighbours, whose files are gone, by a cleaned segment, whose files are in
