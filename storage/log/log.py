@@ -153,8 +153,9 @@ class Log:
             are_made=contents.has_files,
         )  # fmt: skip
         self.turnover = SegmentTurnover(
-            log_dir, partition, config, segments, self.durability, self.snapshots, self._checkpoint
-        )
+            log_dir, self.directory, partition, segments, self.durability, self.snapshots,
+            self._checkpoint,
+        )  # fmt: skip
         self.config = config
         self._update_stable()
 

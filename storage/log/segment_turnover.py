@@ -22,7 +22,7 @@ logger = logging.getLogger("barnabas.storage.log.log")  # as all lines about one
 
 
 class SegmentTurnover:
-    """Begins, deletes and replaces the segments of one log.
+    """Begins, deletes and replaces the segments of one log; `set_config` is called before.
 
     limits: the limits at which the active segment is rolled.
     """
@@ -42,8 +42,8 @@ class SegmentTurnover:
     def __init__(
         self,
         log_dir: LogDirectory,
+        directory: str,
         partition: TopicIdPartition,
-        config: LogConfig,
         segments: SegmentList,
         durability: Durability,
         snapshots: ProducerSnapshots,
@@ -51,12 +51,11 @@ class SegmentTurnover:
     ) -> None:
         self._log_dir = log_dir
         self._partition = partition
-        self._directory = log_dir.partition_path(partition.topic, partition.partition)
+        self._directory = directory
         self._segments = segments
         self._durability = durability
         self._snapshots = snapshots
         self._checkpoint = checkpoint
-        self.set_config(config)
 
     def set_config(self, config: LogConfig) -> None:
         """Follow the topic's settings."""
