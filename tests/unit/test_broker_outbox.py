@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from barnabas.broker.outbox import (
     ANONYMOUS,
+    BY_CERTIFICATE,
     NO_RESPONSE,
     PARKED,
+    AuditRecord,
     ConnectionState,
     NoResponse,
     Outbox,
     Parked,
+    login_record,
 )
 from barnabas.broker.settings.config import BrokerConfig
 
@@ -30,3 +33,20 @@ def test_a_connection_begins_with_nothing_under_way() -> None:
     connection = ConnectionState(3, "/10.0.0.1", "10.0.0.2", 9092, 1, listener)
     assert (connection.in_flight, connection.parked_ticket) == (False, -1)
     assert connection.principal == ANONYMOUS
+
+
+def test_a_login_is_audited_with_who_came_from_where_by_which_listener() -> None:
+    (listener,) = BrokerConfig.from_properties({}).listeners
+    connection = ConnectionState(3, "/10.0.0.1", "10.0.0.2", 9092, 1, listener)
+    connection.principal = "User:alice"
+    assert login_record(connection, BY_CERTIFICATE, is_allowed=True) == AuditRecord(
+        principal="User:alice",
+        host="10.0.0.1",
+        client_id="",
+        api_key=BY_CERTIFICATE,
+        operation="AUTHENTICATE",
+        resource_type="LISTENER",
+        resource_name="PLAINTEXT",
+        is_allowed=True,
+    )
+    assert not login_record(connection, 36, is_allowed=False).is_allowed

@@ -275,6 +275,15 @@ def test_nobody_acts_for_another_user(issuer: Issuer) -> None:
         server.evaluate(b"\x01")
 
 
+def test_the_name_that_a_client_acts_for_is_unescaped_once(issuer: Issuer) -> None:
+    for user, said in (("a,b", "a=2Cb"), ("a=b", "a=3Db"), ("a=2Cb", "a=3D2Cb")):
+        server = server_of(issuer)
+        assert server.evaluate(bearer_message(issuer.token(user), f"n,a={said},")) == b"", user
+        assert server.user == user
+    server = server_of(issuer)
+    assert server.evaluate(bearer_message(issuer.token("a,b"), "n,a=a=3D2Cb,")) == REFUSAL.encode()
+
+
 # --- a broker -----------------------------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ from barnabas.broker.replication import wire
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.rim.leader_endpoint import Leader
 from barnabas.broker.rim.acceptor import _most_connections, listener_at
+from barnabas.broker.rim.closing_lines import MOST_LINES_OF_AN_ADDRESS, ClosingLines
 from barnabas.broker.rim.connection import Connection
 from barnabas.broker.rim.server import Server
 from barnabas.broker.rim.tls import TlsListener
@@ -637,6 +638,62 @@ def test_connections_of_one_address_that_are_closed_make_so_many_lines_a_minute(
         ("WARNING", "80 more connections of 192.0.2.1 were closed within a minute")
     ]
     assert rim.broker.gone == list(range(1, 103)), "each is closed, whether it is told or not"
+
+
+class WaitingLoop:
+    """An event loop's time, and the one call that waits for it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.due: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
+        self.due.append((self.now_s + delay_s, call))
+        return object()
+
+    def go_on(self) -> None:
+        """Let time go on to the call that waits."""
+        ((self.now_s, call),) = self.due
+        self.due.clear()
+        call()
+
+
+def test_lines_that_were_left_out_are_counted_in_each_minute_that_has_some(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One timer at a time, and none while nothing is counted."""
+    loop = WaitingLoop()
+    lines = ClosingLines(loop)  # type: ignore[arg-type]
+    for minute in range(3):
+        for _ in range(MOST_LINES_OF_AN_ADDRESS + 5 + minute):
+            lines.write("192.0.2.1:7", "it hung up", logging.WARNING)
+        assert len(loop.due) == 1
+        loop.go_on()
+        assert loop.due == []
+        loop.now_s += 1000
+    told = [record.message for record in caplog.records if "more connections" in record.message]
+    assert told == [
+        f"{count} more connections of 192.0.2.1 were closed within a minute" for count in (5, 6, 7)
+    ]
+
+
+def test_the_minute_of_one_address_ends_for_itself(caplog: pytest.LogCaptureFixture) -> None:
+    loop = WaitingLoop()
+    lines = ClosingLines(loop)  # type: ignore[arg-type]
+    for host, began_s in (("192.0.2.1", 0.0), ("192.0.2.2", 30.0)):
+        loop.now_s = began_s
+        for _ in range(MOST_LINES_OF_AN_ADDRESS + 1):
+            lines.write(f"{host}:7", "it hung up", logging.WARNING)
+    caplog.clear()
+    loop.go_on()
+    assert [record.message.split()[4] for record in caplog.records] == ["192.0.2.1"]
+    assert 60 <= loop.now_s < 61
+    loop.go_on()
+    assert [record.message.split()[4] for record in caplog.records] == ["192.0.2.1", "192.0.2.2"]
+    assert 90 <= loop.now_s < 91 and loop.due == []
 
 
 @pytest.mark.parametrize("size", [-1, 0, (1 << 20) + 1])
