@@ -143,6 +143,14 @@ DISCARDS = st.one_of(
 )
 
 
+# one file of several pieces that is cut and grows while it is compared, as a log is
+CUTS = st.one_of(
+    st.tuples(st.just("append"), st.just("r"), st.binary(min_size=4, max_size=9)),
+    st.tuples(st.just("truncate"), st.just("r"), st.integers(0, 9)),
+    st.tuples(st.just("look"), st.integers(1, 3), st.none()),
+)
+
+
 class Files:
     """A small directory that changes as a broker's does: only what a broker would do is done."""
 
@@ -198,10 +206,15 @@ def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
 
 @settings(max_examples=400)
 @example([("append", "d/f.old", b"0")], None, [("look", 1, None), ("rename", "d/f.old", "f.old")])
+@example(
+    [("append", "r", b"0123456789")],
+    None,
+    [("look", 3, None), ("truncate", "r", 1), ("append", "r", b"987654321")],
+)
 @given(
-    st.lists(CHANGES) | st.lists(DISCARDS, max_size=8),
-    st.none() | st.lists(CHANGES),
-    st.lists(CHANGES, max_size=60) | st.lists(DISCARDS, max_size=20),
+    st.lists(CHANGES) | st.lists(DISCARDS, max_size=8) | st.lists(CUTS, max_size=8),
+    st.none() | st.lists(CHANGES) | st.lists(CUTS, max_size=4),
+    st.lists(CHANGES, max_size=60) | st.lists(DISCARDS, max_size=20) | st.lists(CUTS, max_size=20),
 )
 def test_a_copy_of_anything_comes_to_be_the_directory_while_that_changes(
     before: list[Any], of_the_copy: list[Any] | None, meanwhile: list[Any]
