@@ -18,11 +18,12 @@ from random import Random
 from typing import Any
 
 from helpers.core_host import CoreHost
+from helpers.hard_state import hard_state
 from helpers.our_messages import request_frame
 from helpers.sasl import JAAS, PASSWORD, USER, final_message, plain_token, scram_log_in
 from helpers.tokens import AUDIENCE, ISSUER, Issuer, bearer_message
 
-from barnabas.broker.outbox import ANONYMOUS
+from barnabas.broker.security.audit import ANONYMOUS
 from barnabas.broker.security.authentication import Stage
 from barnabas.broker.security.oauth import parse_keys
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
@@ -95,7 +96,7 @@ class Intruder:
             sorted(broker.metadata.topics),
             dict(broker.metadata.scram_credentials),
             dict(broker.metadata.broker_configs),
-            broker.groups.hard_state(),
+            hard_state(broker.groups),
         )
 
     # --- inputs ----------------------------------------------------------------------------------

@@ -13,14 +13,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from barnabas.coordinator.transactions.transaction_coordinator import TxnSettings
 from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
 from barnabas.coordinator.transactions.transaction_state import (
+    NO_PRODUCER,
     NO_TIMEOUT_MS,
-    NOBODY,
     ProducerIdAndEpoch,
     TransactionMetadata,
 )
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -100,7 +100,7 @@ class Prepared(RuleBasedStateMachine):
         # what is open may have been prepared under the longer one
         self.timeout_ms = max(self.timeout_ms, timeout_ms) if self.is_kept else timeout_ms
         ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
-        assert ongoing == (self.writer or NOBODY), "the prepared transaction keeps its name"
+        assert ongoing == (self.writer or NO_PRODUCER), "the prepared transaction keeps its name"
         self.give((answer.producer_id, answer.producer_epoch))
 
     @rule(first_ms=timeouts, then_ms=timeouts)

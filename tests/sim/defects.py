@@ -13,30 +13,39 @@ from typing import Any, NamedTuple
 
 from barnabas.broker.brokers.cluster import NodeTopics
 from barnabas.broker.brokers.coordinator_edge import _Edge
-from barnabas.broker.coordinator_runtime import CoordinatorRuntime
 from barnabas.broker.core import Broker
 from barnabas.broker.handlers import fetch as fetch_handler
-from barnabas.broker.handlers import produce as produce_handler
+from barnabas.broker.handlers.produce import ProduceHandler, TransactionalBatches
 from barnabas.broker.logs import compaction
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.logs.topics import TopicRegistry
-from barnabas.broker.transactions.transaction_end import TransactionEnds
+from barnabas.broker.transactions.transaction_end import (
+    Endings,
+    TransactionEnds,
+    TransactionMarkers,
+)
 from barnabas.broker.transactions.transaction_recovery import JournaledDecision, TransactionRecovery
-from barnabas.coordinator.groups.classic.classic_group import ClassicGroup, State
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
+from barnabas.coordinator.groups.classic.group_members import GroupMembers
+from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer.consumer_group_change import GroupChange
 from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroups
 from barnabas.coordinator.groups.group import Group as CoordinatorGroup
 from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-from barnabas.coordinator.groups.offsets import CommitCheck, GroupOffsets
+from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck, GroupOffsets
+from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
+from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.result import Decision, Result
-from barnabas.coordinator.transactions import transaction_coordinator, transaction_state
+from barnabas.coordinator.result import Result
+from barnabas.coordinator.transactions import fencing, transaction_state
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_state import (
+    Decision,
     TransactionMetadata,
     TransactionState,
 )
@@ -421,10 +430,8 @@ def complete_before_marker() -> Iterator[None]:
     def write_markers_later(self: TransactionEnds, ending: Any, now_ms: int) -> None:
         with changed(TransactionEnds, "flush_completions", lambda self, now_ms: None):
             write_complete(self, ending, now_ms)
-        logs = self._broker.topics.logs_of(TRANSACTIONS_TOPIC)
-        self._broker.flushes.wait(
-            logs, lambda then_ms: write_markers(self, ending, then_ms), now_ms
-        )
+        logs = self._topics.logs_of(TRANSACTIONS_TOPIC)
+        self._flushes.wait(logs, lambda then_ms: write_markers(self, ending, then_ms), now_ms)
 
     def nothing(self: TransactionEnds, ending: Any, now_ms: int) -> None:
         pass
@@ -445,21 +452,16 @@ def complete_before_marker() -> Iterator[None]:
     tweak=focuses.with_kills,
 )
 def data_before_ongoing() -> Iterator[None]:
-    run = CoordinatorRuntime.run_transactions
+    run = TransactionEnds.run
     internal_log = TopicRegistry.internal_log
 
-    def run_transactions(self: CoordinatorRuntime, result: Result, now_ms: int) -> None:
-        held = self._broker.topics.__dict__.setdefault("held", [])
-        if (
-            result.records
-            and not result.effects
-            and not result.more
-            and _is_ongoing(self._broker, result)
-        ):
+    def run_unwritten(self: TransactionEnds, result: Result, now_ms: int) -> None:
+        held = self._topics.__dict__.setdefault("held", [])
+        if result.records and not result.effects and not result.more and _is_ongoing(result):
             for record in result.records:
-                self._broker.transactions.replay(result.partition, 0, record.key, record.value)
+                self._coordinator.replay(result.partition, 0, record.key, record.value)
             held.append(result)
-            self._reply(result.replies)
+            self._conclude(result, now_ms)
             return
         run(self, result, now_ms)
 
@@ -471,13 +473,13 @@ def data_before_ongoing() -> Iterator[None]:
         return internal_log(self, name, index, now_ms)
 
     with (
-        changed(CoordinatorRuntime, "run_transactions", run_transactions),
+        changed(TransactionEnds, "run", run_unwritten),
         changed(TopicRegistry, "internal_log", log_with_held),
     ):
         yield
 
 
-def _is_ongoing(broker: Any, result: Result) -> bool:
+def _is_ongoing(result: Result) -> bool:
     from barnabas.coordinator.transactions.transaction_records import decode_key, decode_value
 
     for record in result.records:
@@ -601,15 +603,13 @@ def markers_end_the_next_transaction() -> Iterator[None]:
 )
 def hanging_transactions_are_committed() -> Iterator[None]:
     abort = TransactionRecovery._abort_hanging_transactions
-    append = TransactionEnds.append_marker
+    append = TransactionMarkers.append_to
 
     def abort_hanging_transactions(self: TransactionRecovery, now_ms: int) -> None:
-        def append_commit(
-            self: TransactionEnds, topic: str, index: int, marker: Any, then_ms: int
-        ) -> Any:
-            return append(self, topic, index, marker._replace(commit=True), then_ms)
+        def append_commit(self: TransactionMarkers, log: Log, marker: Any, then_ms: int) -> Any:
+            return append(self, log, marker._replace(commit=True), then_ms)
 
-        with changed(TransactionEnds, "append_marker", append_commit):
+        with changed(TransactionMarkers, "append_to", append_commit):
             abort(self, now_ms)
 
     with changed(TransactionRecovery, "_abort_hanging_transactions", abort_hanging_transactions):
@@ -769,10 +769,10 @@ def failed_rolls_count() -> Iterator[None]:
     tweak=focuses.with_outages,
 )
 def decisions_do_not_keep() -> Iterator[None]:
-    def note_offline(self: TransactionEnds, decision: Any) -> None:
+    def note_offline(self: TransactionMarkers, decision: Any) -> None:
         pass
 
-    with changed(TransactionEnds, "_note_offline", note_offline):
+    with changed(TransactionMarkers, "_note_offline", note_offline):
         yield
 
 
@@ -807,7 +807,7 @@ def coordinator_epochs_stand_still() -> Iterator[None]:
 
     def of_epoch_0(self: TransactionCoordinator, *args: Any, **named: Any) -> None:
         make(self, *args, **named)
-        self._coordinator_epoch = lambda partition: 0
+        self._coordinator_epoch = self._table._coordinator_epoch = lambda partition: 0
 
     epochs = ProducerStateManager.epochs_of_decision
 
@@ -945,24 +945,20 @@ def deleted_records_come_back() -> Iterator[None]:
     "offsets",
 )
 def no_fencing_on_init() -> Iterator[None]:
-    begin = TransactionCoordinator._next_session
+    begin = ProducerSessions._next_session
 
     def next_session(
-        self: TransactionCoordinator, found: TransactionMetadata, init: Any, now_ms: int
-    ) -> Any:
-        from barnabas.coordinator.transactions.transaction_coordinator import _init_response
-
+        self: ProducerSessions, found: TransactionMetadata, init: Any, now_ms: int
+    ) -> TransactionMetadata:
         if init.requester.producer_id >= 0:
             return begin(self, found, init, now_ms)
-        return found.in_new_session(
-            found.producer, init.requester, init.timeout_ms, now_ms
-        ), _init_response(found.producer)
+        return found.in_new_session(found.producer, init.requester, init.timeout_ms, now_ms)
 
     def fenced(self: TransactionMetadata, requester: Any, now_ms: int) -> TransactionMetadata:
         return self.prepared(False, now_ms)
 
     with (
-        changed(TransactionCoordinator, "_next_session", next_session),
+        changed(ProducerSessions, "_next_session", next_session),
         changed(TransactionMetadata, "fenced", fenced),
     ):
         yield
@@ -1014,7 +1010,7 @@ def zombies_may_write() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "check_batch", check_batch),
-        changed(produce_handler, "_verify", verify),
+        changed(TransactionalBatches, "verify", verify),
     ):
         yield
 
@@ -1025,10 +1021,10 @@ def zombies_may_write() -> Iterator[None]:
     tweak=focuses.with_group,
 )
 def group_does_not_fence() -> Iterator[None]:
-    def check(self: GroupCoordinator, *args: Any, **kwargs: Any) -> CommitCheck:
+    def check(self: OffsetCommits, *args: Any, **kwargs: Any) -> CommitCheck:
         return CommitCheck(Code.NONE)
 
-    with changed(GroupCoordinator, "_check_commit", check):
+    with changed(OffsetCommits, "_check", check):
         yield
 
 
@@ -1041,16 +1037,14 @@ def static_members_are_not_replaced() -> Iterator[None]:
     def join_new_static(
         self: ClassicGroup, join: Any, group_instance_id: str, result: Result, now_ms: int
     ) -> None:
-        self._add_member_and_rebalance(
-            f"{group_instance_id}-{self._new_member_suffix()}", join, result, now_ms
-        )
+        self._add_member(f"{group_instance_id}-{self._new_member_suffix()}", join, result, now_ms)
 
-    def check_member(self: ClassicGroup, member_id: str, group_instance_id: str | None) -> Code:
-        return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
+    def check(self: GroupMembers, member_id: str, group_instance_id: str | None) -> Code:
+        return Code.NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
 
     with (
         changed(ClassicGroup, "_join_new_static", join_new_static),
-        changed(ClassicGroup, "check_member", check_member),
+        changed(GroupMembers, "check", check),
     ):
         yield
 
@@ -1062,9 +1056,9 @@ def static_members_are_not_replaced() -> Iterator[None]:
 )
 def former_generations_are_let_on() -> Iterator[None]:
     def on_heartbeat(self: ClassicGroup, request: Any, now_ms: int) -> Code:
-        code = self.check_member(request.member_id, request.group_instance_id)
+        code = self._members.check(request.member_id, request.group_instance_id)
         if code is Code.NONE:
-            self._restart_session(self.members[request.member_id], now_ms)
+            self._members.restart_session(self.members[request.member_id], now_ms)
         return code
 
     with changed(ClassicGroup, "on_heartbeat", on_heartbeat):
@@ -1287,7 +1281,7 @@ def late_batches_join_the_next_transaction() -> Iterator[None]:
     def check_connection(broker: Any, produce: Any) -> None:
         pass
 
-    with changed(produce_handler, "_check_connection", check_connection):
+    with changed(TransactionalBatches, "check_connection", check_connection):
         yield
 
 
@@ -1333,7 +1327,7 @@ def adding_is_not_written() -> Iterator[None]:
         self: TransactionCoordinator, name: str, producer: Any, pairs: Any, now_ms: int
     ) -> Result:
         try:
-            added = self._with_partitions(
+            added = self._additions.with_partitions(
                 self._transactions.get(name), name, producer, pairs, now_ms, 2
             )
         except KafkaError:
@@ -1356,14 +1350,14 @@ def adding_is_not_written() -> Iterator[None]:
     tweak=focuses.with_version_2,
 )
 def late_ends_end_the_next_transaction() -> Iterator[None]:
-    ended_by = transaction_coordinator._ended_by
+    ended_by = fencing.require_current_or_last
 
     def any_epoch(transaction: Any, name: str, producer: Any) -> Any:
         if transaction is not None and transaction.state is TransactionState.ONGOING:
             return transaction, False
         return ended_by(transaction, name, producer)
 
-    with changed(transaction_coordinator, "_ended_by", any_epoch):
+    with changed(fencing, "require_current_or_last", any_epoch):
         yield
 
 
@@ -1400,7 +1394,7 @@ def late_batches_begin_transactions() -> Iterator[None]:
             raise
 
     with (
-        changed(produce_handler, "_verify", verify),
+        changed(TransactionalBatches, "verify", verify),
         changed(ProducerStateManager, "check_batch", check_batch),
     ):
         yield
@@ -1650,12 +1644,12 @@ def offsets_before_the_marker() -> Iterator[None]:
 
 @defect("the markers of offsets are not written", "offsets", "stuck", tweak=focuses.with_group)
 def offsets_without_markers() -> Iterator[None]:
-    append = TransactionEnds.append_marker
+    append = TransactionMarkers.append_to
 
-    def append_marker(self: TransactionEnds, topic: str, *arguments: Any) -> Any:
-        return None if topic == OFFSETS_TOPIC else append(self, topic, *arguments)
+    def append_to(self: TransactionMarkers, log: Log, *arguments: Any) -> bool:
+        return log.topic != OFFSETS_TOPIC and append(self, log, *arguments)
 
-    with changed(TransactionEnds, "append_marker", append_marker):
+    with changed(TransactionMarkers, "append_to", append_to):
         yield
 
 
@@ -1663,14 +1657,12 @@ def offsets_without_markers() -> Iterator[None]:
     "offsets are given out while a transaction may change them", "offsets", tweak=focuses.with_group
 )
 def unstable_offsets_are_given_out() -> Iterator[None]:
-    fetch_offsets = GroupCoordinator._fetch_offsets
+    offsets_of = OffsetFetches._offsets_of
 
-    def unstable(
-        self: GroupCoordinator, group_id: str, topics: Any, require_stable: bool, *classes: Any
-    ) -> Any:
-        return fetch_offsets(self, group_id, topics, False, *classes)
+    def unstable(self: OffsetFetches, group_id: str, topics: Any, require_stable: bool) -> Any:
+        return offsets_of(self, group_id, topics, False)
 
-    with changed(GroupCoordinator, "_fetch_offsets", unstable):
+    with changed(OffsetFetches, "_offsets_of", unstable):
         yield
 
 
@@ -1829,10 +1821,10 @@ def judged_before_heard() -> Iterator[None]:
     "a member's session is as long as the shortest there may be", "early", tweak=focuses.with_groups
 )
 def sessions_are_cut_short() -> Iterator[None]:
-    def restart_session(self: ClassicGroup, member: Any, now_ms: int) -> None:
-        self._timers.schedule(self._session_key(member.member_id), now_ms + 100)
+    def restart_session(self: GroupMembers, member: Any, now_ms: int) -> None:
+        self.set_session_end(member.member_id, now_ms + 100)
 
-    with changed(ClassicGroup, "_restart_session", restart_session):
+    with changed(GroupMembers, "restart_session", restart_session):
         yield
 
 
@@ -1950,7 +1942,7 @@ def anybody_may_write() -> Iterator[None]:
     def verify(broker: Any, transactional_id: str, log: Log, records: Any, version: int) -> Code:
         return Code.NONE
 
-    with changed(produce_handler, "_verify", verify):
+    with changed(TransactionalBatches, "verify", verify):
         yield
 
 
@@ -1967,7 +1959,7 @@ def epochs_of_the_future_pass() -> Iterator[None]:
             raise KafkaError(Code.PRODUCER_FENCED)
         return found
 
-    with changed(transaction_coordinator, "_current", current):
+    with changed(fencing, "require_current", current):
         yield
 
 
@@ -1981,7 +1973,7 @@ def epochs_of_the_future_pass() -> Iterator[None]:
     tweak=focuses.with_large_batches,
 )
 def late_batches_are_not_verified() -> Iterator[None]:
-    append, verify = produce_handler._append, produce_handler._verify
+    append, verify = ProduceHandler._append, TransactionalBatches.verify
     is_late: list[bool] = []
 
     def append_late(*args: Any) -> Any:
@@ -1995,8 +1987,8 @@ def late_batches_are_not_verified() -> Iterator[None]:
         return Code.NONE if is_late[-1] else verify(*args)
 
     with (
-        changed(produce_handler, "_append", append_late),
-        changed(produce_handler, "_verify", verify_early),
+        changed(ProduceHandler, "_append", append_late),
+        changed(TransactionalBatches, "verify", verify_early),
     ):
         yield
 
@@ -2028,13 +2020,14 @@ def offsets_expire_by_their_commits() -> Iterator[None]:
     expiry = CoordinatorGroup.expiry
 
     def by_commits(self: CoordinatorGroup, *args: Any, **named: Any) -> Any:
-        protocol_type = self.classic.protocol_type
-        if self.classic.state is State.EMPTY:
-            self.classic.protocol_type = None
+        rebalance = self.classic.rebalance
+        protocol_type = rebalance.protocol_type
+        if rebalance.state is State.EMPTY:
+            rebalance.protocol_type = None
         try:
             return expiry(self, *args, **named)
         finally:
-            self.classic.protocol_type = protocol_type
+            rebalance.protocol_type = protocol_type
 
     with changed(CoordinatorGroup, "expiry", by_commits):
         yield
@@ -2090,13 +2083,13 @@ def waiting_commits_are_forgotten() -> Iterator[None]:
 
 @defect("requests that come while a transaction ends are not heard again", "stuck")
 def held_back_requests_are_dropped() -> Iterator[None]:
-    hold_back = TransactionEnds.hold_back
+    hold_back = Endings.hold_back
 
-    def drop(self: TransactionEnds, transactional_id: str | None, call: Any, now_ms: int) -> None:
+    def drop(self: Endings, transactional_id: str | None, call: Any, now_ms: int) -> None:
         if transactional_id is None or not self.is_decided(transactional_id):
             hold_back(self, transactional_id, call, now_ms)
 
-    with changed(TransactionEnds, "hold_back", drop):
+    with changed(Endings, "hold_back", drop):
         yield
 
 
@@ -2118,13 +2111,13 @@ def deleted_logs_are_waited_for() -> Iterator[None]:
     tweak=focuses.with_unanswered_batches,
 )
 def unanswered_batches_cost_the_connection() -> Iterator[None]:
-    hang_up = produce_handler._hang_up_if_failed
+    hang_up = ProduceHandler._hang_up_if_failed
 
     def hang_up_always(broker: Any, produce: Any) -> None:
         produce.failed = True
         hang_up(broker, produce)
 
-    with changed(produce_handler, "_hang_up_if_failed", hang_up_always):
+    with changed(ProduceHandler, "_hang_up_if_failed", hang_up_always):
         yield
 
 

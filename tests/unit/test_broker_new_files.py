@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.core_host import NOW_MS, CoreHost, produce
 from helpers.disk_broker import DiskBroker
+from helpers.storage_logs import delete_log
 from sim.disk import Refusal
 
 from barnabas.broker.handlers.produce import ROWS_AT_ONCE
@@ -18,17 +20,29 @@ from barnabas.broker.logs.new_files import FEWEST_AHEAD, MADE_AT_ONCE, MADE_BY_A
 from barnabas.broker.replication.operations import Kind, Operation
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from barnabas.protocol.records import NewRecord, decode_marker, encode_batch
 from barnabas.storage.directory.new_files import is_of_new_files, new_suffix
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import LEADER_EPOCH_NAME, PARTITION_METADATA_NAME
@@ -40,6 +54,25 @@ A_LOGS_FILES = {
     *(f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")),
 }
 LARGE = 60  # more than are made ahead here
+
+
+class Directories:
+    """made: how many directories were made."""
+
+    made = 0
+
+
+@pytest.fixture(autouse=True)
+def counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has each directory counted that a broker makes; before there is one, which keeps the call."""
+    mkdir = OsDisk.mkdir
+
+    def counted(self: OsDisk, path: str) -> None:
+        Directories.made += 1
+        mkdir(self, path)
+
+    monkeypatch.setattr(OsDisk, "mkdir", counted)
+    monkeypatch.setattr(Directories, "made", 0)
 
 
 @pytest.fixture
@@ -167,34 +200,23 @@ def test_a_batch_finds_files_that_are_made_and_not_yet_taken(host: CoreHost) -> 
     assert with_files(logs) == 10 and not unfinished(host)
 
 
-class CountingDisk(OsDisk):
-    """made: how many directories were made since the last look."""
-
-    made = 0
-
-    def mkdir(self, path: str) -> None:
-        super().mkdir(path)
-        CountingDisk.made += 1
-
-
 @pytest.mark.parametrize("count", [LARGE, ROWS_AT_ONCE + 100])
 def test_no_call_of_the_loop_makes_many_files_whatever_a_request_names(
-    host: CoreHost, count: int, monkeypatch: pytest.MonkeyPatch
+    host: CoreHost, count: int
 ) -> None:
-    monkeypatch.setattr(OsDisk, "mkdir", CountingDisk.mkdir)
     logs = created(host, "t", count)
-    CountingDisk.made = 0
+    Directories.made = 0
     host.ask(1, batches("t", count), 9)
-    assert CountingDisk.made <= MADE_BY_A_REQUEST
+    assert Directories.made <= MADE_BY_A_REQUEST
     while host.work:
         work = host.work.pop(0)
-        CountingDisk.made = 0
+        Directories.made = 0
         result = work.run()
-        assert CountingDisk.made <= MADE_AT_ONCE, "others' work waits for this"
-        CountingDisk.made = 0
+        assert Directories.made <= MADE_AT_ONCE, "others' work waits for this"
+        Directories.made = 0
         before = with_files(logs)
         host.broker.on_worked(work, result, None, host.now_ms)
-        assert CountingDisk.made == 0
+        assert Directories.made == 0
         assert with_files(logs) - before <= MADE_AT_ONCE
         host.carry_out()
     rows = host.answers[1].pop().responses[0].partition_responses
@@ -204,6 +226,240 @@ def test_no_call_of_the_loop_makes_many_files_whatever_a_request_names(
     assert all(log.log_end_offset == 1 for log in logs)
 
 
+# --- coordinators and transactions ----------------------------------------------------------------
+
+
+class Calls:
+    """How many directories each call into the core makes, and each one of the worker's thread."""
+
+    def __init__(self, host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.host = host
+        self.most_of_the_loop = self.most_of_the_thread = self.made = 0
+        for name in ("on_frame", "on_tick", "on_flushed", "on_worked", "on_sent"):
+            monkeypatch.setattr(host.broker, name, self._counted(getattr(host.broker, name)))
+
+    def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> None:
+            before = Directories.made
+            call(*arguments)
+            self.most_of_the_loop = max(self.most_of_the_loop, Directories.made - before)
+
+        return counted
+
+    def go_on(self) -> None:
+        """One thing that the broker waits for is done."""
+        if self.host.work:
+            before = Directories.made
+            work = self.host.work.pop(0)
+            result = work.run()
+            self.most_of_the_thread = max(self.most_of_the_thread, Directories.made - before)
+            self.host.broker.on_worked(work, result, None, self.host.now_ms)
+            self.host.carry_out()
+        elif self.host.flushes:
+            self.host.flush()
+        else:
+            self.host.tick(0)
+
+    def answer(self, request: Any, version: int, connection: int = 1) -> Any:
+        self.host.ask(connection, request, version)
+        for _ in range(10 * LARGE):
+            if self.host.answers[connection]:
+                return self.host.answers[connection].pop()
+            self.go_on()
+        raise AssertionError("it is parked")
+
+
+INTERNAL_COUNT = 50
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    host = CoreHost(
+        tmp_path,
+        offsets_topic_num_partitions=str(INTERNAL_COUNT),
+        transaction_state_log_num_partitions=str(INTERNAL_COUNT),
+    )
+    host.connect(1)
+    return Calls(host, monkeypatch)
+
+
+def found(calls: Calls, kind: int, *keys: str) -> list[Code]:
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys))
+    return [Code(row.error_code) for row in calls.answer(request, 4).coordinators]
+
+
+@pytest.mark.parametrize(("kind", "name"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
+def test_an_internal_topics_files_are_made_elsewhere(calls: Calls, kind: int, name: str) -> None:
+    keys = [f"key-{number}" for number in range(INTERNAL_COUNT)]
+    assert set(found(calls, kind, *keys)) == {Code.NONE}
+    logs = calls.host.broker.topics.logs_of(name)
+    assert with_files(logs) <= MADE_BY_A_REQUEST
+    while calls.host.work:
+        calls.go_on()
+    assert with_files(logs) == INTERNAL_COUNT
+    calls.host.tick(1000)
+    assert not unfinished(calls.host), "what the first keys' logs have made themselves came twice"
+    assert calls.most_of_the_loop <= MADE_BY_A_REQUEST
+    assert calls.most_of_the_thread <= MADE_AT_ONCE
+
+
+def test_a_coordinator_writes_before_the_thread_has_made_the_files(calls: Calls) -> None:
+    assert found(calls, 1, "txn") == [Code.NONE]
+    request = InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000)
+    calls.host.ask(1, request, 2)
+    while calls.host.flushes:
+        calls.host.flush()
+    assert calls.host.answers[1].pop().error_code == Code.NONE
+    logs = calls.host.broker.topics.logs_of("__transaction_state")
+    assert with_files(logs) == 1
+    while calls.host.work:
+        calls.go_on()
+    assert with_files(logs) == INTERNAL_COUNT
+    calls.host.tick(1000)
+    assert not unfinished(calls.host)
+
+
+def test_a_write_takes_the_files_that_the_thread_has_made(calls: Calls) -> None:
+    assert found(calls, 1, "txn") == [Code.NONE]
+    logs = calls.host.broker.topics.logs_of("__transaction_state")
+    calls.host.work[0].run()
+    made = next(log for log in logs if log.new_files is not None and log.new_files.is_made)
+    Directories.made = 0
+    made.make_files()
+    assert made.has_files and Directories.made == 0
+    while calls.host.work:
+        calls.go_on()
+    assert with_files(logs) == INTERNAL_COUNT
+
+
+def test_a_coordinator_without_room_for_its_files_is_not_available(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(calls.host.broker.logs.disk, "mkdir", refuse)
+        assert found(calls, 0, "group") == [Code.COORDINATOR_NOT_AVAILABLE]
+        while calls.host.work:
+            calls.go_on()
+    assert found(calls, 0, "group") == [Code.NONE]
+
+
+def test_a_start_makes_what_a_kill_has_cut_short(b: DiskBroker) -> None:
+    """A coordinator's write after it must not be the one that finds no space."""
+    b.call(FindCoordinatorRequest(key="txn", key_type=1), 2)
+    b.broker.outbox.work.clear()
+    b.kill()
+    assert all(log.has_files for log in b.broker.topics.logs_of("__transaction_state"))
+
+
+def test_a_clean_stop_makes_what_the_thread_has_not_made_yet(calls: Calls) -> None:
+    found(calls, 1, "txn")
+    host = calls.host
+    host.close()
+    names = set(os.listdir(host.broker.logs.data_dir))
+    assert names >= {f"__transaction_state-{index}" for index in range(INTERNAL_COUNT)}
+
+
+def identity(calls: Calls) -> dict[str, Any]:
+    request = InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000)
+    answer = calls.answer(request, 2)
+    return {
+        "transactional_id": "txn",
+        "producer_id": answer.producer_id,
+        "producer_epoch": answer.producer_epoch,
+    }
+
+
+@pytest.mark.parametrize("durability", ["flush", "os"])
+@pytest.mark.parametrize("end", ["commit", "abort", "time out", "fence"])
+def test_the_end_of_a_transaction_makes_few_files_in_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str, end: str
+) -> None:
+    host = CoreHost(tmp_path, barnabas_transaction_durability=durability)
+    host.connect(1)
+    calls = Calls(host, monkeypatch)
+    host.create("t", LARGE)
+    logs = host.broker.topics.logs_of("t")
+    names = identity(calls)
+    topic = AddPartitionsToTxnTopic(name="t", partitions=list(range(LARGE)))
+    add = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="txn",
+        v3_and_below_producer_id=names["producer_id"],
+        v3_and_below_producer_epoch=names["producer_epoch"],
+        v3_and_below_topics=[topic],
+    )
+    calls.answer(add, 1)
+    assert with_files(logs) == 0
+    if end == "time out":
+        host.tick(120_000)
+        while not all(log.log_end_offset for log in logs):
+            calls.go_on()
+    elif end == "fence":
+        assert identity(calls)["producer_epoch"] > names["producer_epoch"]
+    else:
+        assert calls.answer(EndTxnRequest(committed=end == "commit", **names), 2).error_code == 0
+        while not all(log.log_end_offset for log in logs):  # the answer goes before the markers
+            calls.go_on()
+    assert with_files(logs) == LARGE and not unfinished(host)
+    assert [log.log_end_offset for log in logs] == [1] * LARGE
+    assert calls.most_of_the_loop <= MADE_BY_A_REQUEST
+    assert 0 < calls.most_of_the_thread <= MADE_AT_ONCE
+    assert identity(calls)["producer_epoch"] > names["producer_epoch"], "it has ended"
+
+
+def test_an_abort_overtakes_a_commit_that_waits_for_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    host.connect(2)
+    calls = Calls(host, monkeypatch)
+    host.create("t", LARGE)
+    names = identity(calls)
+    topic = AddPartitionsToTxnTopic(name="t", partitions=list(range(LARGE)))
+    add = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="txn",
+        v3_and_below_producer_id=names["producer_id"],
+        v3_and_below_producer_epoch=names["producer_epoch"],
+        v3_and_below_topics=[topic],
+    )
+    calls.answer(add, 1)
+    host.ask(1, EndTxnRequest(committed=True, **names), 2)
+    assert host.work and not host.answers[1]
+    request = InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000)
+    answer = calls.answer(request, 2, 2)
+    while not host.answers[1]:
+        calls.go_on()
+    assert host.answers[1].pop().error_code == Code.PRODUCER_FENCED
+    assert answer.error_code == Code.NONE
+    logs = host.broker.topics.logs_of("t")
+    assert [log.log_end_offset for log in logs] == [1] * LARGE
+    (header, batch), *more = logs[0].read_batches()
+    assert not more and decode_marker(batch).commit is False and header.is_transactional
+
+
+def test_markers_that_an_operator_writes_make_few_files_in_the_loop(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(host, monkeypatch)
+    host.create("t", LARGE)
+    marker = WritableTxnMarker(
+        producer_id=5,
+        producer_epoch=0,
+        transaction_result=False,
+        topics=[WritableTxnMarkerTopic("t", list(range(LARGE)))],
+        coordinator_epoch=0,
+    )
+    (row,) = calls.answer(WriteTxnMarkersRequest([marker]), 1).markers
+    codes = {partition.error_code for partition in row.topics[0].partitions}
+    assert codes == {Code.NONE}
+    assert [log.log_end_offset for log in host.broker.topics.logs_of("t")] == [1] * LARGE
+    assert calls.most_of_the_loop <= MADE_BY_A_REQUEST
+    assert 0 < calls.most_of_the_thread <= MADE_AT_ONCE
+
+
 # --- what is not wanted any more ------------------------------------------------------------------
 
 
@@ -211,7 +467,7 @@ def test_files_of_a_topic_that_was_deleted_meanwhile_go(host: CoreHost) -> None:
     (log, *_) = created(host, "t", 10)
     work = host.work.pop(0)
     work.run()
-    host.broker.logs.delete("t", 0, host.now_ms)
+    delete_log(host.broker.logs, "t", 0, host.now_ms)
     host.broker.on_worked(work, None, None, host.now_ms)
     assert not log.has_files and len(unfinished(host)) == 1
     host.tick(1000)
@@ -231,7 +487,7 @@ def test_files_of_a_log_that_made_its_own_meanwhile_go(host: CoreHost) -> None:
     assert not unfinished(host)
 
 
-def test_what_an_attempt_left_that_failed_is_in_nobodys_way(host: CoreHost) -> None:
+def test_what_an_attempt_left_that_failed_is_removed(host: CoreHost) -> None:
     (log, *_) = logs = created(host, "t", 10)
     os.makedirs(f"{log.directory}/x")
     host.finish_work()
@@ -255,7 +511,7 @@ def test_an_epoch_that_began_meanwhile_is_in_the_file_with_the_first_batch(host:
 @pytest.fixture
 def b() -> DiskBroker:
     b = DiskBroker()
-    b.broker.files_ahead.fewest, b.broker.files_ahead.most_by_request = 1, 0
+    b.parts.files_ahead.get().fewest, b.parts.files_ahead.get().most_by_request = 1, 0
     return b
 
 
@@ -267,7 +523,7 @@ def names(b: DiskBroker) -> list[str]:
 def test_what_no_log_had_taken_goes_with_the_next_start(b: DiskBroker, way: str) -> None:
     b.broker.topics.create_topic("t", 4, {}, now_ms=b.now_ms)
     logs = b.broker.topics.logs_of("t")
-    b.broker.files_ahead.begin(logs)
+    b.parts.files_ahead.get().begin(logs)
     (work,) = b.broker.outbox.work
     work.run()
     assert len(names(b)) == 4 * len(A_LOGS_FILES)

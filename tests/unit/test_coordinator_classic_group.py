@@ -6,7 +6,7 @@ import pytest
 from helpers.group_host import PARKED, GroupHost, GroupMember, alone, pair, subscription
 from helpers.our_messages import NO_OPERATIONS
 
-from barnabas.coordinator.groups.classic.classic_group import ClassicGroup, GroupSettings
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.group_records import (
     GroupMetadataValue,
     MemberMetadata,
@@ -14,6 +14,7 @@ from barnabas.coordinator.groups.group_records import (
     encode_group_key,
     group_record,
 )
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import JOIN, SYNC, TimerKey
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.timers import Timers
@@ -1299,9 +1300,8 @@ def test_of_a_dissolved_group_no_deadline_is_left() -> None:
         MemberMetadata(name, None, "client", "/host", 60_000, 10_000, b"", b"") for name in "ab"
     )
     value = GroupMetadataValue("consumer", 3, "range", "a", -1, rows)
-    group = ClassicGroup.load(
-        "g", value, GroupSettings(), timers, lambda: "suffix", WallClock(), 1_000
-    )
+    group = ClassicGroup("g", GroupSettings(), timers, lambda: "suffix", WallClock())
+    group.load(value, 1_000)
     assert len(timers) == 2
     for kind in (JOIN, SYNC):
         timers.schedule((kind, "g", ""), 2_000)

@@ -15,7 +15,6 @@ import pytest
 from helpers.txn_host import TxnHost
 
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transactions.transaction_coordinator import TxnSettings
 from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
 from barnabas.coordinator.transactions.transaction_state import (
     LEGAL_PREDECESSORS,
@@ -23,6 +22,7 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import describe_transactions
 from barnabas.protocol.messages.end_txn import EndTxnRequest
@@ -391,7 +391,7 @@ def test_adding_what_is_there_writes_no_record_but_names_the_partition_to_wait_f
     before = len(host.log)
     assert host.add("txn", pid, epoch, T0) == {("t", 0): 0}
     assert len(host.log) == before
-    assert host.coordinator._result_for("txn", [], []).partition == partition_for("txn", 4)
+    assert host.coordinator._table.result("txn", [], []).partition == partition_for("txn", 4)
 
 
 def test_a_transaction_does_not_begin_without_a_partition(host: TxnHost) -> None:

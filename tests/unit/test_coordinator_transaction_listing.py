@@ -14,8 +14,11 @@ import pytest
 from helpers.core_host import CoreHost
 
 from barnabas.broker.logs.metadata import Acl
-from barnabas.coordinator import transaction_listing
-from barnabas.coordinator.transaction_listing import LONGEST_PATTERN_BYTES, ROWS_OF_A_SLICE
+from barnabas.coordinator.transactions import transaction_listing
+from barnabas.coordinator.transactions.transaction_listing import (
+    LONGEST_PATTERN_BYTES,
+    ROWS_AT_ONCE,
+)
 from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
     TransactionState,
@@ -74,7 +77,7 @@ def ids(answer: Any) -> list[str]:
     return [row.transactional_id for row in answer.transaction_states]
 
 
-@pytest.mark.parametrize("count", [0, 1, ROWS_OF_A_SLICE, ROWS_OF_A_SLICE + 1, 3000])
+@pytest.mark.parametrize("count", [0, 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 3000])
 @pytest.mark.parametrize("pattern", [None, "", "id-.*7"])
 @pytest.mark.parametrize("version", [0, 2])
 def test_each_id_is_listed_once_however_many_there_are(
@@ -89,7 +92,7 @@ def test_each_id_is_listed_once_however_many_there_are(
     numbers = [row.producer_id - 1000 for row in answer.transaction_states]
     assert [names[number] for number in numbers] == wanted
     assert {row.transaction_state for row in answer.transaction_states} <= {"Empty"}
-    assert host.broker.connections[1].parked_ticket == -1 and not host.broker._parked
+    assert host.broker.connections[1].parked_ticket == -1 and not host.broker.requests._parked
 
 
 def test_filters_are_a_set_and_an_unknown_state_is_told_once(tmp_path: Path) -> None:
@@ -102,7 +105,7 @@ def test_filters_are_a_set_and_an_unknown_state_is_told_once(tmp_path: Path) -> 
 
 
 def test_what_goes_and_comes_while_it_is_listed(tmp_path: Path) -> None:
-    names = [f"id-{number}" for number in range(3 * ROWS_OF_A_SLICE)]
+    names = [f"id-{number}" for number in range(3 * ROWS_AT_ONCE)]
     host = host_with(tmp_path, *names)
     host.ask(1, ListTransactionsRequest(), VERSION)
     del host.broker.transactions._transactions[names[-1]]
@@ -115,7 +118,7 @@ def test_what_goes_and_comes_while_it_is_listed(tmp_path: Path) -> None:
 
 
 def test_a_client_that_has_gone_gets_no_list(tmp_path: Path) -> None:
-    host = host_with(tmp_path, *(f"id-{number}" for number in range(3 * ROWS_OF_A_SLICE)))
+    host = host_with(tmp_path, *(f"id-{number}" for number in range(3 * ROWS_AT_ONCE)))
     host.ask(1, ListTransactionsRequest(), VERSION)
     host.broker.on_closed(1)
     for _ in range(5):
@@ -167,8 +170,8 @@ def test_many_ids_keep_the_core_for_a_short_time(user: str, tmp_path: Path) -> N
     names = [f"{'x' if number % 4 == 0 else 'y'}-{number}" for number in range(MANY)]
     host = host_with(tmp_path, *names, **settings)
     if user == "of some":
-        assert host.broker.authorizer is not None
-        host.broker.authorizer.add({host.broker.ids.uuid(): DESCRIBE_IDS_OF_X})
+        assert host.parts.access.authorizer is not None
+        host.parts.access.authorizer.add({host.parts.ids.uuid(): DESCRIBE_IDS_OF_X})
     visible = {"without rights": 0, "of some": MANY // 4}.get(user, MANY)
     longest = float("inf")
     for pattern in (None, None, "[xy]-.*", "[xy]-[0-9]{1,6}"):
