@@ -402,7 +402,7 @@ RIGHTS_OF_TRANSACTIONS = {
 def test_of_the_rights_that_a_transaction_needs_each_is_asked(
     host: Guarded, name: str, asked: tuple[Code, ...]
 ) -> None:
-    """Whoever has the others is refused with the code of the one that is missing."""
+    """A client that has the others is refused with the code of the missing one."""
 
     def code() -> int:
         answer = host.call(ANN, OF_TRANSACTIONS[name], 3)
@@ -411,7 +411,7 @@ def test_of_the_rights_that_a_transaction_needs_each_is_asked(
         error: int = answer.error_code
         return error
 
-    authorizer = host.broker.authorizer
+    authorizer = host.parts.access.authorizer
     assert authorizer is not None
     for missing in asked:
         authorizer.remove(list(host.broker.metadata.acls))

@@ -709,16 +709,16 @@ def test_lines_that_were_left_out_are_counted_in_each_minute_that_has_some(
 ) -> None:
     """One timer at a time, and none while nothing is counted."""
     loop = WaitingLoop()
-    lines = ClosingLines(loop)  # type: ignore[arg-type]
+    closing = ClosingLines(loop)  # type: ignore[arg-type]
     for minute in range(3):
         for _ in range(MOST_LINES_OF_AN_ADDRESS + 5 + minute):
-            lines.write("192.0.2.1:7", "it hung up", logging.WARNING)
+            closing.write("192.0.2.1:7", "it hung up", logging.WARNING)
         assert len(loop.due) == 1
         loop.go_on()
         assert loop.due == []
         loop.now_s += 1000
-    told = [record.message for record in caplog.records if "more connections" in record.message]
-    assert told == [
+    lines = [record.message for record in caplog.records if "more connections" in record.message]
+    assert lines == [
         f"{count} more connections of 192.0.2.1 were closed within a minute" for count in (5, 6, 7)
     ]
 
