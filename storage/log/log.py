@@ -145,8 +145,7 @@ class Log:
             self.epochs,
             self.snapshots,
         )
-        self._changed_logs = log_dir.changed_logs
-        self.unread_bytes = 0
+        self._changed_logs, self.unread_bytes = log_dir.changed_logs, 0
         self.high_watermark = max(self.log_start_offset, contents.recovery_point)
         self.files = LogFiles(
             self.disk, self.directory, partition, segments, self.epochs, self.durability,
