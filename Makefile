@@ -1,4 +1,4 @@
-# make install | run | demo | test | test-lowest | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | fuzz | torture | torture-pair | torture-spark | two-phase | two-phase-spark | spark-cluster | docs | docs-pages | dist. Everything is installed into .venv.
+# make install | run | demo | test | test-lowest | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | fuzz | torture | torture-pair | torture-spark | two-phase | two-phase-spark | spark-cluster | spark-long | docs | docs-pages | dist. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +11,7 @@ SAMPLE ?= 400
 MINUTES ?= 3
 ROUNDS ?= 20
 
-.PHONY: install run demo test test-quick test-lowest check protocol clients oracle bench bench-eos bench-scale sim mutants mutants-sim fuzz torture torture-pair torture-spark two-phase two-phase-spark spark-cluster docs docs-pages dist clean
+.PHONY: install run demo test test-quick test-lowest check protocol clients oracle bench bench-eos bench-scale sim mutants mutants-sim fuzz torture torture-pair torture-spark two-phase two-phase-spark spark-cluster spark-long docs docs-pages dist clean
 
 install: $(VENV)/.installed
 
@@ -108,6 +108,10 @@ two-phase-spark: install
 
 torture-spark: install
 	PYTHONPATH=tests:. $(BIN)/python -m torture.spark_pipeline --minutes $(MINUTES)
+
+# The Spark tests that are too long for every run: some minutes. One of them needs etcd.
+spark-long: install
+	$(BIN)/python -m pytest -q -m spark_long tests/spark
 
 # docs/SPARK_CLUSTER.md as it is written, and a take-over under a query (needs etcd). Some minutes.
 spark-cluster: install

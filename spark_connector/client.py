@@ -43,6 +43,7 @@ from barnabas.spark_connector.connection import (
     RequestKind,
     UnknownTopicError,
     check,
+    code_name,
     metadata,
 )
 from barnabas.spark_connector.options import ClientOptions
@@ -404,4 +405,8 @@ def _partitions_in(topic: MetadataResponseTopic) -> list[TopicPartition]:
 
 
 def _check(code: int, what: str) -> None:
+    if code == Code.TOPIC_AUTHORIZATION_FAILED:
+        raise RefusedError(
+            code, f"{what}: {code_name(code)}: the user needs the right to READ the topic"
+        )
     check(code, what, UNKNOWN_TOPIC_PATIENCE_MS)

@@ -126,7 +126,8 @@ class StreamPlanner:
                 name: starts[name] + shares[name] if shares[name] else offset
                 for name, offset in newest.items()
             }
-        if newest != start:
+        # The first batch of a run counts, too, where it is empty.
+        if newest != start or self._micro_batch_planned_at is None:
             self._micro_batch_planned_at = self._clock()
         return newest
 

@@ -199,6 +199,19 @@ def test_a_batch_waits_for_enough_offsets_but_not_for_ever(
     assert stream.latest(start, min_offsets=10) == {T0: 111, T1: 10}
 
 
+def test_the_second_batch_of_a_query_that_begins_at_the_end_waits_for_enough_offsets(
+    broker: FakeBroker, clock: Clock, planner: Callable[..., StreamPlanner]
+) -> None:
+    """Its first batch, which is empty, counts as the one before it."""
+    stream = planner(startingOffsets="latest", maxTriggerDelay="15m")
+    start = stream.latest(stream.initial(), min_offsets=10)
+    assert start == {T0: 100, T1: 10}
+    broker.logs["t", 0].end_offset = 101
+    assert stream.latest(start, min_offsets=10) == start
+    clock.now += 900
+    assert stream.latest(start, min_offsets=10) == {T0: 101, T1: 10}
+
+
 def test_available_now_reads_what_was_there_and_all_of_it(
     broker: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
