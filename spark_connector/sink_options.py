@@ -24,6 +24,7 @@ from barnabas.spark_connector.options import (
     refuse_unknown,
 )
 from barnabas.spark_connector.publishing import PublishSettings
+from barnabas.spark_connector.spool_directory import identity_of_temporary_directory
 
 KIBIBYTE = 1 << 10
 
@@ -91,6 +92,7 @@ class SinkOptions:
     on_uncertain_batch: str = FAIL
     compare_checkpoint: bool = True
     spool_directory: str | None = None
+    temporary_directory: str = ""
     checkpoint_location: str | None = None
     working_directory: str = "/"
     site: Mapping[str, str] = field(default_factory=dict)
@@ -131,6 +133,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         on_uncertain_batch=values.choice("onUncertainBatch", (FAIL, WRITE_IT, SKIP_IT)),
         compare_checkpoint=values.boolean("compareCheckpoint", True),
         spool_directory=values.text("spoolDirectory"),
+        temporary_directory=identity_of_temporary_directory(),
         checkpoint_location=values.text("checkpointLocation"),
         working_directory=os.getcwd(),  # options are read on the driver
         site=_site_settings() if streaming else {},

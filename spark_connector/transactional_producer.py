@@ -16,6 +16,11 @@ there is no retry of a single request. Order of use:
                  EndTxn
     abort()      instead of commit
 
+A producer without a group has no `group_state`: `commit_records` commits records alone, and where
+the answer to its EndTxn is lost, `repeat_lost_end` sends the same EndTxn again before the next
+`begin`. A coordinator answers a repeated end as it answered the first one, and refuses it where the
+transaction was aborted meanwhile (KIP-98, KIP-890).
+
 Where the cluster has finalised `transaction.version` at 2 (KIP-890, second part), Produce and
 TxnOffsetCommit add by themselves, and AddPartitionsToTxn and AddOffsetsToTxn are left out; what
 comes late of an ended transaction is known by its epoch. Elsewhere versions are those that Apache
@@ -200,6 +205,16 @@ class PublishSettings:
     in_flight: int = 5  # requests to one broker that are not yet answered
 
 
+@dataclass(frozen=True)
+class _LostEnd:
+    """A transaction whose EndTxn was sent and not answered: its producer, and what was written."""
+
+    producer: Producer
+    is_version_2: bool
+    record_count: int
+    byte_count: int
+
+
 @dataclass
 class _Leader:
     """The record batches on their way to one leader.
@@ -230,6 +245,7 @@ class TransactionalProducer:
         self._connections = Connections(options)
         self._coordinators: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._lost_end: _LostEnd | None = None
         self._forget_transaction()
 
     def _forget_transaction(self) -> None:
@@ -387,12 +403,54 @@ class TransactionalProducer:
                 say whether it
                 happened.
         """
-        for node, leader in self._under_way.items():
-            self._send_out(node, leader)
+        self._send_all_out()
         self._commit_offset(sorted(set(topics)), offset, metadata_text)
         self._receive_all()
         self._end(commit=True)
         self._forget_transaction()
+
+    def commit_records(self) -> None:
+        """Commit all that was sent, and no offset.
+
+        Raises: PassingError also where the answer is lost: then `repeat_lost_end` is next.
+        """
+        self._send_all_out()
+        self._receive_all()
+        self._lost_end = _LostEnd(
+            self._producer, self._is_version_2, self.record_count, self.byte_count
+        )
+        try:
+            self._end(commit=True)
+        except (FencedError, PublishError):
+            self._lost_end = None  # it was answered: nothing is committed
+            raise
+        self._lost_end = None
+        self._forget_transaction()
+
+    def repeat_lost_end(self) -> tuple[int, int] | None:
+        """Find out whether a `commit_records` whose answer was lost took place, by sending its
+        EndTxn again.
+
+        Gives:  the counts of records and bytes where it is committed by now; None where it is
+                not, or no answer was lost.
+        Raises: PassingError while that cannot be known; PublishError where it never will be.
+        """
+        lost = self._lost_end
+        if lost is None:
+            return None
+        self._producer, self._is_version_2 = lost.producer, lost.is_version_2
+        try:
+            self._end(commit=True)
+        except FencedError:  # the transaction timed out, which aborts it
+            self._lost_end = None
+            return None
+        self._lost_end = None
+        self._forget_transaction()
+        return lost.record_count, lost.byte_count
+
+    def _send_all_out(self) -> None:
+        for node, leader in self._under_way.items():
+            self._send_out(node, leader)
 
     def _receive_all(self) -> None:
         for node, leader in self._under_way.items():
