@@ -284,7 +284,7 @@ class Client:
         fetch = FetchRequest(
             replica_id=CONSUMER,
             max_wait_ms=min(self.options.fetch_max_wait_ms, self.options.request_timeout_ms // 2),
-            min_bytes=1,
+            min_bytes=self.options.fetch_min_bytes,
             max_bytes=max_bytes,
             isolation_level=READ_COMMITTED if read_committed else READ_UNCOMMITTED,
             topics=[FetchTopic(name.topic, wire_id, [partition])],
@@ -329,6 +329,7 @@ class Client:
         """
         start = time.monotonic()
         unknown_since: float | None = None
+        backoff_ms = self.options.retry_backoff_ms
         while True:
             try:
                 return action()
@@ -359,7 +360,8 @@ class Client:
             except BaseException:
                 self.close()  # an answer may still be under way on it
                 raise
-            time.sleep(self.options.retry_backoff_ms / 1000)
+            time.sleep(backoff_ms / 1000)
+            backoff_ms = max(backoff_ms, min(2 * backoff_ms, self.options.retry_backoff_max_ms))
 
 
 def _fetched(

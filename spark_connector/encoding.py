@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.protocol.compression import Codec, compress
+from barnabas.protocol.compression import DEFAULT_LEVELS, Codec, Levels, compress
 from barnabas.protocol.records import (
     HEADER_SIZE,
     NO_LEADER_EPOCH,
@@ -150,6 +150,13 @@ class _Rows(NamedTuple):
     headers: list[pa.Array] | None
 
 
+class Compression(NamedTuple):
+    """The codec of record batches, and how hard each codec tries."""
+
+    codec: Codec = Codec.NONE
+    levels: Levels = DEFAULT_LEVELS
+
+
 class Encoder:
     """The encoder of one task: makes record batches of its rows.
 
@@ -164,7 +171,7 @@ class Encoder:
         *,
         topic: str | None,
         partition_counts: Callable[[str], int],
-        compression: Codec,
+        compression: Compression,
         now_ms: Callable[[], int],
         record_batch_bytes: int = RECORD_BATCH_BYTES,
         task: int = 0,
@@ -180,7 +187,7 @@ class Encoder:
         """
         self._topic = topic
         self._partition_counts = partition_counts
-        self._codec = compression
+        self._codec, self._levels = compression
         self._now_ms = now_ms
         self._record_batch_bytes = record_batch_bytes
         self._turn = task
@@ -367,7 +374,9 @@ class Encoder:
         ):
             body = next(bodies)
             data = assemble_batch(
-                body if self._codec == Codec.NONE else compress(self._codec, bytes(body)),
+                body
+                if self._codec == Codec.NONE
+                else compress(self._codec, bytes(body), self._levels),
                 base_offset=0,
                 leader_epoch=NO_LEADER_EPOCH,
                 attributes=TRANSACTIONAL | self._codec,

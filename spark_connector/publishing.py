@@ -32,7 +32,6 @@ from barnabas.spark_connector.transactional_producer import (
 
 __all__ = ["Publication", "PublishError", "PublishSettings", "Publisher"]
 
-MAX_BACKOFF_MS = 1000
 REPEAT_NUMBERED = (
     "Whether the last attempt was committed may not be known; publishing it again is safe."
 )
@@ -271,7 +270,7 @@ class _Failures:
         self._settings, self._what = settings, what
         self._advice = REPEAT_NUMBERED if is_numbered else REPEAT_UNNUMBERED
         self._backoff_ms = options.retry_backoff_ms
-        self._longest_backoff_ms = max(MAX_BACKOFF_MS, options.retry_backoff_ms)
+        self._longest_backoff_ms = max(settings.retry_backoff_max_ms, options.retry_backoff_ms)
         self._fenced = self._missing_files = 0
         self._deadline: float | None = None
         self.count = 0

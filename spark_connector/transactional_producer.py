@@ -203,6 +203,7 @@ class PublishSettings:
     delivery_timeout_ms: int = 120_000
     max_request_bytes: int = 1 << 20  # more only where one batch is larger
     in_flight: int = 5  # requests to one broker that are not yet answered
+    retry_backoff_max_ms: int = 1000
 
 
 @dataclass(frozen=True)
