@@ -108,6 +108,7 @@ class SourceOptions:
     ending: OffsetSpec
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
+    join_ranges_up_to: int = 1000
     fail_on_data_loss: bool = True
     include_headers: bool = False
     read_committed: bool = True
@@ -143,7 +144,12 @@ SOURCE_OPTIONS = (
 # Refused in a stream, as Spark does.
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 # Passed over in a batch read, as Spark does.
-STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+STREAM_ONLY = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "joinRangesUpTo",
+)
 # Accepted, and without meaning here.
 MEANINGLESS = (
     "groupIdPrefix",
@@ -183,6 +189,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
         ending=_offsets(values, "ending", streaming=streaming),
         min_partitions=values.integer("minPartitions", None, minimum=1),
         max_records_per_partition=values.integer("maxRecordsPerPartition", None, minimum=1),
+        join_ranges_up_to=values.number("joinRangesUpTo", SourceOptions.join_ranges_up_to),
         fail_on_data_loss=values.boolean("failOnDataLoss", True),
         include_headers=values.boolean("includeHeaders", False),
         read_committed=values.choice(

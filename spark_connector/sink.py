@@ -440,6 +440,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         return CheckpointPlace(root=rules.resolve(root))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        exempt_modules_from_collection()
         if not messages:
             return  # a batch without tasks has no rows
         # So Spark commits the epochs of Trigger.Continuous, in which it calls `write` of no sink in
