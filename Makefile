@@ -1,4 +1,4 @@
-# make install | run | demo | test | test-lowest | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-sim | fuzz | torture | torture-pair | torture-spark | two-phase | two-phase-spark | spark-cluster | spark-long | docs | docs-pages | dist. Everything is installed into .venv.
+# make install | run | demo | test | test-lowest | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-by-hand | mutants-sim | fuzz | torture | torture-pair | torture-spark | two-phase | two-phase-spark | spark-cluster | spark-long | docs | docs-pages | dist. Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +11,7 @@ SAMPLE ?= 400
 MINUTES ?= 3
 ROUNDS ?= 20
 
-.PHONY: install run demo test test-quick test-lowest check protocol clients oracle bench bench-eos bench-scale sim mutants mutants-sim fuzz torture torture-pair torture-spark two-phase two-phase-spark spark-cluster spark-long docs docs-pages dist clean
+.PHONY: install run demo test test-quick test-lowest check protocol clients oracle bench bench-eos bench-scale sim mutants mutants-by-hand mutants-sim fuzz torture torture-pair torture-spark two-phase two-phase-spark spark-cluster spark-long docs docs-pages dist clean
 
 install: $(VENV)/.installed
 
@@ -79,6 +79,10 @@ sim: install
 # What unit and property tests find of mistakes that are put in one at a time. SAMPLE=all takes hours.
 mutants: install
 	PYTHONPATH=tests:. $(BIN)/python -m mutants --sample $(SAMPLE) --processes $(PROCESSES)
+
+# Mistakes made by hand, each with the tests that have to find it: a few seconds each.
+mutants-by-hand: install
+	PYTHONPATH=tests:. $(BIN)/python -m mutants.by_hand
 
 # What 500 seeds of the simulator find of a sample that was judged to lose, double, hide or reveal data.
 mutants-sim: install

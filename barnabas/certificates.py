@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from barnabas.installing import install_command
+
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -49,7 +51,7 @@ def make_certificates(
     try:
         from cryptography import x509
     except ImportError as error:
-        raise CertificatesError("certificates need `pip install 'barnabas[tls]'`") from error
+        raise CertificatesError(f"certificates need `{install_command('tls')}`") from error
     target = Path(directory)
     names = [BROKER, *clients]
     for name in names:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from barnabas.installing import install_command
 from barnabas.local_broker import LocalBroker
 from barnabas.spark_connector.session import MissingRequirementError, local_session, prepare
 
@@ -516,7 +517,7 @@ def _require_packages() -> None:
     ]
     if missing:
         raise MissingRequirementError(
-            f"the demo needs {', '.join(missing)}: pip install 'barnabas[demo]'"
+            f"the demo needs {', '.join(missing)}: {install_command('demo')}"
         )
 
 

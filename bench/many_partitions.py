@@ -118,6 +118,8 @@ class Bench:
         self._topic_id = self.broker.topics.create_topic(
             TOPIC, partitions, {}, now_ms=NOW_MS
         ).topic_id
+        for log in self.broker.topics.logs_of(TOPIC):
+            log.make_files()  # else a thread would, and there is none here
         answer = self._answer_to(InitProducerIdResponse, init_producer_id(), 0, PRODUCER)
         self._transactional_producer_id = answer.producer_id
 

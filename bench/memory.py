@@ -39,7 +39,7 @@ FILLS: dict[str, Callable[[Core, int], None]] = {
 }
 BYTES = {
     "partitions, new": 4_800,
-    "partitions, written to": 5_500,
+    "partitions, written to": 6_400,
     "connections": 260,
     "transactional ids": 650,
     "open transactions": 1_750,

@@ -35,8 +35,8 @@ KEPT_MS = -1
 
 def fill(directory: str, scale: float) -> None:
     """Write the directory as a broker leaves it that was killed: nothing is closed."""
-    from barnabas.broker.rim.daemon.main import SystemIds
     from barnabas.broker.rim.daemon.opening import open_broker
+    from barnabas.broker.rim.system_ids import SystemIds
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.protocol.records import NewRecord, encode_batch
 

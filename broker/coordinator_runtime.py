@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.result import Decision, Reply, Result
+from barnabas.coordinator.result import Reply, Result
+from barnabas.coordinator.transactions.transaction_state import Decision
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker

@@ -60,15 +60,13 @@ from barnabas.broker.settings.group_configs import group_overrides
 from barnabas.broker.slices import Pieces, SlicedWork, Slices
 from barnabas.broker.transactions.transaction_end import TransactionEnds
 from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
-from barnabas.coordinator.groups.classic.classic_group import GroupSettings
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group_coordinator import NO_OVERRIDES, GroupCoordinator
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
-from barnabas.coordinator.transactions.transaction_coordinator import (
-    TransactionCoordinator,
-    TxnSettings,
-)
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.framing import (
@@ -86,6 +84,7 @@ from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import Syncable, may_have_lost_pages
 
 if TYPE_CHECKING:
+    from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.observation.error_counts import ErrorCounts
     from barnabas.broker.observation.login_counts import LoginCounts
     from barnabas.broker.quotas.client_quotas import ClientQuotas
@@ -94,6 +93,7 @@ if TYPE_CHECKING:
     from barnabas.broker.security.gate import SaslGate
     from barnabas.broker.settings.listeners import ListenerConfig
     from barnabas.broker.wide_requests import WideRequests
+    from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -133,13 +133,11 @@ class Broker:
         now_ms: int,
         sync: Callable[[list[Syncable]], None] = sync_one_by_one,
     ) -> None:
-        self.config, self.metadata, self.logs, self.ids = config, metadata, logs, ids
-        self.wall = logs.wall
-        self.node_id = config.node_id
+        self.config, self.metadata, self.logs = config, metadata, logs
+        self.ids, self.wall, self.node_id = ids, logs.wall, config.node_id
         self.connections: dict[int, ConnectionState] = {}
         self._parked: dict[int, RequestContext] = {}
-        self._waiting_fetches: dict[int, WaitingFetch] = {}
-        self._next_ticket = 1
+        self._next_ticket, self._waiting_fetches = 1, dict[int, WaitingFetch]()
         self._routes: dict[int, Route] = {}
         self.errors: ErrorCounts | None = None  # where somebody wants them counted
         self.busy_ns: Callable[[], int] = _no_time  # the time that the core works, fed by the rim
@@ -157,7 +155,7 @@ class Broker:
         self.disk_space = DiskSpace(
             lambda: logs.disk.free_bytes(logs.data_dir), config.barnabas_disk_reserve_bytes
         )
-        self.topics = TopicRegistry(config, metadata, logs, ids, self.disk_space)
+        self.topics = TopicRegistry(config, metadata, logs, ids, self.disk_space, self._on_created)
         self.cluster = Cluster(config, self.topics, ids)
         self.fetch_sessions = self.cluster.nodes[self.node_id].fetch_sessions
         self.producer_ids = ProducerIdAllocator(
@@ -175,6 +173,16 @@ class Broker:
         self._begin_coordinators(now_ms, sync)
         self.failover = Failover(self)
         self._apply_quotas()
+
+    @functools.cached_property
+    def files_ahead(self) -> FilesAhead:
+        """What has the files of new partitions made; none of it is loaded at a start."""
+        from barnabas.broker.logs.new_files import FilesAhead
+
+        return FilesAhead(self.outbox, self.logs)
+
+    def _on_created(self, logs: list[Log]) -> None:
+        self.files_ahead.begin(logs)
 
     def _flush_queue(self) -> FlushQueue:
         config, logs = self.config, self.logs
@@ -429,6 +437,7 @@ class Broker:
         self.compaction.on_tick(now_ms)
         self.flushes.on_tick(now_ms)
         self.topics.on_tick()
+        self.metadata.on_tick()
         self.work.on_tick(now_ms)
         self.reading.on_tick(now_ms)
         if self._wide is not None:
@@ -439,7 +448,7 @@ class Broker:
     def next_deadline_ms(self) -> int | None:
         """When `on_tick` has something to do next; None: nothing is waiting."""
         is_ready = self.work.is_ready or self.reading.queue or self.topics.is_configuring
-        if is_ready or (self._wide is not None and self._wide.queue):
+        if is_ready or self.metadata.is_rewriting or (self._wide is not None and self._wide.queue):
             return 0
         earliest: int | None = self.logs.next_deadline_ms()
         for deadline in (
@@ -508,6 +517,7 @@ class Broker:
         """
         self.on_sent(now_ms)
         self.work.finish(now_ms)
+        self.topics.make_internal_files()
         try:
             self.logs.close(now_ms, sync)
         except OSError as error:

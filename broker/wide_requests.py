@@ -632,7 +632,7 @@ class WideRequests:
             broker.reply_to_part(context, answer)
 
     def _refuse_rest(self, wide: _Wide, request: Message, take: Callable[[Message], None]) -> None:
-        from barnabas.broker.security.unauthorized import unauthorized
+        from barnabas.broker.requests.refusals import refused_rows
 
         if not wide.is_cut_short:
             wide.is_cut_short = True
@@ -644,8 +644,7 @@ class WideRequests:
                 wide.api.name,
                 MOST_ANSWER_BYTES >> 20,
             )
-        version = wide.context.api_version
-        take(unauthorized(wide.api, version, request, Code.POLICY_VIOLATION))
+        take(refused_rows(request, wide.context.api_version, Code.POLICY_VIOLATION))
 
     def _answer(self, wide: _Wide) -> None:
         del self._under_way[wide.context.connection_id]

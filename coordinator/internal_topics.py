@@ -1,9 +1,9 @@
-"""The names of the two internal topics, in which the coordinators keep their state."""
+"""The names of the two internal topics, which store the state of the coordinators."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
-"""Where the group coordinator keeps groups and the offsets that they committed."""
+"""Stores groups and their committed offsets."""
 
 TRANSACTIONS_TOPIC = "__transaction_state"
-"""Where the transaction coordinator keeps transactional ids."""
+"""Stores transactional ids."""
 
 INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)

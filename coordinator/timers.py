@@ -1,8 +1,8 @@
-"""Deadlines as rows of a table: nothing here runs, the owner takes out what is due.
+"""Deadlines as rows of a table: no callback runs, the owner takes the keys that are due.
 
 A key has at most one deadline; scheduling it again moves it. Rows that were moved or cancelled stay
-in the heap until they surface, or until they outnumber the living ones, when the heap is rebuilt:
-so the table is never more than twice as large as what it tracks.
+in the heap until they are due, or until they outnumber the current ones, when the heap is rebuilt:
+so the heap is never more than twice as large as the table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
 
-_SMALL = 64  # below this many rows a rebuild is not worth its while
+_SMALL = 64  # of so few rows the heap is not rebuilt
 
 
 class Timers(Generic[Key]):
@@ -21,8 +21,8 @@ class Timers(Generic[Key]):
 
     Keys due at the same ms come in the order in which they were scheduled.
 
-    earliest_ms: no deadline is before it; None: there is none. It may be too early, since a
-    deadline that is moved or cancelled leaves it as it is until `next_deadline_ms` is called.
+    earliest_ms: no deadline is before it; None: no key has a deadline. It may be too early, since
+    moving or cancelling a deadline does not change it until `next_deadline_ms` is called.
     """
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class Timers(Generic[Key]):
         return key in self._rows
 
     def deadline_ms(self, key: Key) -> int | None:
-        """The deadline of `key`, None where it has none."""
+        """The deadline of `key`; None where it has none."""
         row = self._rows.get(key)
         return None if row is None else row[0]
 
     def schedule(self, key: Key, deadline_ms: int) -> None:
-        """Let `key` be due at `deadline_ms`, whatever it was before. O(log n)."""
+        """Set the deadline of `key`, in place of its former one. O(log n)."""
         row = (deadline_ms, self._next_sequence)
         self._next_sequence += 1
         self._rows[key] = row
@@ -54,15 +54,15 @@ class Timers(Generic[Key]):
             self._maybe_rebuild()
 
     def cancel(self, key: Key) -> bool:
-        """Forget the deadline of `key`; False where it had none."""
+        """Remove the deadline of `key`; False where it had none."""
         return self._rows.pop(key, None) is not None
 
     def pop_due(self, now_ms: int, most: int = sys.maxsize) -> list[Key]:
-        """Remove and give, earliest first, the keys whose deadline is at or before `now_ms`.
+        """Remove and return the keys whose deadline is at or before `now_ms`, earliest first.
 
         O(due log n).
 
-        Takes: most, how many at once: the rest stays, and is due.
+        Takes: most, the highest number of keys: the others stay, and are due.
         """
         due: list[Key] = []
         while self._heap and self._heap[0][0] <= now_ms and len(due) < most:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from barnabas.broker.rim.daemon.main import parser
+from barnabas.broker.rim.daemon.arguments import parser
 from barnabas.cli.root import make_root
 
 ROOT = Path(__file__).resolve().parent.parent

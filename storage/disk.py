@@ -23,10 +23,6 @@ from typing import Protocol
 
 Data = bytes | bytearray | memoryview
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
-OPEN_FILES_PATH, OTHER_OPEN_FILES_PATH = (
-    "/proc/self/fd",
-    "/dev/fd",
-)  # of Linux, and of other systems
 _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MOUNT_AT = -100, 0x4000, 256, 144  # linux/stat.h
 _READ_BYTES = 64 << 10
 # All files, since records, too, are what somebody would keep to himself, and a copy without the
@@ -41,6 +37,13 @@ def is_out_of_resources(error: OSError) -> bool:
     Any other error is of a disk that fails.
     """
     return error.errno in _OUT_OF_RESOURCES
+
+
+def is_out_of_descriptors(error: OSError) -> bool:
+    """Whether the process, or the system, can open no more files now. Nothing is wrong with the
+    disk.
+    """
+    return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class FailedFsync(OSError):
@@ -93,8 +96,14 @@ class File(Protocol):
 
     def close(self) -> None: ...
 
-    def fileno(self) -> int:
-        """The descriptor, for sendfile."""
+    def readinto(self, buffer: memoryview, position: int) -> int:
+        """Read from `position` into memory; gives how many bytes, fewer only at the end."""
+
+    def sendfile(self, socket: int, position: int, size: int) -> int:
+        """Send up to `size` bytes from `position` to a socket's descriptor; gives how many.
+
+        0: the file ends before.
+        """
 
 
 class Lock(Protocol):
@@ -140,13 +149,19 @@ class Disk(Protocol):
 
     def fsync_dir(self, path: str) -> None: ...
 
+    def fsync_file(self, path: str) -> None:
+        """Make a file durable that is not open here. Another thread may call it."""
+
     def free_bytes(self, path: str) -> int: ...
 
     def total_bytes(self, path: str) -> int: ...
 
-    def open_files(self) -> tuple[int, int]:
-        """How many descriptors the process has in use, and how many it may have."""
+    def most_open_files(self) -> int:
+        """How many descriptors the process may have."""
         ...
+
+    def reserve_descriptors(self, count: int) -> None:
+        """Say how many are for connections; only a disk that can close files heeds it."""
 
     def lock(self, path: str) -> Lock:
         """Lock the file against other processes. Raises BlockingIOError where one has it."""
@@ -182,6 +197,29 @@ class DirectorySync:
 
     def __hash__(self) -> int:
         return hash(self.directory)
+
+
+class FileSync:
+    """One file as a part of a flush, by its path: it is opened when it is fsynced.
+
+    Two of the same file are equal.
+    """
+
+    __slots__ = ("disk", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.disk = disk
+        self.path = path
+
+    def fsync(self) -> None:
+        with suppress(FileNotFoundError):  # it was deleted since the flush began
+            self.disk.fsync_file(self.path)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileSync) and other.path == self.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
 
 
 class OsFile:
@@ -234,6 +272,12 @@ class OsFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def readinto(self, buffer: memoryview, position: int) -> int:
+        return os.preadv(self._fd, [buffer], position)
+
+    def sendfile(self, socket: int, position: int, size: int) -> int:
+        return os.sendfile(socket, self._fd, position, size)
 
     def fileno(self) -> int:
         return self._fd
@@ -355,15 +399,20 @@ class OsDisk:
         stat = os.statvfs(path)
         return stat.f_blocks * stat.f_frsize
 
-    def open_files(self) -> tuple[int, int]:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    def fsync_file(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            used = os.stat(OPEN_FILES_PATH).st_size or len(
-                os.listdir(OPEN_FILES_PATH)
-            )  # the size tells it since Linux 6.2
-        except FileNotFoundError:
-            used = len(os.listdir(OTHER_OPEN_FILES_PATH))
-        return used, sys.maxsize if limit == resource.RLIM_INFINITY else limit
+            with _telling_fsync(path):
+                os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def most_open_files(self) -> int:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+
+    def reserve_descriptors(self, count: int) -> None:
+        pass
 
     def lock(self, path: str) -> Lock:
         return OsLock(path)

@@ -52,6 +52,8 @@ KINDS = {
     "quota": "a client above its quota is not told, or not made, to wait, or another one is",
     "refused": "a client was refused what it had a right to",
     "crashed": "the broker failed by itself",
+    "diverged": "what a leader sends does not fit its standby's copy",
+    "left": "a file stays on the disk that nothing needs any more",
 }
 
 

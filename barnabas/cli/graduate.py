@@ -232,7 +232,7 @@ def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
 def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
     """A start and a stop, which recover; with `aborts` open transactions are aborted in between."""
     from barnabas.broker.graduation.preparation import start_and_stop
-    from barnabas.broker.rim.daemon.main import SystemIds
+    from barnabas.broker.rim.system_ids import SystemIds
 
     aborted = start_and_stop(
         OsDisk(),

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import PARKED, Answer, CoordinatorWait
 from barnabas.broker.requests.dispatch import Route
-from barnabas.broker.requests.refusals import refusal
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -238,7 +237,7 @@ class _Edge:
     def _refusal(
         self, request: Message, context: RequestContext, code: Code = Code.NOT_COORDINATOR
     ) -> Message:
-        return refusal(self._api, context.api_version, request, code)
+        return request.error_response(context.api_version, code)
 
     def _keep_own(self, listed: Several, answer: Any, context: RequestContext) -> None:
         assert listed.key is not None

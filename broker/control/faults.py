@@ -165,7 +165,7 @@ def _checked(fault: Fault) -> Fault:
     if (fault.action is Action.ERROR) != (fault.code is not None):
         raise ValueError("`error` needs `code`, and only that takes one: as NOT_COORDINATOR, or 16")
     if fault.action is Action.ERROR and fault.api is None:
-        raise ValueError("`error` needs `api`: not every answer can bear an error")
+        raise ValueError("`error` needs `api`: the answers to which it is given")
     for name in ("nth", "times"):
         value = getattr(fault, name)
         if value is not None and value < 1:

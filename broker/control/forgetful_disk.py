@@ -102,5 +102,10 @@ class ForgetfulDisk(OsDisk):
         with self._lock:
             self._durable.pop(path, None)  # the name is that of another file now
 
+    def fsync_file(self, path: str) -> None:
+        size = self.size(path)
+        super().fsync_file(path)
+        self.note(path, size)
+
     def boot_id(self) -> str | None:
         return f"{super().boot_id()}/{self._losses()}"

@@ -5,7 +5,7 @@ two names. All others are written to (the active segment, indexes, checkpoints),
 where the file system can clone files (Btrfs, XFS), all are cloned.
 
     what                                              in the copy
-    <topic>-<partition>/ and its files                all but segments.manifest
+    <topic>-<partition>/ and its files                all but segments.manifest, barnabas-not-sent
     meta.properties, checkpoints, the journal,        as they are
     .kafka_cleanshutdown, barnabas-leader-epoch
     .lock, barnabas-boot-id, flush journals, what     not there
@@ -27,12 +27,17 @@ from collections.abc import Callable, Iterator
 from barnabas.broker.graduation.survey import FLUSH_JOURNAL, GraduationError
 from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
-from barnabas.storage.files.checkpoints import LEASE_SESSION_NAME, LOCK_NAME, MANIFEST_NAME
+from barnabas.storage.files.checkpoints import (
+    LEASE_SESSION_NAME,
+    LOCK_NAME,
+    MANIFEST_NAME,
+    NOT_SENT_NAME,
+)
 from barnabas.storage.log.segment import LOG_SUFFIX
 
 _NOT_IN_THE_COPY = {
     LOCK_NAME, BOOT_ID_NAME, BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME, MANIFEST_NAME,
-    LEASE_SESSION_NAME,
+    LEASE_SESSION_NAME, NOT_SENT_NAME,
 }  # fmt: skip
 UNFINISHED_NAME = "barnabas-unfinished"
 _FICLONE = 0x40049409  # linux/fs.h

@@ -270,7 +270,13 @@ def _transactions(disk: Disk, survey: Survey) -> list[TransactionMetadata]:
     transactions: dict[str, TransactionMetadata] = {}
     topic = survey.metadata.topic(TRANSACTIONS_TOPIC)
     for index in range(0 if topic is None else topic.partition_count):
-        for record in _records(disk, f"{survey.data_dir}/{TRANSACTIONS_TOPIC}-{index}"):
+        directory = f"{survey.data_dir}/{TRANSACTIONS_TOPIC}-{index}"
+        if not disk.is_dir(directory):
+            raise GraduationError(
+                f"{directory} is missing: restore it from a copy; or, if the disk was full when "
+                "the broker stopped, start the broker there and stop it, which makes it"
+            )
+        for record in _records(disk, directory):
             name = None if record.key is None else decode_key(bytes(record.key))
             if name is None:
                 continue

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from barnabas.broker.brokers.cluster import NOBODY
+from barnabas.broker.logs.new_files import MADE_BY_A_REQUEST
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.hot_responses import Endpoint
@@ -14,9 +16,12 @@ from barnabas.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.disk import is_out_of_resources
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
+
+logger = logging.getLogger("barnabas.broker")
 
 GROUP, TRANSACTION = 0, 1
 BATCHED_SINCE = 4
@@ -29,8 +34,11 @@ def on_find_coordinator(
     """The coordinator of groups and transactional ids. Its internal topic is made now, as clients
     of Kafka expect.
 
+    The partitions of the first keys have their files then, since a coordinator's write must not be
+    the one that finds no space; another thread makes the others' files.
+
     Errors: INVALID_REQUEST for other kinds; COORDINATOR_NOT_AVAILABLE where no broker is there that
-    could be it.
+    could be it, or there is no space for its files.
     """
     topic = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}.get(request.key_type)
     is_batched = context.api_version >= BATCHED_SINCE
@@ -38,8 +46,10 @@ def on_find_coordinator(
     if topic is not None and keys:
         broker.topics.ensure_internal_topic(topic, context.now_ms)
     rows = []
-    for key in keys:
+    for number, key in enumerate(keys):
         code, (node_id, host, port, _) = _coordinator(broker, topic, key, context)
+        if not code and number < MADE_BY_A_REQUEST and not _has_files(broker, topic, key):
+            code, (node_id, host, port, _) = Code.COORDINATOR_NOT_AVAILABLE, NOWHERE
         rows.append(Coordinator(key, node_id, host, port, code, error_message=None))
     if is_batched:
         return FindCoordinatorResponse(coordinators=rows)
@@ -51,6 +61,21 @@ def on_find_coordinator(
         host=row.host,
         port=row.port,
     )
+
+
+def _has_files(broker: Broker, topic: str | None, key: str) -> bool:
+    """Whether a coordinator's log has its files, or gets them now."""
+    assert topic is not None, "a coordinator has a topic"
+    log = broker.topics.partition(*broker.cluster.coordinator_partition(topic, key))
+    try:
+        if log is not None:
+            log.make_files()
+    except OSError as error:
+        if not is_out_of_resources(error):
+            raise
+        logger.warning("%r has no files, and its coordinator is not available: %s", log, error)
+        return False
+    return True
 
 
 def _coordinator(

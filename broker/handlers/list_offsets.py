@@ -225,7 +225,8 @@ def _by_segments(
             index = partition.partition_index
             try:
                 log = topics_here.fenced_partition(topic.name, index, NO_LEADER_EPOCH)
-                offsets = _segments_before(log, partition.timestamp, partition.max_num_offsets)
+                with log.reading():
+                    offsets = _segments_before(log, partition.timestamp, partition.max_num_offsets)
                 rows.append(ListOffsetsPartitionResponse(index, Code.NONE, offsets))
             except KafkaError as error:
                 rows.append(ListOffsetsPartitionResponse(index, error.code))

@@ -179,17 +179,6 @@ def _is_too_much(
             MOST_PARTITIONS_AT_ONCE,
             extra=_client_of(context),
         )  # fmt: skip
-    try:
-        broker.topics.check_descriptors(partition_count)
-    except KafkaError as error:
-        is_too_much = True
-        logger.warning(
-            "topics that %s of %s asks for are not made: %s",
-            context.client_id or "a client",
-            context.client_host,
-            error.message,
-            extra=_client_of(context),
-        )
     return is_too_much
 
 

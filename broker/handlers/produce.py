@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barnabas.broker.logs.new_files import MADE_AT_ONCE
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Work
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
-from barnabas.coordinator.transactions.transaction_coordinator import PRODUCE_ADDS
+from barnabas.coordinator.transactions.partition_additions import PRODUCE_ADDS
 from barnabas.coordinator.transactions.transaction_state import Channel, ProducerIdAndEpoch
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import NodeTopics
     from barnabas.broker.core import Broker
     from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.storage.directory.new_files import NewFiles
     from barnabas.storage.log.log import AppendInfo, Log
 
 ZSTD_SINCE = 7
@@ -75,8 +77,8 @@ class _Pending(NamedTuple):
     """A batch that is put off, and where its answer goes.
 
     records: in memory that stays, since the frame is gone by then; None where none came. is_long:
-    whether its check takes long by itself, for which it was counted as held on the disk already.
-    rules: those by which it is checked, once its turn has come.
+    whether its check takes long by itself. is_counted: whether it counts as held on the disk
+    already. rules: those by which it is checked, once its turn has come.
     """
 
     row: list[ProducedPartition]
@@ -85,6 +87,7 @@ class _Pending(NamedTuple):
     partition: int
     records: bytearray | memoryview | None
     is_long: bool
+    is_counted: bool
     rules: Rules | None = None
 
 
@@ -93,12 +96,13 @@ class _Produce:
 
     producer: id and epoch in a transactional request's first batch. topics: as the broker has them
     that it came to. pending: what is put off, in order; held_bytes: of all that.
-    record_errors_left: how many more the answer may name.
+    record_errors_left: how many more the answer may name. made_files: how many logs make their
+    files for it in the loop.
     """
 
     __slots__ = (
-        "answers", "appended", "budget", "context", "failed", "held_bytes", "pending", "producer",
-        "record_errors_left", "request", "topics", "unflushed", "unreadable",
+        "answers", "appended", "budget", "context", "failed", "held_bytes", "made_files", "pending",
+        "producer", "record_errors_left", "request", "topics", "unflushed", "unreadable",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +122,7 @@ class _Produce:
         self.held_bytes = 0
         self.record_errors_left = MOST_RECORD_ERRORS
         self.failed = False
+        self.made_files = 0
         self.producer: tuple[int, int] | None = None
 
     def put_off(self, batch: _Pending) -> ProducedPartition:
@@ -410,22 +415,27 @@ def _kept(
     records: Any = data.records
     if records is not None and not context.keeps_frame:
         records = bytearray(records)
-    return _Pending(row, len(row), name, data.index, records, is_long=False)
+    return _Pending(row, len(row), name, data.index, records, is_long=False, is_counted=False)
 
 
 def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
-    """Have the worker check what comes next of what is put off, append it, and go on with the rest.
+    """Have the worker check what comes next of what is put off, and make the files that the logs
+    lack; append it, and go on with the rest.
 
     Between two turns others have theirs, of the loop and of the worker.
     """
-    turn = _next_turn(produce)
+    turn, new_files = _next_turn(broker, produce)
     now_ms = produce.context.now_ms + broker.wall.ahead_ms
 
     def run() -> list[_Result]:
+        for _, files in new_files:
+            files.make()
         budget = CheckBudget()
         return [_checked(batch, now_ms, None if batch.is_long else budget) for batch in turn]
 
     def done(results: list[_Result], now_ms: int) -> None:
+        for log, files in new_files:
+            broker.logs.take_files(log, files, now_ms)
         produce.context = produce.context._replace(now_ms=now_ms)
         produce.appended, produce.budget = [], CheckBudget()
         if not produce.context.keeps_frame:  # which goes as a whole
@@ -448,21 +458,31 @@ def _check_elsewhere(broker: Broker, produce: _Produce) -> None:
     broker.outbox.work.append(Work(produce.context.connection_id, run, done, produce.held_bytes))
 
 
-def _next_turn(produce: _Produce) -> list[_Pending]:
-    """Take what is checked together: what takes long by itself is alone."""
+def _next_turn(broker: Broker, produce: _Produce) -> tuple[list[_Pending], list[_NewFiles]]:
+    """Take what is checked together: what takes long by itself is alone.
+
+    Gives: also what files are made first, of each log that has none, `MADE_AT_ONCE` at the most.
+    """
     pending = produce.pending
     turn: list[_Pending] = []
+    new_files: list[_NewFiles] = []
     size = 0
     while pending and len(turn) < ROWS_OF_A_TURN and size < BYTES_OF_A_TURN:
-        if turn and pending[0].is_long:
+        if (turn and pending[0].is_long) or len(new_files) == MADE_AT_ONCE:
             break
         batch = pending.popleft()
         log = produce.topics.partition(batch.name, batch.partition)
         turn.append(batch._replace(rules=None if log is None else log.rules))
+        if log is not None and not log.has_files and batch.name not in INTERNAL_TOPICS:
+            files = log.new_files
+            if files is None and not batch.is_long:  # else others would wait for a long check
+                files = broker.logs.begin_files(log)
+            if files is not None:
+                new_files.append((log, files))
         size += len(batch.records or b"")
         if batch.is_long:
             break
-    return turn
+    return turn, new_files
 
 
 def _bytes_of(batches: list[_Pending]) -> int:
@@ -493,6 +513,7 @@ def _answer_parked(broker: Broker, produce: _Produce, now_ms: int) -> None:
         broker.reply(produce.context.ticket, _encoded(broker, produce))
 
 
+_NewFiles = tuple["Log", "NewFiles"]
 _Result = Checked | AppendRefused | TakesLongError | None
 """Of a check in the worker's thread; None: there was nothing to check, or no such partition."""
 
@@ -622,14 +643,15 @@ def _append(
         if attributes & CODEC_MASK == Codec.ZSTD and context.api_version < ZSTD_SINCE:
             return ProducedPartition(index, Code.UNSUPPORTED_COMPRESSION_TYPE)
     try:
-        # what takes long was counted when it came
-        if not (pending is not None and pending.is_long) and not broker.disk_space.reserve(
+        if not (pending is not None and pending.is_counted) and not broker.disk_space.reserve(
             len(records)
         ):
             log.add_refused(records)
             return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL)
         if log.producer_state.refused:
             log.check_overtaking(records)
+        if pending is None and not log.has_files and _waits_for_files(broker, produce, log):
+            return _put_off(produce, row, log, records)
         if pending is None or result is None or pending.rules != log.rules:
             info = log.append(records, now_ms=context.now_ms, at_once=produce.budget)
         elif isinstance(result, AppendRefused):
@@ -637,10 +659,9 @@ def _append(
         else:
             info = log.append(records, now_ms=context.now_ms, checked=result)
     except TakesLongError:
-        at = len(row) if pending is None else pending.at
-        if not context.keeps_frame:
-            records = bytearray(records)
-        return produce.put_off(_Pending(row, at, name, index, records, is_long=True))
+        if pending is not None:
+            return produce.put_off(pending._replace(is_long=True, is_counted=True))
+        return _put_off(produce, row, log, records, is_long=True)
     except OSError as error:
         if not is_out_of_resources(error):
             raise
@@ -673,6 +694,34 @@ def _refusal(produce: _Produce, log: Log, index: int, error: KafkaError) -> Prod
     produce.record_errors_left -= len(named)
     record_errors = [(batch_index, error.message) for batch_index in named]
     return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message)
+
+
+def _put_off(
+    produce: _Produce,
+    row: list[ProducedPartition],
+    log: Log,
+    records: Any,
+    *,
+    is_long: bool = False,
+) -> ProducedPartition:
+    """Put off a batch that came as far as its log. Gives a stand-in for its answer."""
+    if not produce.context.keeps_frame:
+        records = bytearray(records)
+    return produce.put_off(
+        _Pending(row, len(row), log.topic, log.partition, records, is_long, is_counted=True)
+    )
+
+
+def _waits_for_files(broker: Broker, produce: _Produce, log: Log) -> bool:
+    """Whether another thread makes files before the log's first batch; else the log does."""
+    files = broker.files_ahead.for_write(
+        log,
+        broker.topics.partitions_of(log.topic),
+        produce.made_files,
+        produce.context.now_ms,
+    )
+    produce.made_files += files is None and not log.has_files
+    return files is not None
 
 
 def _verify(

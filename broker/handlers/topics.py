@@ -47,8 +47,7 @@ Answered = TypeVar("Answered", CreateTopicsResponse, DeleteTopicsResponse, Creat
 UNSET = -1
 NO_ID = uuid.UUID(int=0)
 NO_DISK_SPACE = (
-    "The broker has no room for so many partitions: free some space, inodes or descriptors "
-    "(ulimit -n), or ask for fewer."
+    "The broker has no room for so many partitions: free some space or inodes, or ask for fewer."
 )
 MOST_TOPICS_DELETED_AT_ONCE = 10_000
 CHECKED_AT_ONCE = 50
@@ -105,7 +104,6 @@ def _create_topics(broker: Broker, request: CreateTopicsRequest, context: Reques
                     f"{MOST_PARTITIONS_AT_ONCE} at once.",
                 )
             topic = _checked_topic(broker, topic_request, taken)
-            broker.topics.check_descriptors(total)
             if mutations is not None:
                 mutations.record(topic.partition_count)
             taken.add(topic.name)
@@ -544,7 +542,6 @@ def _check_growth(broker: Broker, topic_request: CreatePartitionsTopic, total: i
             f"This request is for {total} more partitions: ask for at most "
             f"{MOST_PARTITIONS_AT_ONCE} at once.",
         )
-    broker.topics.check_descriptors(total)
     if topic_request.assignments is not None:
         if len(topic_request.assignments) != added_count:
             raise KafkaError(

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, cast
 
 from barnabas.broker.outbox import PARKED, Answer, Parked, Work
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
-from barnabas.coordinator import transaction_listing
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transaction_listing import EncodedRows
-from barnabas.coordinator.transactions.transaction_coordinator import OFFSETS_ADD
+from barnabas.coordinator.transactions import transaction_listing
+from barnabas.coordinator.transactions.partition_additions import OFFSETS_ADD
+from barnabas.coordinator.transactions.transaction_listing import EncodedRows
 from barnabas.coordinator.transactions.transaction_state import (
     PREPARED,
     Channel,
@@ -214,7 +214,7 @@ def _offset_commit_refused(request: TxnOffsetCommitRequest, code: Code) -> TxnOf
 
 def on_write_txn_markers(
     broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext
-) -> WriteTxnMarkersResponse:
+) -> WriteTxnMarkersResponse | Parked:
     """Markers that an operator writes (KIP-664), where the coordinator knows no transaction.
 
     Errors, per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (of several brokers);
@@ -223,6 +223,30 @@ def on_write_txn_markers(
     INVALID_TOPIC_EXCEPTION for __transaction_state, in which no transaction can be open;
     INVALID_PRODUCER_EPOCH; KAFKA_STORAGE_ERROR where there is no room for the partition's files.
     """
+    topics_here = broker.topics_of(context)
+    without_files = {
+        log: None
+        for marker in request.markers
+        for topic in marker.topics
+        for index in topic.partition_indexes
+        if (log := topics_here.partition(topic.name, index)) is not None and not log.has_files
+    }
+    if len(without_files) <= broker.files_ahead.most_by_request:
+        return _write_markers(broker, request, context)
+    broker.park(context)
+
+    def write(now_ms: int) -> None:
+        if context.connection_id in broker.connections:
+            answer = _write_markers(broker, request, context._replace(now_ms=now_ms))
+            broker.reply(context.ticket, answer)
+
+    broker.files_ahead.make(list(without_files), write)
+    return PARKED
+
+
+def _write_markers(
+    broker: Broker, request: WriteTxnMarkersRequest, context: RequestContext
+) -> WriteTxnMarkersResponse:
     markers = []
     for marker in request.markers:
         topics = []

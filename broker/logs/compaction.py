@@ -24,7 +24,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.cleaning.clean_plan import Dirt, assess, dirty_bytes_if_rolled, is_due, plan
 from barnabas.storage.cleaning.cleaner import CleanedSegment, CleanJob, CleanResult
 from barnabas.storage.cleaning.segment_swap import discard_result, swap_in
-from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     CLEANER_NAME,
     CorruptCheckpoint,
@@ -225,8 +225,8 @@ class Compaction:
         except BuildPutOff as put_off:  # its turn comes when it is built
             self._logs.log_dir.build_later(put_off, lambda _: None)
             return None
-        except CorruptLog as error:
-            self._note_failure(key, str(error), now_ms)
+        except (CorruptLog, OSError) as error:
+            self._note_unreadable(key, error, now_ms)
             return None
 
     def _begin(self, now_ms: int) -> None:
@@ -250,13 +250,19 @@ class Compaction:
         except BuildPutOff as put_off:
             self._logs.log_dir.build_later(put_off, self._begin)
             return
-        except CorruptLog as error:
-            self._note_failure(key, str(error), now_ms)
+        except (CorruptLog, OSError) as error:
+            self._note_unreadable(key, error, now_ms)
         if self._job is None:
             self._under_way = None
             return
         self._next_job_id += 1
         self._outbox.cleanings.append(self._job)
+
+    def _note_unreadable(self, key: TopicPartition, error: Exception, now_ms: int) -> None:
+        """Try it later where it is damaged, or no descriptor is left to read it with."""
+        if isinstance(error, OSError) and not is_out_of_descriptors(error):
+            raise error
+        self._note_failure(key, str(error), now_ms)
 
     def _note_failure(self, key: TopicPartition, error: str, now_ms: int) -> None:
         count = self._failures.get(key, (0, 0))[0] + 1

@@ -27,7 +27,9 @@ A journal is a file of frames, each appended by one write and flushed before it 
 A kill at any byte leaves a torn last frame, which is cut with a line in the log. A frame that is
 wrong with good ones behind it is damage, and so is a file that does not begin with the header,
 which was flushed before anything followed: the broker says so and touches nothing. When most frames
-are out of date the journal is written anew beside itself and renamed.
+are out of date the journal is written again beside itself and renamed. Where it holds much, what
+still counts is encoded a part at each tick; changes that come meanwhile go to the old file, and
+behind that part of the new one: each says what holds from then on, whatever was before it.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ import struct
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice, starmap
 from typing import Any, NamedTuple
 
 import msgpack
@@ -53,6 +56,7 @@ RENAMED_CONFIGS = {
     "remote.copy.disable": "remote.log.copy.disable"
 }  # of topics, in earlier journals
 SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
+ENCODED_AT_ONCE = 1000  # frames: 5 ms
 _FRAME = struct.Struct(">II")
 
 
@@ -138,6 +142,7 @@ class ClusterMetadata:
         self.next_producer_id = 0
         self._frames = 0
         self.generation = 0
+        self._rewriting: _Rewriting | None = None
         self._torn_at = -1  # where a change begins that was not finished, until it is cut off
         self._file = self._open()
         self.change_count = self._frames
@@ -406,10 +411,11 @@ class ClusterMetadata:
         if not bodies:
             return
         self.cut_torn()
-        self._file.append(
-            _encode(bodies[0] if len(bodies) == 1 else {"kind": "changes", "changes": bodies})
-        )
+        frame = _encode(bodies[0] if len(bodies) == 1 else {"kind": "changes", "changes": bodies})
+        self._file.append(frame)
         self._file.fsync()
+        if self._rewriting is not None:
+            self._rewriting.add_change(frame, len(bodies))
         self._gone.clear()
         self._frames += len(bodies)
         self.change_count += len(bodies)
@@ -550,7 +556,9 @@ class ClusterMetadata:
         self._take(topic)
 
     def _maybe_rewrite(self) -> None:
-        """Write the journal anew when at most a tenth of its frames still count."""
+        """Write the journal again when at most a tenth of its frames still count: at once, or, where
+        these are many, in slices.
+        """
         living = (
             len(self.topics)
             + len(self.coming)
@@ -562,40 +570,81 @@ class ClusterMetadata:
             + len(self.group_configs)
             + 5
         )
-        if self._frames < max(SMALLEST_REWRITE, REWRITE_FACTOR * living):
+        if self._rewriting is not None or self._frames < max(
+            SMALLEST_REWRITE, REWRITE_FACTOR * living
+        ):
             return
-        frames = [
-            _deletion_frame(topic_id, name) for topic_id, name in self.deletions.items()
-        ]  # a topic of that name may be there again
-        frames += [_topic_frame(topic) for topic in (*self.topics.values(), *self.coming.values())]
-        frames.append({"kind": "broker_configs", "configs": self.broker_configs})
-        if self.broker_default_configs:  # a kind that earlier versions do not know
-            frames.append(
-                {"kind": "broker_default_configs", "configs": self.broker_default_configs}
-            )
-        frames += [
-            _client_metrics_frame(name, configs) for name, configs in self.client_metrics.items()
-        ]
-        frames += [
-            _scram_frame(key, credential) for key, credential in self.scram_credentials.items()
-        ]
-        frames += [_acl_frame(acl_id, acl) for acl_id, acl in self.acls.items()]
-        frames += [
-            _client_quota_frame(entity, quotas) for entity, quotas in self.client_quotas.items()
-        ]
-        frames += [
-            _group_configs_frame(name, configs) for name, configs in self.group_configs.items()
-        ]
-        if self.feature_levels:
-            frames.append(
-                _features_frame(self.feature_levels, self.features_epoch, self.updated_features)
-            )
-        frames.append({"kind": "producer_ids", "next": self.next_producer_id})
+        self._rewriting = _Rewriting(self._living_frames())
+        if living <= ENCODED_AT_ONCE:
+            self._gone.clear()
+            while self.is_rewriting:
+                self.on_tick()
+
+    def _living_frames(self) -> Iterator[dict[str, Any]]:
+        """Frames of all that counts now. What changes later may be in them as it is then."""
+        return chain(
+            # first: a topic of that name may be there again
+            starmap(_deletion_frame, list(self.deletions.items())),
+            map(_topic_frame, [*self.topics.values(), *self.coming.values()]),
+            [{"kind": "broker_configs", "configs": self.broker_configs}],
+            # a kind that earlier versions do not know
+            [{"kind": "broker_default_configs", "configs": self.broker_default_configs}]
+            if self.broker_default_configs
+            else (),
+            starmap(_client_metrics_frame, list(self.client_metrics.items())),
+            starmap(_scram_frame, list(self.scram_credentials.items())),
+            starmap(_acl_frame, list(self.acls.items())),
+            starmap(_client_quota_frame, list(self.client_quotas.items())),
+            starmap(_group_configs_frame, list(self.group_configs.items())),
+            [_features_frame(self.feature_levels, self.features_epoch, self.updated_features)]
+            if self.feature_levels
+            else (),
+            [{"kind": "producer_ids", "next": self.next_producer_id}],
+        )
+
+    @property
+    def is_rewriting(self) -> bool:
+        """Whether `on_tick` has something to do."""
+        return self._rewriting is not None
+
+    def on_tick(self) -> None:
+        """Encode some more of what a journal that is being written again is to hold."""
+        rewriting = self._rewriting
+        if rewriting is None or not rewriting.encode_some():
+            return
+        self._rewriting = None
         self._file.close()
-        self._disk.write_atomic(self._path, _HEADER + b"".join(_encode(body) for body in frames))
+        self._disk.write_atomic(self._path, rewriting.content())
         self._file = self._disk.open(self._path)
-        self._gone.clear()
-        self._frames = 1 + len(frames)
+        self._frames = rewriting.frame_count
+
+
+class _Rewriting:
+    """A journal that is being written again. frame_count: of all that it has so far."""
+
+    def __init__(self, living: Iterator[dict[str, Any]]) -> None:
+        self._living = living
+        self._encoded = bytearray(_HEADER)
+        self._changes: list[bytes] = []
+        self.frame_count = 1
+
+    def encode_some(self) -> bool:
+        """Encode some of what counted when it began. Gives whether that is all."""
+        for count, body in enumerate(islice(self._living, ENCODED_AT_ONCE), 1):
+            self._encoded += _encode(body)
+            self.frame_count += 1
+            if count == ENCODED_AT_ONCE:
+                return False
+        return True
+
+    def add_change(self, frame: bytes, count: int) -> None:
+        """Add what has changed since it began."""
+        self._changes.append(frame)
+        self.frame_count += count
+
+    def content(self) -> bytes:
+        """The whole of the file."""
+        return b"".join([self._encoded, *self._changes])
 
 
 def _topic_frame(topic: Topic) -> dict[str, Any]:

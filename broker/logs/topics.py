@@ -46,7 +46,6 @@ logger = logging.getLogger("barnabas.broker")
 
 NEW_LOG_BYTES = 16 * 1024  # a directory and the files in it, in blocks
 LOGS_CONFIGURED_AT_ONCE, LOGS_AS_A_CONFIG = 500, 4
-KEPT_DESCRIPTORS = 4  # a quarter is not for logs of new partitions
 
 
 class TopicRegistry:
@@ -56,7 +55,7 @@ class TopicRegistry:
     it exists, and `partition` gives None for it.
 
     before_creation: what has to be on the disk before topics of some names are made
-    (`TopicDeletion`).
+    (`TopicDeletion`). on_created: given the logs of topics that have come or grown.
     """
 
     def __init__(
@@ -66,9 +65,10 @@ class TopicRegistry:
         logs: LogManager,
         ids: Ids,
         disk_space: DiskSpace,
+        on_created: Callable[[list[Log]], None] = lambda logs: None,
     ) -> None:
         self._config, self.metadata, self.logs, self._ids = config, metadata, logs, ids
-        self._disk_space = disk_space
+        self._disk_space, self.on_created = disk_space, on_created
         self.version = 0  # it rises whenever a topic comes, grows or goes
         self._partitions: dict[str, list[Log | None]] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
@@ -177,7 +177,7 @@ class TopicRegistry:
         return partition_for(group_id, self.internal_partition_count(OFFSETS_TOPIC))
 
     def ensure_internal_topic(self, name: str, now_ms: int) -> None:
-        """Make an internal topic when it is first needed, as Kafka does."""
+        """Make an internal topic when it is first needed, as Kafka does. Its files come soon."""
         if name not in self._partitions:
             if name == TRANSACTIONS_TOPIC:
                 segment_bytes = self._config.transaction_state_log_segment_bytes
@@ -185,6 +185,7 @@ class TopicRegistry:
                 segment_bytes = self._config.offsets_topic_segment_bytes
             configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
             self.create_topic(name, self.internal_partition_count(name), configs, now_ms=now_ms)
+            self.on_created(self.logs_of(name))
 
     def internal_log(self, name: str, index: int, now_ms: int) -> Log:
         """A partition of an internal topic."""
@@ -195,30 +196,6 @@ class TopicRegistry:
         return log
 
     # --- creation and growth ---------------------------------------------------------------------
-
-    def check_descriptors(self, partition_count: int) -> None:
-        """Raise KafkaError POLICY_VIOLATION where so many partitions more would take descriptors
-        that something else needs.
-
-        Each log keeps its active segment open. What is left serves clients, further segments, and
-        the internal topics to come.
-        """
-        used, most = self.logs.disk.open_files()
-        used += self.logs.count_without_files()
-        internal = sum(
-            self.internal_partition_count(name)
-            for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
-            if name not in self._partitions
-        )
-        left = max(0, most - most // KEPT_DESCRIPTORS - internal - used)
-        if partition_count > left:
-            raise KafkaError(
-                Code.POLICY_VIOLATION,
-                f"There are descriptors for {left} partitions more, and {partition_count} are "
-                f"asked for: this broker may open {most} "
-                f"files, {used} are open, and a quarter is kept for clients and further segments. "
-                "Raise its RLIMIT_NOFILE (ulimit -n).",
-            )
 
     def create_topic(
         self,
@@ -253,6 +230,7 @@ class TopicRegistry:
             return [topic.name for topic in topics]
         self._begin_topics(topics)
         yield from self._make_logs(topics, now_ms)
+        self._tell_created(topics)
         return []
 
     def add_partitions(self, counts: Mapping[str, int], now_ms: int) -> Slices:
@@ -264,8 +242,13 @@ class TopicRegistry:
             sum(count - len(self._partitions[name]) for name, count in counts.items())
         ):
             return list(counts)
-        yield from self._make_logs(self.metadata.grow_topics(counts), now_ms)
+        topics = self.metadata.grow_topics(counts)
+        yield from self._make_logs(topics, now_ms)
+        self._tell_created(topics)
         return []
+
+    def _tell_created(self, topics: Iterable[Topic]) -> None:
+        self.on_created([log for topic in topics for log in self.logs_of(topic.name)])
 
     def _reserve_logs(self, partition_count: int) -> bool:
         return self._disk_space.reserve(NEW_LOG_BYTES * partition_count)
@@ -319,6 +302,22 @@ class TopicRegistry:
             )
             for index in range(topic.partition_count)
         ]
+        if topic.internal:
+            for log in self.logs_of(topic.name):
+                log.make_files()  # a coordinator's write must not be the one that finds no space
+
+    def make_internal_files(self) -> None:
+        """At a clean stop: make the files of internal topics that no thread has made yet, since
+        what reads the directory afterwards expects them. Without space the next start makes them.
+        """
+        for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+            for log in self.logs_of(name):
+                try:
+                    log.make_files()
+                except OSError as error:
+                    if not is_out_of_resources(error):
+                        raise
+                    logger.warning("%r has no files: %s", log, error)
 
     def _loaded_or_new_log(
         self, topic: Topic, index: int, config: LogConfig, now_ms: int, *, leader_epoch: int = 0
@@ -344,8 +343,6 @@ class TopicRegistry:
                 log.config = config
             if log.topic_id == NO_TOPIC_ID:
                 _give_topic_id(log, topic.topic_id)
-        if log is not None and topic.internal:
-            log.make_files()  # a coordinator's write must not be the one that finds no space
         return log
 
     # --- deletion --------------------------------------------------------------------------------

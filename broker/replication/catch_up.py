@@ -20,6 +20,7 @@ from typing import NamedTuple
 from barnabas.broker.replication.operations import Kind, Operation, is_local, is_unfinished
 from barnabas.protocol.checksum import crc32c
 from barnabas.storage.disk import Disk
+from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 PIECE_BYTES = 1 << 20
 PIECES_AT_ONCE = 16  # of a file, between two signs of life
@@ -102,7 +103,10 @@ class _Pending:
 
 
 class CatchUp:
-    """What a copy lacks, as long as it lacks something."""
+    """What a copy lacks, as long as it lacks something.
+
+    not_sent: the directories that no standby had before.
+    """
 
     def __init__(self, disk: Disk, data_dir: str, inventory: Inventory) -> None:
         self._disk, self._data_dir = disk, data_dir
@@ -111,6 +115,7 @@ class CatchUp:
             self._held.setdefault(_entry(path), {})[path] = held
         self._unvisited = dict.fromkeys(name for name in disk.list(data_dir) if not is_local(name))
         self._pending: dict[str, _Pending] = {}
+        self.not_sent: list[str] = []
 
     @property
     def is_done(self) -> bool:
@@ -164,6 +169,8 @@ class CatchUp:
         return (Operation(Kind.TRUNCATE, path, size),)
 
     def _move(self, path: str, new_path: str | None) -> None:
+        if new_path not in (None, path):
+            self._pending.pop(new_path, None)  # the file that had the name is gone
         inside = path + "/"
         for known in [one for one in self._pending if one == path or one.startswith(inside)]:
             pending = self._pending.pop(known)
@@ -180,6 +187,8 @@ class CatchUp:
         operations: list[Operation] = []
         names = [entry]
         if self._disk.is_dir(path):
+            if self._disk.exists(f"{path}/{NOT_SENT_NAME}"):
+                self.not_sent.append(entry)
             if entry in held:
                 operations.append(Operation(Kind.REMOVE, entry))
             operations += (Operation(Kind.MAKE_DIRECTORY, one) for one in self._directories(entry))

@@ -48,6 +48,7 @@ from barnabas.storage.files.checkpoints import (
 )
 
 PARTS_IN_A_FRAME = 64
+MOST_LETTERS = 200
 CATCHING_UP, FOLLOWING = "catching up", "following"
 NOWHERE = NodeAddresses("", {})
 
@@ -205,6 +206,8 @@ class Following:
             check_is_of_cluster(self._disk, self._data_dir, str(values[0]))
             self._is_welcome = True
             yield from self._inventory()
+        elif name == "refused" and len(values) == 1:
+            raise WireError(f"it refuses this standby: {_words(values[0])}")
         else:
             raise WireError(f"a leader begins with {name[:20]!r}")
 
@@ -248,6 +251,11 @@ def holding_of(disk: Disk, data_dir: str) -> Holding:
         return Holding.NOTHING
     is_whole = run.last_run() in (LastRun.CLEAN, LastRun.KILLED)
     return Holding.WHOLE if is_whole else Holding.POWER_LOST
+
+
+def _words(value: Any) -> str:
+    """What a leader says to people, who has not shown yet that it knows the secret."""
+    return "".join(letter for letter in str(value)[:MOST_LETTERS] if letter.isprintable())
 
 
 def _answers_wait(value: Any) -> AnswersWait:

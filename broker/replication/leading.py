@@ -23,6 +23,7 @@ a node may be in the set that does not follow, answers wait.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -31,7 +32,7 @@ from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.replication.catch_up import CatchUp, Held, add_to_inventory
 from barnabas.broker.replication.lease_record import NodeAddresses
-from barnabas.broker.replication.operations import FilePiece, Operation
+from barnabas.broker.replication.operations import FilePiece, Kind, Operation
 from barnabas.broker.replication.wire import (
     MOST_BYTES,
     NONCE_BYTES,
@@ -44,6 +45,7 @@ from barnabas.broker.replication.wire import (
     proof,
 )
 from barnabas.storage.disk import Disk
+from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 MOST_WAITING_BYTES = 64 << 20  # of operations that a standby has not taken
 OPERATION_BYTES = 400  # what one takes of memory beside its data
@@ -93,7 +95,8 @@ class StandbyLink:
     """One connection of a standby.
 
     node_id, addresses: its own, once it is PROVEN. is_awaited: answers wait for it, from
-    awaited_from on. answers_wait: what the standby is told of that.
+    awaited_from on. answers_wait: what the standby is told of that. not_sent: directories that no
+    standby had before, each with the position from which on this one has it.
     """
 
     def __init__(self, disk: Disk, data_dir: str, secret: str, nonce: bytes, now_ms: int) -> None:
@@ -112,6 +115,7 @@ class StandbyLink:
         self._operations: deque[Operation] = deque()
         self._waiting_bytes = 0
         self._control: list[bytes] = []
+        self.not_sent: dict[str, int] = {}
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
         """Take what a standby sent. Raises: WireError, OSError."""
@@ -236,6 +240,7 @@ class StandbyLink:
                 return frame(["do", rows, position - len(self._operations)])
             return frame(["do", rows])
         if self._catch_up is not None and self._catch_up.is_done:
+            self.not_sent = dict.fromkeys(self._catch_up.not_sent, position) | self.not_sent
             self._catch_up = None
             self.state, self.caught_up_at = State.FOLLOWING, position
             return frame(["caught up", position, self.answers_wait.value])
@@ -341,7 +346,7 @@ class Leading:
         """A connection has shown the secret. Raises: WireError where there is a standby."""
         assert link.state is State.PROVEN, f"a link that is {link.state.name} is no standby"
         if self.link is not None:
-            raise WireError("there is a standby already")
+            raise WireError("another standby is connected, and there can be one")
         self._check_node_id(link)
         self.link, self.lost = link, None
         self._on_proven(link)
@@ -385,6 +390,8 @@ class Leading:
     def _on_applied(self, link: StandbyLink, now_ms: int) -> None:
         """The standby has applied more."""
         if link.state is State.FOLLOWING and link.applied >= link.caught_up_at:
+            if link.not_sent:
+                self._remove_marks(link)
             if not link.is_awaited:
                 link.is_awaited, link.awaited_from = True, self.position
             if not link.is_wanted and link.applied >= link.awaited_from:
@@ -394,6 +401,15 @@ class Leading:
         if link.applied >= self.position:
             self.level_ms = now_ms
         self._release()
+
+    def _remove_marks(self, link: StandbyLink) -> None:
+        """The standby has directories that were marked as not sent. A mark that stays is removed by
+        a later connection.
+        """
+        for name in [name for name, at in link.not_sent.items() if at <= link.applied]:
+            del link.not_sent[name]
+            with contextlib.suppress(OSError):
+                self._disk.unlink(f"{self._data_dir}/{name}/{NOT_SENT_NAME}")
 
     def on_closed(self) -> None:
         """The standby is gone."""
@@ -405,6 +421,8 @@ class Leading:
         """The disk has done it. What the link makes of it never fails the disk: it is lost then."""
         self.position += 1
         if self.link is not None and self.lost is None:
+            if operation.kind is Kind.MAKE_DIRECTORY:
+                self.link.not_sent[operation.path] = self.position
             try:
                 self.link.on_operation(operation)
             except (OSError, WireError) as error:

@@ -3,7 +3,8 @@
 While a copy catches up, the leader says which directories it does not have: they go here as well.
 That of a partition with records waits until the copy has all else, the metadata journal too. Where
 the journal has the partition, of the same topic, no record says that it was deleted: the directory
-was lost there, and this may be the last copy of it.
+was lost there, and this may be the last copy of it. Unless it was made here, by a leader that no
+standby had it from (`replicated_disk`): its successor never had it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from barnabas.broker.logs.metadata import topics_in
 from barnabas.broker.replication.operations import Kind
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import (
+    NOT_SENT_NAME,
     PARTITION_METADATA_NAME,
     CorruptCheckpoint,
     decode_partition_metadata,
@@ -57,8 +59,14 @@ class LostPartitions:
 
     def on_caught_up(self) -> None:
         """Remove what waits. Raises: LogDirectoryError where the leader has lost something."""
-        if not self._waiting:
-            return
+        if self._waiting:
+            self._remove_waiting()
+        for name in self._disk.list(self._data_dir):  # all is the leader's from now on
+            mark = f"{self._data_dir}/{name}/{NOT_SENT_NAME}"
+            if _PARTITION.fullmatch(name) and self._disk.exists(mark):
+                self._disk.unlink(mark)
+
+    def _remove_waiting(self) -> None:
         topics = topics_in(self._disk.read(f"{self._data_dir}/{JOURNAL_NAME}"))
         lost = [name for name in self._waiting if self._is_lost(name, topics)]
         if lost:
@@ -90,6 +98,7 @@ class LostPartitions:
         topic = topics.get(topic_name)
         return (
             topic is not None
+            and not self._disk.exists(f"{self._data_dir}/{name}/{NOT_SENT_NAME}")
             and int(number) < topic.partition_count
             and self._topic_id(name) in (topic.topic_id, None)
         )

@@ -24,11 +24,13 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
+from barnabas.storage.directory.new_files import is_of_new_files
 from barnabas.storage.disk import Disk, File
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LEASE_SESSION_NAME,
     LOCK_NAME,
+    NOT_SENT_NAME,
     STANDBY_NOTE_NAME,
 )
 from barnabas.storage.log.segment import CLEANED_SUFFIX
@@ -85,7 +87,8 @@ class DivergedError(Exception):
 
 def is_local(path: str) -> bool:
     """Whether the file, below the data directory, belongs to this process or machine alone."""
-    return path in LOCAL or path.endswith(TEMPORARY_SUFFIX)
+    is_left_here = path.endswith((TEMPORARY_SUFFIX, f"/{NOT_SENT_NAME}"))
+    return path in LOCAL or is_left_here or is_of_new_files(path)
 
 
 def is_unfinished(path: str) -> bool:

@@ -1,7 +1,11 @@
 """A disk that tells a feed of each change of the data directory, once it is made.
 
 What another process writes (the cleaner's new segments) is told when it takes its place: its bytes
-before its name.
+before its name. The files of a new log, which a thread makes, are published once the log has them.
+
+A partition's directory that is made here has the mark `barnabas-not-sent` until a standby has it
+(`leading`). By that a node that follows its successor knows what that never had, and has not lost
+(`lost_partitions`). What makes the names in the directory durable makes the mark so, too.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ from barnabas.broker.replication.operations import (
     is_local,
     is_unfinished,
 )
+from barnabas.storage.directory.new_files import is_of_new_files
 from barnabas.storage.disk import Data, Disk, File
+from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 PIECE_BYTES = 1 << 20
 Publish = Callable[[Operation], None]
@@ -24,19 +30,36 @@ Publish = Callable[[Operation], None]
 class ReplicatedFile:
     """A file whose changes are told."""
 
-    __slots__ = ("_disk", "_file", "_name", "close", "fileno", "fsync", "path", "pread", "size")
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_name",
+        "close",
+        "fsync",
+        "path",
+        "pread",
+        "readinto",
+        "sendfile",
+    )
 
     def __init__(self, disk: ReplicatedDisk, file: File, name: str) -> None:
         self._disk, self._file, self._name = disk, file, name
-        self.path, self.size = file.path, file.size
-        self.close, self.fileno = file.close, file.fileno
-        self.fsync, self.pread = file.fsync, file.pread
+        self.path, self.close, self.fsync = file.path, file.close, file.fsync
+        self.pread, self.readinto, self.sendfile = file.pread, file.readinto, file.sendfile
+
+    @property
+    def size(self) -> int:
+        """What this handle has made it."""
+        return self._file.size
+
+    @size.setter
+    def size(self, size: int) -> None:
+        self._file.size = size
 
     def append(self, data: Data) -> int:
         """Write all of it at the end; gives where it begins. Raises: OSError."""
         file, disk = self._file, self._disk
         position = file.append(data)
-        self.size = file.size
         if disk.publish is not None:
             disk.publish(Operation(Kind.APPEND, self._name, position, bytes(data)))
         return position
@@ -44,7 +67,6 @@ class ReplicatedFile:
     def truncate(self, size: int) -> None:
         """Cut it. Raises: OSError."""
         self._file.truncate(size)
-        self.size = size
         self._disk.tell(Operation(Kind.TRUNCATE, self._name, size))
 
 
@@ -60,7 +82,9 @@ class ReplicatedDisk:
         self.publish: Publish | None = None
         self.exists, self.is_dir, self.list = disk.exists, disk.is_dir, disk.list
         self.size, self.modified_ms, self.read = disk.size, disk.modified_ms, disk.read
-        self.fsync_dir, self.lock, self.open_files = disk.fsync_dir, disk.lock, disk.open_files
+        self.fsync_dir, self.fsync_file, self.lock = disk.fsync_dir, disk.fsync_file, disk.lock
+        self.most_open_files = disk.most_open_files
+        self.reserve_descriptors = disk.reserve_descriptors
         self.free_bytes, self.total_bytes = disk.free_bytes, disk.total_bytes
         self.boot_id, self.mount_id = disk.boot_id, disk.mount_id
 
@@ -81,8 +105,13 @@ class ReplicatedDisk:
         return ReplicatedFile(self, file, name)
 
     def mkdir(self, path: str) -> None:
-        """Make a directory, as `Disk` does."""
+        """Make a directory, as `Disk` does, and mark it. A new log's is made by another thread."""
+        is_inside = path.startswith(self._inside)
+        is_partitions = is_inside and "/" not in path[len(self._inside) :].lstrip("/")
+        is_marked = is_partitions and not self._disk.is_dir(path)
         self._disk.mkdir(path)
+        if is_marked:
+            self._disk.open(f"{path}/{NOT_SENT_NAME}", create=True).close()
         self._tell_of(Kind.MAKE_DIRECTORY, path)
 
     def rename(self, old: str, new: str) -> None:
@@ -95,6 +124,8 @@ class ReplicatedDisk:
         self._disk.rename(old, new)
         if name is not None and new_name is not None:
             self.tell(Operation(Kind.RENAME, name, new_path=new_name))
+        elif new_name is not None and is_of_new_files(old):
+            self._tell_new_directory(new, new_name)
 
     def unlink(self, path: str) -> None:
         """Remove a file, as `Disk` does."""
@@ -124,6 +155,16 @@ class ReplicatedDisk:
         name = self._name(path)
         if name is not None:
             self.tell(Operation(kind, name))
+
+    def _tell_new_directory(self, path: str, name: str) -> None:
+        """Publish a log's directory, which a thread has made without publishing it."""
+        self.tell(Operation(Kind.MAKE_DIRECTORY, name))
+        if self.publish is not None:
+            for file in self.list(path):
+                if is_local(f"{name}/{file}"):
+                    continue
+                content = self.read(f"{path}/{file}")
+                self.tell(Operation(Kind.REPLACE, f"{name}/{file}", data=content))
 
     def _tell_content(self, path: str, name: str) -> None:
         file = self._disk.open(path)  # read when it is sent; it is closed with the last piece

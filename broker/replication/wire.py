@@ -9,6 +9,7 @@
                                              ["caught up", position, which answers wait]
                                              ["do", [...], position]
     ["applied", position]                    ["ping"]
+                                             ["refused", why]: before anything else, and the end
 
 A large file is told of in several rows: the same path and size, with the checksums that follow.
 A proof is HMAC-SHA256 of `role + nonce` under the secret that both have: each side shows that it

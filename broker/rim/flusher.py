@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from barnabas.broker.outbox import FlushJob
+from barnabas.storage.disk import FailedFsync, is_out_of_descriptors
 
 PARALLEL_FILES = 8
+DESCRIPTOR_TRIES, DESCRIPTOR_PAUSE_S = 200, 0.05
 
 
 def _sync_all(files: list[Any]) -> None:
     for file in files:
-        file.fsync()
+        _sync(file)
+
+
+def _sync(file: Any) -> None:
+    """Bring one file to the disk; one that is closed waits for a descriptor to open it with."""
+    for _ in range(DESCRIPTOR_TRIES):
+        try:
+            file.fsync()
+            return
+        except OSError as error:
+            if isinstance(error, FailedFsync) or not is_out_of_descriptors(error):
+                raise
+            time.sleep(DESCRIPTOR_PAUSE_S)
+    file.fsync()
 
 
 def _shares(files: list[Any]) -> Iterator[list[Any]]:

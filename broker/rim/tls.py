@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from barnabas.installing import install_command
+
 logger = logging.getLogger("barnabas.tls")
 
 CLIENT_AUTH = {
@@ -326,7 +328,7 @@ def _pem_of_pkcs12(data: bytes, password: str, path: str) -> str:
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError as error:
         raise TlsError(
-            f"{path} is PKCS#12, which needs `pip install 'barnabas[tls]'`; PEM does not"
+            f"{path} is PKCS#12, which needs `{install_command('tls')}`; PEM does not"
         ) from error
     try:
         store = pkcs12.load_pkcs12(data, password.encode() or None)

@@ -1,25 +1,38 @@
-"""The table of what each request asks of whom, and the step before each handler that asks it.
+"""The table of what each request asks of whom, and the steps before each handler that ask it.
 
-`authorized` puts the step around a row of `broker/requests/dispatch.py`, where there is an
-authorizer; without one nothing of this is imported. A request without a row ends its connection: a
-test holds the table to `protocol/api_table.py`. Source: KIP-11, KIP-98, KIP-290,
-KIP-430 (operations), KIP-679, KIP-848, KIP-939, and what Apache Kafka 3.9 answers.
+`authorized` puts the steps of a rule around a row of `broker/requests/dispatch.py`, where there is
+an authorizer; without one nothing of this is imported. A request without a row ends its connection:
+a test holds the table to `protocol/api_table.py`. Source: KIP-11, KIP-98, KIP-290, KIP-430
+(operations), KIP-679, KIP-848, KIP-939, and what Apache Kafka 3.9 answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import Answer, Encoded
 from barnabas.broker.security import guards
 from barnabas.broker.security.acls import Operation, ResourceType
-from barnabas.broker.security.guards import Case, Guard, Rows, of_cluster, of_one, of_rows
+from barnabas.broker.security.asks import (
+    Ask,
+    Case,
+    Rule,
+    by_hand,
+    each,
+    enough_on_cluster,
+    every,
+    in_answer,
+    in_handler,
+    on_cluster,
+    operations_of,
+    rule,
+    whole,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.broker.requests.dispatch import Route
-    from barnabas.broker.security.authorizer import Access
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
@@ -36,218 +49,190 @@ IDEMPOTENT_WRITE, READ, TWO_PHASE_COMMIT, WRITE = (
     Operation.IDEMPOTENT_WRITE, Operation.READ, Operation.TWO_PHASE_COMMIT, Operation.WRITE,
 )  # fmt: skip
 
-
-class Ask(NamedTuple):
-    """An operation on a kind of resource. when: where it is not asked of each that the request
-    names.
-    """
-
-    operation: Operation
-    resource_type: ResourceType
-    when: str = ""
+OPEN = rule()
+_OF_GROUP = rule(whole(READ, GROUP, "group_id"))
+_ALTER_CLUSTER, _DESCRIBE_CLUSTER = rule(on_cluster(ALTER)), rule(on_cluster(DESCRIBE))
+_OTHERS_LEFT_OUT = "others are left out where all are asked for"
 
 
-class Rule(NamedTuple):
-    """What a request asks, and what asks it. No asks: everybody may.
+def _of_configs(operation: Operation) -> Rule:
+    of_cluster = "for brokers and clients' metrics"
+    asks = Ask(operation, TOPIC), Ask(operation, GROUP), Ask(operation, CLUSTER, of_cluster)
+    return rule(by_hand(partial(guards.configs, operation=operation), *asks))
 
-    is_all_allowed: of a request that is frequent, whether the guard would hand it on as it is.
-    """
-
-    asks: tuple[Ask, ...]
-    guard: Guard
-    is_all_allowed: Callable[[Any, Access], bool] | None = None
-
-
-OPEN = Rule((), guards.nothing)
-_OF_GROUP = Rule((Ask(READ, GROUP),), of_one(GROUP, READ, "group_id"))
-_OR_OF_TOPIC = "or on the topic"
 
 RULES: dict[str, Rule] = {
-    "Produce": Rule(
-        (Ask(WRITE, TOPIC), Ask(WRITE, TRANSACTIONAL_ID, "with batches of a transaction")),
-        guards.produce,
-        guards.may_produce_all,
+    "Produce": rule(
+        by_hand(
+            guards.produce,
+            Ask(WRITE, TOPIC),
+            Ask(WRITE, TRANSACTIONAL_ID, "with batches of a transaction"),
+        ),
+        is_all_allowed=guards.may_produce_all,
     ),
-    "Fetch": Rule(
-        (Ask(READ, TOPIC), Ask(CLUSTER_ACTION, CLUSTER, "instead, as a replica")),
-        guards.in_handler,
+    "Fetch": rule(
+        in_handler(Ask(READ, TOPIC), Ask(CLUSTER_ACTION, CLUSTER, "instead, as a replica"))
     ),
-    "ListOffsets": Rule(
-        (Ask(DESCRIBE, TOPIC),), of_rows(Rows(TOPIC, DESCRIBE, "topics", "topics"))
-    ),
-    "Metadata": Rule(
-        (
-            Ask(DESCRIBE, TOPIC, "others are left out where all are asked for"),
+    "ListOffsets": rule(each(DESCRIBE, TOPIC, "topics.name")),
+    "Metadata": rule(
+        in_handler(
+            Ask(DESCRIBE, TOPIC, _OTHERS_LEFT_OUT),
             Ask(CREATE, CLUSTER, "for a topic that is to be made"),
             Ask(CREATE, TOPIC, "or on the topic"),
             Ask(DESCRIBE, CLUSTER, "for the operations on it"),
-        ),
-        guards.in_handler,
+        )
     ),
-    "OffsetCommit": Rule((Ask(READ, GROUP), Ask(READ, TOPIC)), guards.offset_commit),
-    "OffsetFetch": Rule(
-        (
+    "OffsetCommit": rule(
+        whole(READ, GROUP, "group_id"), each(READ, TOPIC, "topics.name", by_id=True)
+    ),
+    "OffsetFetch": rule(
+        by_hand(
+            guards.offset_fetch_step,
             Ask(DESCRIBE, GROUP),
-            Ask(DESCRIBE, TOPIC, "others are left out where all are asked for"),
-        ),
-        guards.offset_fetch_guard,
+            Ask(DESCRIBE, TOPIC, _OTHERS_LEFT_OUT),
+        )
     ),
-    "FindCoordinator": Rule(
-        (Ask(DESCRIBE, GROUP), Ask(DESCRIBE, TRANSACTIONAL_ID)), guards.find_coordinator
+    "FindCoordinator": rule(
+        by_hand(guards.find_coordinator, Ask(DESCRIBE, GROUP), Ask(DESCRIBE, TRANSACTIONAL_ID))
     ),
     "JoinGroup": _OF_GROUP,
     "Heartbeat": _OF_GROUP,
     "LeaveGroup": _OF_GROUP,
     "SyncGroup": _OF_GROUP,
-    "DescribeGroups": Rule((Ask(DESCRIBE, GROUP),), guards.describe_groups),
-    "ListGroups": Rule(
-        (Ask(DESCRIBE, CLUSTER), Ask(DESCRIBE, GROUP, "else, for each that is listed")),
-        guards.list_groups,
+    "DescribeGroups": rule(
+        operations_of("groups", GROUP, "group_id", "authorized_operations"),
+        each(DESCRIBE, GROUP, "groups"),
+    ),
+    "ListGroups": rule(
+        in_answer(
+            guards.hide_groups,
+            Ask(DESCRIBE, CLUSTER),
+            Ask(DESCRIBE, GROUP, "else, for each that is listed"),
+        )
     ),
     "SaslHandshake": OPEN,
     "ApiVersions": OPEN,
-    "CreateTopics": Rule(
-        (
-            Ask(CREATE, CLUSTER),
-            Ask(CREATE, TOPIC, _OR_OF_TOPIC),
-            Ask(DESCRIBE_CONFIGS, TOPIC, "for the settings in the answer"),
-        ),
-        guards.create_topics_guard,
+    "CreateTopics": rule(
+        enough_on_cluster(CREATE),
+        each(CREATE, TOPIC, "topics.name", "or on the topic"),
+        in_handler(Ask(DESCRIBE_CONFIGS, TOPIC, "for the settings in the answer")),
     ),
-    "DeleteTopics": Rule(
-        (
-            Ask(DELETE, CLUSTER),
-            Ask(DELETE, TOPIC, _OR_OF_TOPIC),
+    "DeleteTopics": rule(
+        enough_on_cluster(DELETE),
+        by_hand(
+            guards.delete_topics_step,
+            Ask(DELETE, TOPIC, "or on the topic"),
             Ask(DESCRIBE, TOPIC, "too, by its name; by its id, for the name in the answer"),
         ),
-        guards.delete_topics_guard,
     ),
-    "DeleteRecords": Rule((Ask(DELETE, TOPIC),), of_rows(Rows(TOPIC, DELETE, "topics", "topics"))),
-    "InitProducerId": Rule(
-        (
+    "DeleteRecords": rule(each(DELETE, TOPIC, "topics.name")),
+    "InitProducerId": rule(
+        by_hand(
+            guards.init_producer_id,
             Ask(WRITE, TRANSACTIONAL_ID),
             Ask(TWO_PHASE_COMMIT, TRANSACTIONAL_ID, "too, for two-phase commit"),
             Ask(IDEMPOTENT_WRITE, CLUSTER, "without a transactional id"),
             Ask(WRITE, TOPIC, "or on any topic"),
-        ),
-        guards.init_producer_id,
+        )
     ),
-    "OffsetForLeaderEpoch": Rule(
-        (Ask(CLUSTER_ACTION, CLUSTER), Ask(DESCRIBE, TOPIC, "or on each topic")),
-        guards.offset_for_leader_epoch,
+    "OffsetForLeaderEpoch": rule(
+        enough_on_cluster(CLUSTER_ACTION, is_audited=False),
+        each(DESCRIBE, TOPIC, "topics.topic", "or on each topic"),
     ),
-    "AddPartitionsToTxn": Rule(
-        (
+    "AddPartitionsToTxn": rule(
+        by_hand(
+            guards.add_partitions,
             Ask(WRITE, TRANSACTIONAL_ID),
             Ask(WRITE, TOPIC),
             Ask(CLUSTER_ACTION, CLUSTER, "instead, from version 4 on"),
-        ),
-        guards.add_partitions_to_txn_guard,
+        )
     ),
-    "AddOffsetsToTxn": Rule(
-        (Ask(WRITE, TRANSACTIONAL_ID), Ask(READ, GROUP)), guards.add_offsets_to_txn
+    "AddOffsetsToTxn": rule(
+        whole(WRITE, TRANSACTIONAL_ID, "transactional_id"), whole(READ, GROUP, "group_id")
     ),
-    "EndTxn": Rule(
-        (Ask(WRITE, TRANSACTIONAL_ID),), of_one(TRANSACTIONAL_ID, WRITE, "transactional_id")
+    "EndTxn": rule(whole(WRITE, TRANSACTIONAL_ID, "transactional_id")),
+    "WriteTxnMarkers": rule(on_cluster(ALTER, CLUSTER_ACTION)),
+    "TxnOffsetCommit": rule(
+        whole(WRITE, TRANSACTIONAL_ID, "transactional_id"),
+        whole(READ, GROUP, "group_id"),
+        each(READ, TOPIC, "topics.name"),
     ),
-    "WriteTxnMarkers": Rule(
-        (Ask(ALTER, CLUSTER), Ask(CLUSTER_ACTION, CLUSTER, "or this")),
-        of_cluster(ALTER, CLUSTER_ACTION),
-    ),
-    "TxnOffsetCommit": Rule(
-        (Ask(WRITE, TRANSACTIONAL_ID), Ask(READ, GROUP), Ask(READ, TOPIC)),
-        guards.txn_offset_commit,
-    ),
-    "DescribeAcls": Rule((Ask(DESCRIBE, CLUSTER),), of_cluster(DESCRIBE)),
-    "CreateAcls": Rule((Ask(ALTER, CLUSTER),), of_cluster(ALTER)),
-    "DeleteAcls": Rule((Ask(ALTER, CLUSTER),), of_cluster(ALTER)),
-    "DescribeConfigs": Rule(
-        (
-            Ask(DESCRIBE_CONFIGS, TOPIC),
-            Ask(DESCRIBE_CONFIGS, GROUP),
-            Ask(DESCRIBE_CONFIGS, CLUSTER, "for brokers and clients' metrics"),
-        ),
-        guards.of_configs(DESCRIBE_CONFIGS, "results"),
-    ),
-    "AlterConfigs": Rule(
-        (
-            Ask(ALTER_CONFIGS, TOPIC),
-            Ask(ALTER_CONFIGS, GROUP),
-            Ask(ALTER_CONFIGS, CLUSTER, "for brokers and clients' metrics"),
-        ),
-        guards.of_configs(ALTER_CONFIGS, "responses"),
-    ),
-    "AlterReplicaLogDirs": Rule((Ask(ALTER, CLUSTER),), of_cluster(ALTER)),
-    "DescribeLogDirs": Rule((Ask(DESCRIBE, CLUSTER),), of_cluster(DESCRIBE)),
+    "DescribeAcls": _DESCRIBE_CLUSTER,
+    "CreateAcls": _ALTER_CLUSTER,
+    "DeleteAcls": _ALTER_CLUSTER,
+    "DescribeConfigs": _of_configs(DESCRIBE_CONFIGS),
+    "AlterConfigs": _of_configs(ALTER_CONFIGS),
+    "AlterReplicaLogDirs": _ALTER_CLUSTER,
+    "DescribeLogDirs": _DESCRIBE_CLUSTER,
     "SaslAuthenticate": OPEN,
-    "CreatePartitions": Rule(
-        (Ask(ALTER, TOPIC),), of_rows(Rows(TOPIC, ALTER, "topics", "results"))
-    ),
-    "DeleteGroups": Rule(
-        (Ask(DELETE, GROUP),), of_rows(Rows(GROUP, DELETE, "groups_names", "results", None))
-    ),
-    "ElectLeaders": Rule((Ask(ALTER, CLUSTER),), of_cluster(ALTER)),
-    "IncrementalAlterConfigs": Rule(
-        (
-            Ask(ALTER_CONFIGS, TOPIC),
-            Ask(ALTER_CONFIGS, GROUP),
-            Ask(ALTER_CONFIGS, CLUSTER, "for brokers and clients' metrics"),
-        ),
-        guards.of_configs(ALTER_CONFIGS, "responses"),
-    ),
-    "AlterPartitionReassignments": Rule((Ask(ALTER, CLUSTER),), of_cluster(ALTER)),
-    "ListPartitionReassignments": Rule((Ask(DESCRIBE, CLUSTER),), of_cluster(DESCRIBE)),
-    "OffsetDelete": Rule((Ask(DELETE, GROUP), Ask(READ, TOPIC)), guards.offset_delete_guard),
-    "DescribeClientQuotas": Rule((Ask(DESCRIBE_CONFIGS, CLUSTER),), of_cluster(DESCRIBE_CONFIGS)),
-    "AlterClientQuotas": Rule((Ask(ALTER_CONFIGS, CLUSTER),), of_cluster(ALTER_CONFIGS)),
-    "DescribeUserScramCredentials": Rule((Ask(DESCRIBE, CLUSTER),), of_cluster(DESCRIBE)),
-    "AlterUserScramCredentials": Rule((Ask(ALTER, CLUSTER),), of_cluster(ALTER)),
-    "DescribeQuorum": Rule((Ask(DESCRIBE, CLUSTER),), of_cluster(DESCRIBE)),
-    "CreateDelegationToken": OPEN,  # there are no tokens: everybody is told so
+    "CreatePartitions": rule(each(ALTER, TOPIC, "topics.name")),
+    "CreateDelegationToken": OPEN,  # there are no tokens: the handler refuses every request
     "RenewDelegationToken": OPEN,
     "ExpireDelegationToken": OPEN,
     "DescribeDelegationToken": OPEN,
-    "UnregisterBroker": Rule((Ask(ALTER, CLUSTER),), of_cluster(ALTER)),
-    "AddRaftVoter": Rule((Ask(ALTER, CLUSTER),), of_cluster(ALTER)),
-    "RemoveRaftVoter": Rule((Ask(ALTER, CLUSTER),), of_cluster(ALTER)),
-    "UpdateFeatures": Rule((Ask(ALTER, CLUSTER),), of_cluster(ALTER)),
+    "DeleteGroups": rule(each(DELETE, GROUP, "groups_names")),
+    "ElectLeaders": _ALTER_CLUSTER,
+    "IncrementalAlterConfigs": _of_configs(ALTER_CONFIGS),
+    "AlterPartitionReassignments": _ALTER_CLUSTER,
+    "ListPartitionReassignments": _DESCRIBE_CLUSTER,
+    "OffsetDelete": rule(whole(DELETE, GROUP, "group_id"), each(READ, TOPIC, "topics.name")),
+    "DescribeClientQuotas": rule(on_cluster(DESCRIBE_CONFIGS)),
+    "AlterClientQuotas": rule(on_cluster(ALTER_CONFIGS)),
+    "DescribeUserScramCredentials": _DESCRIBE_CLUSTER,
+    "AlterUserScramCredentials": _ALTER_CLUSTER,
+    "DescribeQuorum": _DESCRIBE_CLUSTER,
+    "UpdateFeatures": _ALTER_CLUSTER,
+    "DescribeCluster": rule(
+        in_answer(
+            guards.hide_cluster_operations, Ask(DESCRIBE, CLUSTER, "for the operations on it")
+        )
+    ),
+    "DescribeProducers": rule(each(READ, TOPIC, "topics.name")),
+    "UnregisterBroker": _ALTER_CLUSTER,
+    "DescribeTransactions": rule(
+        each(DESCRIBE, TRANSACTIONAL_ID, "transactional_ids"),
+        in_answer(
+            guards.hide_topics_of_transactions, Ask(DESCRIBE, TOPIC, "for each in the answer")
+        ),
+    ),
+    "ListTransactions": rule(
+        in_handler(Ask(DESCRIBE, TRANSACTIONAL_ID, "for each that is listed"))
+    ),
+    "ConsumerGroupHeartbeat": rule(
+        whole(READ, GROUP, "group_id"),
+        every(
+            DESCRIBE,
+            TOPIC,
+            "subscribed_topic_names",
+            "for each that is subscribed by its name, or assigned",
+        ),
+        in_answer(guards.hide_assigned_topics),
+    ),
+    "ConsumerGroupDescribe": rule(
+        each(DESCRIBE, GROUP, "group_ids"),
+        in_answer(
+            guards.hide_groups_of_hidden_topics, Ask(DESCRIBE, TOPIC, "for all that it reads")
+        ),
+        operations_of("groups", GROUP, "group_id", "authorized_operations"),
+    ),
     "GetTelemetrySubscriptions": OPEN,
     "PushTelemetry": OPEN,
-    "DescribeCluster": Rule(
-        (Ask(DESCRIBE, CLUSTER, "for the operations on it"),), guards.describe_cluster
+    "ListConfigResources": rule(on_cluster(DESCRIBE_CONFIGS)),
+    "DescribeTopicPartitions": rule(
+        by_hand(guards.only_topics_to_describe),
+        operations_of("topics", TOPIC, "name", "topic_authorized_operations"),
+        each(DESCRIBE, TOPIC, "topics.name", _OTHERS_LEFT_OUT),
     ),
-    "DescribeProducers": Rule((Ask(READ, TOPIC),), of_rows(Rows(TOPIC, READ, "topics", "topics"))),
-    "DescribeTransactions": Rule(
-        (Ask(DESCRIBE, TRANSACTIONAL_ID), Ask(DESCRIBE, TOPIC, "for each in the answer")),
-        guards.describe_transactions,
-    ),
-    "ListTransactions": Rule(
-        (Ask(DESCRIBE, TRANSACTIONAL_ID, "for each that is listed"),), guards.in_handler
-    ),
-    "ConsumerGroupHeartbeat": Rule(
-        (
-            Ask(READ, GROUP),
-            Ask(DESCRIBE, TOPIC, "for each that is subscribed by its name, or assigned"),
-        ),
-        guards.consumer_group_heartbeat_guard,
-    ),
-    "ConsumerGroupDescribe": Rule(
-        (Ask(DESCRIBE, GROUP), Ask(DESCRIBE, TOPIC, "for all that it reads")),
-        guards.consumer_group_describe_guard,
-    ),
-    "ListConfigResources": Rule((Ask(DESCRIBE_CONFIGS, CLUSTER),), of_cluster(DESCRIBE_CONFIGS)),
-    "DescribeTopicPartitions": Rule(
-        (Ask(DESCRIBE, TOPIC, "others are left out where all are asked for"),),
-        guards.describe_topic_partitions_guard,
-    ),
+    "AddRaftVoter": _ALTER_CLUSTER,
+    "RemoveRaftVoter": _ALTER_CLUSTER,
 }
 """By the request's name."""
 
 
 def authorized(broker: Broker, api: Api, row: Route) -> Route:
-    """The row with the step before its handler."""
-    _, guard, is_all_allowed = RULES[api.name]
-    if guard in (guards.nothing, guards.in_handler):
+    """The row with the steps before its handler."""
+    _, takes, is_all_allowed = RULES[api.name]
+    if not takes:
         return row
     handle = row.handle
 
@@ -256,7 +241,14 @@ def authorized(broker: Broker, api: Api, row: Route) -> Route:
         assert access is not None, "there is an authorizer"
         if is_all_allowed is not None and is_all_allowed(request, access):
             return handle(request, context)
-        answer = guard(Case(broker, api, handle, request, context, access))
+        case = Case(broker, handle, request, context, access)
+        answer: Answer | None = None
+        for take in takes:
+            answer = take(case)
+            if answer is not None:
+                break
+        else:
+            answer = case.proceed()
         return broker.amendable(context, answer) if isinstance(answer, Encoded) else answer
 
     return row._replace(handle=handle_authorized)

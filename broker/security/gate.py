@@ -231,18 +231,13 @@ def _ends_a_login(authentication: Authentication, verdict: Verdict) -> bool:
 
 
 def _refusal(header: RequestHeader, frame: memoryview, code: Code) -> Message:
-    """An answer of the request's own kind, with the error where it has a place for one.
+    """The answer that refuses everything that the request names.
 
     Raises: MalformedMessageError, IndexError or struct.error where the request cannot be read.
     """
-    from barnabas.broker.requests.refusals import can_refuse, message_class, refusal
+    from barnabas.broker.requests.refusals import message_class
 
     api = header.api
     assert api is not None
-    if not can_refuse(api.name):
-        answer: Message = message_class(api, "Response")()
-        if hasattr(answer, "error_code"):
-            answer.error_code = code
-        return answer
-    body = message_class(api, "Request").read(frame, header.body_start, header.api_version)[0]
-    return refusal(api, header.api_version, body, code)
+    request = message_class(api, "Request").read(frame, header.body_start, header.api_version)[0]
+    return request.error_response(header.api_version, code)

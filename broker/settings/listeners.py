@@ -21,6 +21,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barnabas.installing import install_command
+
 if TYPE_CHECKING:
     from barnabas.broker.rim.tls import TlsListener
     from barnabas.broker.security.oauth import KeySet, TokenSettings
@@ -187,7 +189,7 @@ class ListenerConfig:
         try:
             from barnabas.broker.security.oauth import TokenSettings
         except ImportError as error:
-            raise ListenerError("OAUTHBEARER needs `pip install 'barnabas[oauth]'`") from error
+            raise ListenerError(f"OAUTHBEARER needs `{install_command('oauth')}`") from error
         prefix = "sasl.oauthbearer."
         return TokenSettings(
             audiences=self[f"{prefix}expected.audience"],

@@ -12,7 +12,8 @@ request is heard: a client that learns of the commit reads it. Requests of the t
 held back until the Complete record, so that the next transaction, which a client may begin once its
 EndTxn is answered, never meets CONCURRENT_TRANSACTIONS. An abort needs no waits: what a crash
 forgets of it is aborted again. Not so in a session of two-phase commit (KIP-939), whose open
-transactions outlive a loss of power: its aborts wait as a commit without a journal does.
+transactions outlive a loss of power: its aborts wait as a commit without a journal does. Where many
+partitions have no files for their markers, each waits for these before anything is decided.
 
 Version 2 of the protocol (KIP-890, part two) goes by the same rows. What its producer writes in the
 next epoch is held back until the Complete record, like every other request of the transactional id.
@@ -33,13 +34,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.broker.outbox import PARKED, Parked
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.result import Decision, SessionAtEnd, WaitingEndTxn, WaitingInit
 from barnabas.coordinator.transactions.transaction_coordinator import (
     END_GIVES_EPOCH,
     end_txn_response,
-    record_of,
 )
-from barnabas.coordinator.transactions.transaction_state import Channel, KeyEnum
+from barnabas.coordinator.transactions.transaction_records import record_of
+from barnabas.coordinator.transactions.transaction_state import (
+    Channel,
+    Decision,
+    KeyEnum,
+    SessionAtEnd,
+    WaitingEndTxn,
+    WaitingInit,
+)
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
@@ -288,7 +295,8 @@ class TransactionEnds:
         if overtaken is not None:
             ending.held_back = self._calls_of(overtaken)
         self._endings[decision.transactional_id] = ending
-        self._on(ending, Event.COMMIT if decision.commit else Event.ABORT, now_ms)
+        event = Event.COMMIT if decision.commit else Event.ABORT
+        self._with_files(decision, partial(self._on, ending, event), now_ms)
 
     def resume(self, decision: Decision, now_ms: int) -> None:
         """At a start: carry a decision out whose Prepare record is in the log."""
@@ -409,20 +417,45 @@ class TransactionEnds:
         ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
         self._on(ending, Event.DATA, now_ms)
 
+    def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
+        """Go on with what appends markers when the partitions have their files: at once, but where
+        many of them have none, since nothing was written to them.
+        """
+        topics = self._broker.topics
+        without = [
+            log
+            for topic, index in decision.partitions
+            if (log := topics.partition(topic, index)) is not None and not log.has_files
+        ]
+        if without and len(without) > self._broker.files_ahead.most_by_request:
+            self._broker.files_ahead.make(without, then)
+        else:
+            then(now_ms)
+
     # --- actions ---------------------------------------------------------------------------------
 
     def _flush_data(self, ending: Ending, now_ms: int) -> None:
+        """Wait for the data, and first for the files of partitions that have none for a marker, if
+        they are many. Each call more is felt here.
+        """
         assert ending.transaction is not None
-        logs = []
+        logs, without = [], []
         for topic, index in ending.transaction.partitions:
             log = self._broker.topics.partition(topic, index)
             if log is not None:
                 logs.append(log)
-        self._broker.flushes.wait_for_frame(
-            logs,
-            partial(self._on_data, ending),
-            now_ms,
-        )
+                if not log.has_files:
+                    without.append(log)
+        flushes, on_data = self._broker.flushes, partial(self._on_data, ending)
+        if not without or len(without) <= self._broker.files_ahead.most_by_request:
+            flushes.wait_for_frame(logs, on_data, now_ms)
+            return
+
+        def flush(now_ms: int) -> None:
+            if self._endings.get(ending.transactional_id) is ending:  # no abort has overtaken it
+                flushes.wait_for_frame(logs, on_data, now_ms)
+
+        self._broker.files_ahead.make(without, flush)
 
     def _frame_decision(self, ending: Ending, now_ms: int) -> None:
         decision, frame, broker = ending.decision, ending.frame, self._broker

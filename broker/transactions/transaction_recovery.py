@@ -20,7 +20,7 @@ from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecisio
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
     from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker
-    from barnabas.coordinator.result import Decision
+    from barnabas.coordinator.transactions.transaction_state import Decision
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.transactions")
@@ -121,8 +121,11 @@ class TransactionRecovery:
         outbox = self._broker.outbox
         while not self._ends.is_idle:
             jobs, outbox.flushes = outbox.flushes, []
-            assert jobs or outbox.deferred, "an end waits for nobody at a start"
+            works, outbox.work = outbox.work, []
+            assert jobs or works or outbox.deferred, "an end waits for nobody at a start"
             self._broker.on_sent(now_ms)
+            for work in works:
+                self._broker.on_worked(work, work.run(), None, now_ms)
             for job in jobs:
                 for file in job.files:
                     file.fsync()

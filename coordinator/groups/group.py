@@ -1,7 +1,7 @@
 """One group: its members, its offsets, its record, and the retention of its offsets.
 
-A group is of the consumer protocol (KIP-848) while it has a record of such a group, and of the
-classic one else, be it without members.
+A group is one of the consumer protocol (KIP-848) while it has a record of such a group; else it is
+a classic one, also without members.
 
 How long an offset is retained, and from when on (KIP-211):
 
@@ -12,8 +12,8 @@ How long an offset is retained, and from when on (KIP-211):
     consumer groups (KIP-848)                      the commit, for topics that no member reads
     any other group with members                   without limit
 
-An offset whose commit named a retention time of its own is retained for that time since its commit
-(offsets.py), but for the last kind of group.
+An offset whose commit had a retention time of its own is retained for that time since its commit
+(offsets/group_offsets.py), except in the last kind of group.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from barnabas.coordinator.groups.classic.classic_group import (
-    ClassicGroup,
-    GroupSettings,
-    State,
-)
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.group_records import group_tombstone, offset_tombstone
-from barnabas.coordinator.groups.offsets import CommittedOffset, Expiry, GroupOffsets
+from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset, Expiry, GroupOffsets
 from barnabas.coordinator.result import CoordinatorRecord, Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
@@ -43,8 +41,8 @@ class Group:
     """One group: `classic` or `consumer` has its members, `offsets` its offsets.
 
     partition: of the internal topic. consumer: None, or without an epoch, for a classic group.
-    metadata_value: the value of its last group record, None where it has none; kept encoded since
-    only a restart reads it.
+    metadata_value: the value of its last group record, None where it has none; it stays encoded,
+    since only a restart reads it.
     """
 
     __slots__ = ("classic", "consumer", "group_id", "metadata_value", "offsets", "partition")
@@ -57,7 +55,7 @@ class Group:
 
     @property
     def has_hard_state(self) -> bool:
-        """Whether the log has anything of the group."""
+        """Whether the log has a record of the group."""
         return self.metadata_value is not None or bool(self.offsets) or self.is_consumer
 
     @property
@@ -77,7 +75,11 @@ class Group:
     @property
     def protocol_type(self) -> str:
         """The type of its members' protocol; empty where it never had members."""
-        return CONSUMER_PROTOCOL_TYPE if self.is_consumer else self.classic.protocol_type or ""
+        return (
+            CONSUMER_PROTOCOL_TYPE
+            if self.is_consumer
+            else self.classic.rebalance.protocol_type or ""
+        )
 
     @property
     def has_members(self) -> bool:
@@ -92,11 +94,11 @@ class Group:
         return self.classic.is_subscribed_to(topic)
 
     def check_offset_delete(self) -> Code:
-        """NONE where offsets may be deleted, else the error."""
+        """NONE where offsets may be deleted, else the code."""
         return Code.NONE if self.is_consumer else self.classic.check_offset_delete()
 
     def tombstones(self) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group, but not its offsets."""
+        """The records that remove the group without its offsets."""
         if self.is_consumer:
             yield from self.require_consumer().tombstones(self.group_id)
         else:
@@ -104,21 +106,21 @@ class Group:
 
     @property
     def is_unused(self) -> bool:
-        """Whether it has no members, and nobody was given an id to join it."""
+        """Whether it has no members, and no id for one that joins is pending."""
         if self.is_consumer:
             return not self.has_members
-        return self.classic.state is State.EMPTY and not self.classic.pending_join_members
+        return self.classic.state is State.EMPTY and not self.classic.pending_ids
 
     def expiry(
         self, settings: GroupSettings, now_ms: int, *, max_count: int | None = None
     ) -> Expiry | None:
         """The offsets whose retention is over; None where the group's state retains all of them."""
-        classic = self.classic
+        rebalance = self.classic.rebalance
         since_ms: int | None = None
-        if not self.is_consumer and classic.protocol_type is not None:
-            if classic.state is State.EMPTY:
-                since_ms = classic.state_since_ms
-            elif classic.state is not State.STABLE or not classic.has_known_subscriptions:
+        if not self.is_consumer and rebalance.protocol_type is not None:
+            if rebalance.state is State.EMPTY:
+                since_ms = rebalance.state_since_ms
+            elif rebalance.state is not State.STABLE or rebalance.subscribed_topics is None:
                 return None
 
         def retained_since_ms(committed: CommittedOffset) -> int:
@@ -133,10 +135,10 @@ class Group:
         )
 
     def next_retention_check_ms(self, settings: GroupSettings, now_ms: int) -> int:
-        """When to look at the group again.
+        """The time of the next retention check.
 
-        A group without members is left alone until its next offset expires; members may change what
-        they read at any time.
+        Without members it is when the next offset expires; members may change their subscriptions
+        at any time.
         """
         next_check_ms = now_ms + settings.offsets_retention_check_interval_ms
         if self.has_members:

@@ -2,18 +2,18 @@
 (KIP-848, "Online Migration").
 
     a consumer joins a classic group      the group becomes a consumer group of the same members and
-                                          assignments, in its generation as epoch; members that wait
-                                          for an answer hear REBALANCE_IN_PROGRESS
+                                          assignments, with its generation as epoch; members that
+                                          wait for an answer get REBALANCE_IN_PROGRESS
     the last consumer leaves, and         the group becomes a classic one of these members, with
-    classic members remain                what they have, and rebalances
+    classic members remain                their current assignments, and rebalances
 
-What members have, and not what they are to have: if another consumer joins before they have heard
-of it, nothing of theirs is given away. The record of such a group has no leader, by which a start
-knows that the rebalance is still to come; with Apache Kafka a restart at this point may leave the
-partitions of those that left without an owner.
+It takes the current assignments, not the targets: if another consumer joins before the members know
+of the change, none of their partitions is given away. The record of such a group has no leader, by
+which a start recognises that the rebalance is still to come; with Apache Kafka a restart at this
+point may leave the partitions of the consumers that left without an owner.
 
-`group.consumer.migration.policy` says which of the two may happen. An empty group has nothing to
-convert: it is replaced by one of the other kind.
+`group.consumer.migration.policy` allows one or both of the two. An empty group is not converted: a
+group of the other kind replaces it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.coordinator.groups import group_timers as timers_of
-from barnabas.coordinator.groups.classic.classic_group import ClassicGroup, GroupSettings
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.classic.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     PartitionsByTopic,
@@ -48,6 +48,7 @@ from barnabas.coordinator.groups.group_records import (
     group_record,
     group_tombstone,
 )
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import TimerKey
 from barnabas.coordinator.result import CoordinatorRecord, Result
 from barnabas.coordinator.timers import Timers
@@ -57,28 +58,28 @@ from barnabas.protocol.wall_clock import WallClock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.coordinator.groups.classic.classic_group import Member
+    from barnabas.coordinator.groups.classic.group_members import Member
     from barnabas.coordinator.groups.group import Group
 
 NO_LEADER = None
 
 
 class Upgrade(NamedTuple):
-    """A consumer group that is to take the place of a classic one, and the records that make it."""
+    """A consumer group that is to replace a classic one, and the records that make it."""
 
     consumer: ConsumerGroup
     records: list[CoordinatorRecord]
 
 
 class ClassicGroups(NamedTuple):
-    """How classic groups are made. load: takes the value of a group's record, and the time."""
+    """The makers of classic groups. load: of the value of a group's record, and the time."""
 
     new: Callable[[str], ClassicGroup]
     load: Callable[[str, GroupMetadataValue, int], ClassicGroup]
 
 
 class GroupConversion:
-    """Makes groups of one kind of groups of the other."""
+    """Converts groups of one kind to the other."""
 
     def __init__(
         self,
@@ -96,22 +97,23 @@ class GroupConversion:
     # --- to the consumer protocol ----------------------------------------------------------------
 
     def upgraded(self, group: Group) -> Upgrade | None:
-        """The consumer group that a group with classic members becomes; None for one without.
+        """The consumer group that a group with classic members becomes; None without members.
 
-        Raises: KafkaError GROUP_ID_NOT_FOUND where it may not become one. Nothing changes.
+        Raises: KafkaError GROUP_ID_NOT_FOUND where it may not become one. The group itself does not
+                change.
         """
         classic = group.classic
         if not classic.members:
             return None
         if not self._settings.may_upgrade:
             raise _not_a_consumer_group(
-                "it is a classic group, and group.consumer.migration.policy keeps it so"
+                "it is a classic group, and group.consumer.migration.policy does not convert it"
             )
         if not classic.uses_consumer_protocol:
-            raise _not_a_consumer_group("the members of the classic group are no consumers")
+            raise _not_a_consumer_group("the members of the classic group are not consumers")
         if len(classic.members) > self._settings.max_size:
             raise _not_a_consumer_group("it has more members than group.consumer.max.size allows")
-        epoch = max(classic.generation, 1)
+        epoch = max(classic.rebalance.generation, 1)
         values: dict[str, MemberValue] = {}
         targets: dict[str, Assignment] = {}
         for member in classic.members.values():
@@ -119,7 +121,7 @@ class GroupConversion:
             assignment = read_assignment(member.assignment)
             if subscription is None or assignment is None:
                 raise _not_a_consumer_group(
-                    "what its classic members tell each other cannot be read"
+                    "the subscription or assignment of a classic member cannot be read"
                 )
             values[member.member_id] = _member_value(
                 member, subscription.topics, subscription.rack_id
@@ -128,7 +130,7 @@ class GroupConversion:
         return _upgrade(group.group_id, epoch, values, targets)
 
     def by_id(self, partitions: PartitionsByTopic) -> Assignment:
-        """Partitions by the ids of their topics, without topics that are gone."""
+        """Partitions by the ids of their topics, without unknown topics."""
         return {
             topic[0]: tuple(sorted(set(numbers)))
             for name, numbers in partitions.items()
@@ -136,7 +138,7 @@ class GroupConversion:
         }
 
     def by_name(self, partitions: Mapping[uuid.UUID, Iterable[int]]) -> PartitionsByTopic:
-        """Partitions by the names of their topics, without topics that are gone."""
+        """Partitions by the names of their topics, without unknown topics."""
         return {
             name: sorted(numbers)
             for topic_id, numbers in partitions.items()
@@ -144,7 +146,7 @@ class GroupConversion:
         }
 
     def begin(self, group: Group, upgrade: Upgrade, result: Result, now_ms: int) -> None:
-        """Put the consumer group into the place of the classic one, of which nothing is left."""
+        """Replace the classic group by the consumer group."""
         if group.metadata_value is not None:
             result.records.append(group_tombstone(group.group_id))
         group.classic.dissolve(result)
@@ -172,7 +174,7 @@ class GroupConversion:
     def downgrade(
         self, group: Group, remaining: Sequence[str], result: Result, now_ms: int
     ) -> None:
-        """Make the group a classic one of these members, and let it rebalance."""
+        """Make the group a classic one of these members, which rebalances."""
         consumer = group.require_consumer()
         for member_id in consumer.members:
             timers_of.cancel_member(self._timers, group.group_id, member_id)
@@ -185,10 +187,10 @@ class GroupConversion:
             classic = consumer.members[member_id].classic
             assert classic is not None
             group.classic.set_protocols(member_id, dict(classic.protocols))
-        group.classic.rebalance(result, now_ms)
+        group.classic.rebalance.prepare(result, now_ms)
 
     def replace_empty(self, group: Group, result: Result) -> None:
-        """Let a consumer group without members be no more; its offsets stay."""
+        """Remove a consumer group without members; its offsets stay."""
         self._timers.cancel((timers_of.PATTERNS, group.group_id, ""))
         result.records += group.require_consumer().tombstones(group.group_id)
 
@@ -240,7 +242,7 @@ def _held_by_topic(current: CurrentValue) -> dict[uuid.UUID, list[int]]:
 
 
 def _not_a_consumer_group(reason: str) -> KafkaError:
-    return KafkaError(Code.GROUP_ID_NOT_FOUND, f"this is no consumer group: {reason}.")
+    return KafkaError(Code.GROUP_ID_NOT_FOUND, f"this is not a consumer group: {reason}.")
 
 
 def _member_value(member: Member, topics: tuple[str, ...], rack_id: str | None) -> MemberValue:
@@ -260,7 +262,7 @@ def _member_value(member: Member, topics: tuple[str, ...], rack_id: str | None) 
 def _upgrade(
     group_id: str, epoch: int, values: dict[str, MemberValue], targets: dict[str, Assignment]
 ) -> Upgrade:
-    """The records of a group whose members all have what they are to have, and what they make."""
+    """The group whose members all have their targets, with its records."""
     made = [records.member_record(group_id, *row) for row in values.items()]
     made.append(records.group_epoch_record(group_id, epoch, NO_HASH))
     made += [records.member_target_record(group_id, *row) for row in targets.items()]

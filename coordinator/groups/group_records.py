@@ -37,7 +37,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from barnabas.coordinator.groups.offsets import NO_TIMESTAMP, CommittedOffset
+from barnabas.coordinator.groups.offsets.group_offsets import NO_TIMESTAMP, CommittedOffset
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
@@ -76,7 +76,7 @@ class GroupKey(NamedTuple):
 class MemberMetadata(NamedTuple):
     """A member in the value of its group's record.
 
-    subscription: the metadata of the group's protocol alone.
+    subscription: its metadata for the group's protocol; the metadata of others is not stored.
     """
 
     member_id: str
@@ -191,7 +191,7 @@ def split_offset_key(key: bytes) -> tuple[str, bytes]:
 
 
 def decode_topic_partition(rest: bytes) -> TopicPartition:
-    """Decode what `split_offset_key` leaves."""
+    """Decode the rest of a key that `split_offset_key` returns."""
     (size,) = _INT16.unpack_from(rest)
     end = _INT16.size + size
     (partition,) = _INT32.unpack_from(rest, end)
@@ -237,14 +237,16 @@ def group_tombstone(group_id: str) -> CoordinatorRecord:
 def decode_offset(
     value: bytes, record_offset: int, wall: WallClock | None = None
 ) -> CommittedOffset:
-    """Decode the value of the offset's record that stands at `record_offset`.
+    """Decode the value of an offset's record.
 
-    Takes:  wall, which converts the time of the commit to the steady time; None: that is left open.
-    Raises: ValueError where the version is not known.
+    Takes:  record_offset, the offset of the record; wall, which converts the time of the commit to
+            the steady time; None: `since_ms` is not set.
+    Raises: ValueError where the version is unknown.
     """
     version = _version(value)
     if version == OFFSET_VALUE_VERSION:
-        # nearly all, and a restart reads all of them: without the reader's care for versions
+        # nearly all values are of this version, and a restart reads all of them: the reader, which
+        # handles every version, would be slower
         _, offset, leader_epoch, size = _OFFSET_HEAD.unpack_from(value)
         end = _OFFSET_HEAD.size + size
         (commit_timestamp_ms,) = _INT64.unpack_from(value, end)
@@ -307,7 +309,7 @@ def group_record(group_id: str, group: GroupMetadataValue) -> CoordinatorRecord:
 def decode_group(value: bytes) -> GroupMetadataValue:
     """Decode the value of a group's record.
 
-    Raises: ValueError where the version is not known.
+    Raises: ValueError where the version is unknown.
     """
     version = _version(value)
     reader = _Reader(value, _INT16.size, flexible=version >= FLEXIBLE_VERSION)

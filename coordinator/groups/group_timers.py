@@ -1,6 +1,7 @@
 """The kinds of timers of groups; each is keyed (kind, group, member).
 
-classic_group.py and consumer_groups.py say what each means there.
+classic/rebalance.py, classic/group_members.py, consumer/consumer_groups.py and
+offsets/offset_removal.py describe them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,6 @@ OF_MEMBERS = (SESSION, REBALANCE, JOIN, SYNC)
 
 
 def cancel_member(timers: Timers[TimerKey], group_id: str, member_id: str) -> None:
-    """Forget all deadlines of a member."""
+    """Cancel all timers of a member."""
     for kind in OF_MEMBERS:
         timers.cancel((kind, group_id, member_id))

@@ -1,4 +1,4 @@
-"""Producer ids, handed out from blocks that are reserved before use."""
+"""Producer ids, allocated from blocks that are reserved before use."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ MAX_PRODUCER_ID = 2**63 - 1
 
 
 class ProducerIdAllocator:
-    """Gives each producer id once.
+    """Allocates each producer id once.
 
-    A block is reserved by `persist(end)`: from its return on, `end` is the first id that a later
-    run may reserve. Only then are the block's ids given away. So a crash loses what was left of one
-    block, and no id is ever given twice. Source: KIP-730.
+    A block is reserved by `persist(end)`: after its return, `end` is the first id that a later run
+    may reserve. Only then the ids of the block are allocated. So a crash loses the rest of one
+    block, and no id is ever allocated twice. Source: KIP-730.
     """
 
     def __init__(
@@ -21,7 +21,7 @@ class ProducerIdAllocator:
         """Begin after the last reserved block.
 
         Takes:  next_id, the last argument of `persist`, 0 at first: no id at or above it was ever
-                given away.
+                allocated.
         """
         assert block_size > 0
         assert next_id >= 0
@@ -30,16 +30,17 @@ class ProducerIdAllocator:
         self._next_id = self._block_end = next_id
 
     def skip_used(self, next_id: int) -> None:
-        """Give away no id below `next_id`.
+        """Allocate no id below `next_id`.
 
-        Another broker gave some of them away, or the note of the reserved block is lost.
+        Another broker has allocated some of them, or the record of the reserved block is lost.
         """
         if next_id > self._next_id:
             self._next_id = self._block_end = max(next_id, self._block_end)
 
     def skip(self, count: int) -> None:
-        """Give away none of the next `count` ids that are not reserved, nor will a later run: a
-        broker of which this directory has not heard may have done so.
+        """Skip the next `count` ids that are not reserved, in later runs, too.
+
+        A broker that is unknown to this directory may have allocated them.
         """
         self._next_id = self._block_end
         end = self._block_end + count
@@ -48,9 +49,9 @@ class ProducerIdAllocator:
         self._next_id = self._block_end = end
 
     def allocate(self) -> int:
-        """An id that nobody has.
+        """An unused id.
 
-        Raises: what `persist` raises; nothing is given away then.
+        Raises: what `persist` raises; no id is allocated then.
         """
         if self._next_id == self._block_end:
             self._block_end = self._reserve_after(self._block_end)
@@ -60,7 +61,7 @@ class ProducerIdAllocator:
         return producer_id
 
     def reserve_block(self) -> range:
-        """A block of ids for one of several brokers; `allocate` gives none of them."""
+        """A block of ids for one of several brokers; `allocate` skips them."""
         first = self._block_end
         self._next_id = self._block_end = self._reserve_after(first)
         return range(first, self._block_end)

@@ -16,13 +16,18 @@ string: int16 length, UTF-8. array: int32 count, -1 is null. Compact: unsigned v
 0 is null. The partitions of an Empty transaction are null, those of a completed one an empty array.
 A tombstone (no value) says that the transactional id has expired.
 
-Apache Kafka 3.9 writes version 0 as long as transaction.version is 0, and reads both. So do we
-write version 0, byte for byte, except where a field has something to say that version 0 has no
-place for; that is the case after a producer requested its next epoch, and is what lets the same
-request be recognised after a restart (KAFKA-20357); and after a transaction was aborted over its
-producer's head, so that whoever guesses the epoch is refused; and while the wall clock is behind an
-earlier record. Kafka 3.9 has no tag for last_producer_epoch, epoch_is_a_fence and latest_ms: ours
-are far from those that it assigns, and readers skip the tags that they do not know.
+Apache Kafka 3.9 writes version 0 while transaction.version is 0, and reads both. We write version 0
+too, byte for byte, except where a field has a value that version 0 cannot store:
+
+  - after a producer requested its next epoch, so that a retry is recognised after a restart
+    (KAFKA-20357);
+  - after the coordinator aborted a transaction, so that a producer that guesses the epoch is
+    refused;
+  - while the wall clock is behind an earlier record.
+
+Kafka 3.9 has no tag for last_producer_epoch, epoch_is_a_fence and latest_ms: our numbers are far
+from those that it assigns, and readers skip unknown tags.
+
 Source: TransactionLogKey and TransactionLogValue of Apache Kafka 3.9, and its tag 3 of KIP-939.
 """
 
@@ -31,6 +36,7 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
+from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.coordinator.transactions.transaction_state import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -61,7 +67,7 @@ EPOCH_IS_A_FENCE = 10_001
 LATEST_MS = 10_002
 
 
-# The fields that version 0 has no place for, and what they say by default.
+# The fields that version 0 cannot store, and their default values.
 _TAGGED_FROM = TransactionMetadata._fields.index("previous_producer_id")
 _UNTAGGED = tuple(TransactionMetadata._field_defaults.values())[
     _TAGGED_FROM - len(TransactionMetadata._fields) :
@@ -70,24 +76,24 @@ _UNTAGGED = tuple(TransactionMetadata._field_defaults.values())[
 
 @lru_cache(maxsize=256)
 def encode_key(transactional_id: str) -> bytes:
-    """The key of a transactional id's records. Each transaction writes a few of one key."""
+    """The key of a transactional id's records; cached, since a transaction writes several."""
     name = transactional_id.encode()
     return _INT16.pack(KEY_VERSION) + _INT16.pack(len(name)) + name
 
 
 def decode_key(key: bytes) -> str | None:
-    """The transactional id; None for a key of a later version, which readers are to skip."""
+    """The transactional id; None for a key of a later version, which readers skip."""
     (version,) = _INT16.unpack_from(key)
     if version != KEY_VERSION:
         return None
     (size,) = _INT16.unpack_from(key, 2)
     if len(key) != 4 + size:
-        raise ValueError(f"a key of __transaction_state is not as long as it says: {key!r}")
+        raise ValueError(f"a key of __transaction_state has a wrong length: {key!r}")
     return key[4:].decode()
 
 
 def encode_value(metadata: TransactionMetadata) -> bytes:
-    """The value that says what `metadata` says, in the lowest version that can."""
+    """The encoded value, in the lowest version that can store it."""
     tags = [] if metadata[_TAGGED_FROM:] == _UNTAGGED else _tags_of(metadata)
     compact = bool(tags)
     out = bytearray(
@@ -117,16 +123,28 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
 
 
 def producer_id_of(value: bytes) -> int:
-    """The producer id of a value that is not to be read whole."""
+    """The producer id of an encoded value, which is not decoded further."""
     producer_id: int = _FIXED.unpack_from(value)[1]
     return producer_id
 
 
+def record_of(metadata: TransactionMetadata) -> CoordinatorRecord:
+    """The record with this content: a tombstone where the id has expired."""
+    value = None if metadata.state is TransactionState.DEAD else encode_value(metadata)
+    return CoordinatorRecord(encode_key(metadata.transactional_id), value)
+
+
+def decode_record(key: bytes, value: bytes) -> TransactionMetadata | None:
+    """The content of a record; None for a key of a later version. Raises: ValueError."""
+    transactional_id = decode_key(key)
+    return None if transactional_id is None else decode_value(transactional_id, value)
+
+
 def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
-    """What the last record of `transactional_id` says.
+    """The content of a record's value.
 
     Raises: ValueError where the version is a later one, or bytes are missing or left over: without
-            the record producers would be unfenced.
+            the record, fenced producers would be accepted again.
     """
     try:
         version, producer_id, producer_epoch, timeout_ms, state = _FIXED.unpack_from(value)

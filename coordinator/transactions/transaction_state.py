@@ -1,9 +1,11 @@
-"""One transactional id: its states, what may follow what, and the values between which it moves.
+"""One transactional id: its states, the legal transitions, and the values of its records.
 
-`TransactionMetadata` is immutable. A transition is a method that gives the next value, or fails an
-assertion where LEGAL_PREDECESSORS does not know the step; it decides nothing and writes nothing.
+`TransactionMetadata` is immutable. A transition is a method that returns the next value, or fails
+an assertion where LEGAL_PREDECESSORS does not have the step; it decides nothing and writes nothing.
+A `Decision` is what the host carries out when a transaction ends.
+
 Source: KIP-98 (states), KIP-360 (the last epoch), KIP-588 (fencing by timeout), KIP-939 (two-phase
-commit).
+        commit).
 """
 
 from __future__ import annotations
@@ -23,31 +25,33 @@ MAX_PRODUCER_EPOCH = 2**15 - 1
 NO_TIMEOUT_MS = 2**31 - 1
 """The timeout of a session of two-phase commit, in requests and in the log (KIP-939): never."""
 VERSION_2 = 2
-"""Of the transaction protocol, of clients and of the feature transaction.version (KIP-890)."""
+"""The second version of the transaction protocol; level 2 of transaction.version (KIP-890)."""
+NO_TICKET = -1
+"""The ticket of a `WaitingInit` that no client waits for."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer says it is."""
+    """The identity that a producer sends with its requests."""
 
     producer_id: int
     producer_epoch: int
 
 
-NOBODY = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 NO_PARTITIONS: Mapping[TopicPartition, None] = MappingProxyType({})
 
 
 class KeyEnum(Enum):
-    """An enum whose members are looked up in tables, many times for each request.
+    """An enum whose members are keys of tables that each request looks up many times.
 
-    They hash by what they are. Those of a plain one hash their names, with two calls in Python.
+    Its members hash by identity. A plain Enum hashes the name, with two calls in Python.
     """
 
     __hash__ = object.__hash__
 
 
 class Channel(KeyEnum):
-    """What a producer may have a connection of its own for, beside others to the same broker."""
+    """The purposes for which a producer may use separate connections to the same broker."""
 
     COORDINATOR = "requests to the transaction coordinator"
     ENDS = "EndTxn, which another process may send, over a connection of its own"
@@ -58,31 +62,31 @@ class Channel(KeyEnum):
 class TransactionState(KeyEnum):
     """`value` is the name that requests and answers use; `number` the byte in __transaction_state.
 
-    What each state answers to a request of the current producer id and epoch; strangers are refused
-    before the state is looked at (INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED). "Again" stands for
-    CONCURRENT_TRANSACTIONS: the client is to try again.
+    Each docstring lists the answers to the current producer id and epoch; other producers are
+    refused before the state is read (INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED). "Again" means
+    CONCURRENT_TRANSACTIONS: the client tries again.
     """
 
     EMPTY = "Empty"
-    """A session, no transaction yet. Init: next epoch. AddPartitions, AddOffsets: Ongoing. EndTxn:
-    INVALID_TXN_STATE.
+    """A session without a transaction. Init: next epoch. AddPartitions, AddOffsets: Ongoing.
+    EndTxn: INVALID_TXN_STATE.
     """
 
     ONGOING = "Ongoing"
-    """Init: fence, abort, and answer then; where it is to keep the transaction: Ongoing, for the
-    next epoch. AddPartitions, AddOffsets: one more partition; INVALID_TXN_STATE where the
+    """Init: fences the producer, aborts, answers after the abort; with keepPreparedTxn: Ongoing,
+    for the next epoch. AddPartitions, AddOffsets: one more partition; INVALID_TXN_STATE where the
     transaction was kept. EndTxn: Prepare*, answered as the table of
-    broker/transactions/transaction_end.py has it.
+    broker/transactions/transaction_end.py says.
     """
 
     PREPARE_COMMIT = "PrepareCommit"
-    """Decided; markers are being written. EndTxn(commit) and all else: again. EndTxn(abort):
-    INVALID_TXN_STATE.
+    """Decided; markers are being written. EndTxn(abort): INVALID_TXN_STATE. EndTxn(commit) and all
+    other requests: again.
     """
 
     PREPARE_ABORT = "PrepareAbort"
-    """Decided; markers are being written. EndTxn(abort) and all else: again. EndTxn(commit):
-    INVALID_TXN_STATE.
+    """Decided; markers are being written. EndTxn(commit): INVALID_TXN_STATE. EndTxn(abort) and all
+    other requests: again.
     """
 
     COMPLETE_COMMIT = "CompleteCommit"
@@ -92,11 +96,11 @@ class TransactionState(KeyEnum):
     """As Empty, except that EndTxn(abort), which must be a retry, is NONE."""
 
     DEAD = "Dead"
-    """Expired: the tombstone follows at once, so that no request ever meets this state."""
+    """Expired: the tombstone follows at once, so no request ever finds this state."""
 
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
-    """The epoch is raised in order to abort: PrepareAbort follows in the same step, so that no
-    request ever meets this state.
+    """The epoch is raised in order to abort: PrepareAbort follows in the same step, so no request
+    ever finds this state.
     """
 
     @property
@@ -116,7 +120,7 @@ LEGAL_PREDECESSORS: dict[TransactionState, tuple[TransactionState, ...]] = {
     _S.PREPARE_ABORT: (
         _S.ONGOING,
         _S.PREPARE_EPOCH_FENCE,
-        # an abort of version 2 where nothing had begun, which gives the next epoch all the same
+        # an abort of version 2 without an open transaction, which still gives the next epoch
         _S.EMPTY,
         _S.COMPLETE_COMMIT,
         _S.COMPLETE_ABORT,
@@ -131,35 +135,35 @@ AT_REST = (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
 
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:
-    """Whether a further session needs a new producer id.
+    """Whether the next session needs a new producer id.
 
-    The highest epoch is left to the coordinator, for fencing.
+    The highest epoch is reserved for the coordinator, which fences with it.
     """
     return producer_epoch >= MAX_PRODUCER_EPOCH - 1
 
 
 class TransactionMetadata(NamedTuple):
-    """What the last record of one transactional id says.
+    """The content of the last record of one transactional id.
 
-    All times are the wall clock's, as the record has them.
+    All times are wall-clock times, as in the record.
 
-    partitions: those of the open transaction, topic by topic (a mapping without values: it keeps
-        its order and is looked up fast).
-    start_ms: when the open or last transaction began; NO_TIMESTAMP before the first of a session.
+    partitions: the partitions of the open transaction, topic by topic (a mapping without values: it
+        keeps its order and has fast lookups).
+    start_ms: the begin of the open or last transaction; NO_TIMESTAMP before the first of a session.
     previous_producer_id, last_producer_epoch: the producer whose InitProducerId (KIP-360), or
-        EndTxn of version 2, led to the current epoch, so that the same request again is recognised
-        as a retry. Forgotten when a transaction begins, for who begins it has had the answer;
-        nobody where no producer requested the epoch.
-    epoch_is_a_fence: the epoch was raised to abort over the producer's head, and nobody has been
-        given it.
-    next_producer_id: in Prepare of version 2, at the end of epochs: the id that Complete gives.
+        EndTxn of version 2, led to the current epoch; by it a retry of that request is recognised.
+        Cleared when a transaction begins, since its producer must have received the answer;
+        NO_PRODUCER where no producer requested the epoch.
+    epoch_is_a_fence: the coordinator raised the epoch to abort; no producer has it.
+    next_producer_id: in a Prepare of version 2 whose epochs are exhausted: the id that Complete
+        gives.
     next_producer_id, next_producer_epoch: of a transaction that an InitProducerId has kept
         (KIP-939): in Ongoing the one producer that may end it, in Prepare the one that Complete
-        gives. producer_id and producer_epoch stay those that wrote it.
+        gives. producer_id and producer_epoch stay those of the producer that wrote it.
     client_transaction_version: VERSION_2 where the transaction is of that version, else 0.
     latest_ms: the latest time of all records of this transactional id, where the wall clock was
-        more than MOST_LEAD_MS behind it at the last one; else NO_TIMESTAMP, and last_update_ms is
-        the latest.
+        more than MOST_LEAD_MS behind it at the last record; else NO_TIMESTAMP, and last_update_ms
+        is the latest.
     """
 
     transactional_id: str
@@ -181,7 +185,7 @@ class TransactionMetadata(NamedTuple):
     @property
     def order_ms(self) -> int:
         """The time that orders decisions: no earlier record of this transactional id has a later
-        one, and no earlier decision has the same.
+        time, and no earlier decision has the same.
         """
         return self.last_update_ms if self.latest_ms < 0 else self.latest_ms
 
@@ -191,20 +195,20 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_two_phase(self) -> bool:
-        """Whether its session is one of two-phase commit: no time ends its transactions."""
+        """Whether its session is one of two-phase commit: its transactions have no timeout."""
         return self.timeout_ms == NO_TIMEOUT_MS
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is open, and an InitProducerId of a later producer has left it so."""
+        """Whether it is open, and an InitProducerId of a later producer has kept it open."""
         return self.next_producer_epoch >= 0 and self.state is TransactionState.ONGOING
 
     @property
     def kept_from(self) -> ProducerIdAndEpoch | None:
-        """Who wrote a transaction that was kept for another, and is to write no more of it.
+        """The producer that wrote a kept transaction and must not write to it any more.
 
-        That is so until the end is complete: only then have all partitions the markers. None where
-        the transaction was not kept.
+        It holds until the end is complete, when all partitions have their markers. None where the
+        transaction was not kept.
         """
         if self.next_producer_epoch < 0:
             return None
@@ -215,40 +219,40 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def current_producer(self) -> ProducerIdAndEpoch:
-        """Whose requests are taken: of a transaction that was kept, the producer that kept it."""
+        """The producer whose requests are accepted; of a kept transaction, the one that kept it."""
         return self.next_producer if self.is_kept else self.producer
 
     def is_current(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether that is the producer whose requests are taken, and it was given its epoch."""
+        """Whether this is the producer whose requests are accepted, and it has its epoch."""
         if self.epoch_is_a_fence or self.producer_epoch >= MAX_PRODUCER_EPOCH:
             return False
-        if self.next_producer_epoch < 0:  # nobody has kept it: nearly always
+        if self.next_producer_epoch < 0:  # it was not kept: nearly always
             return producer_id == self.producer_id and producer_epoch == self.producer_epoch
         return self.current_producer == (producer_id, producer_epoch)
 
     @property
     def is_epoch_given_out(self) -> bool:
-        """Whether any producer has the current epoch.
+        """Whether a producer has the current epoch.
 
-        One that fences is the coordinator's own, and so is always the highest.
+        An epoch that fences, and always the highest one, belongs to the coordinator.
         """
         return not self.epoch_is_a_fence and self.producer_epoch < MAX_PRODUCER_EPOCH
 
     @property
     def last_producer(self) -> ProducerIdAndEpoch:
-        """Who requested the current epoch; NOBODY where none is to be remembered.
+        """The producer that requested the current epoch; NO_PRODUCER where it is not stored.
 
-        Apache Kafka keeps the id of before alone, and only over a change of ids.
+        Apache Kafka stores only the previous id, and only where the id changed.
         """
         if self.last_producer_epoch == NO_PRODUCER_EPOCH:
             if self.previous_producer_id != NO_PRODUCER_ID and self.producer_epoch == 0:
                 return ProducerIdAndEpoch(self.previous_producer_id, MAX_PRODUCER_EPOCH - 1)
-            return NOBODY
+            return NO_PRODUCER
         return ProducerIdAndEpoch(self.previous_producer_id, self.last_producer_epoch)
 
     @property
     def next_producer(self) -> ProducerIdAndEpoch:
-        """Whom the end that is prepared makes of the producer."""
+        """The identity that the producer has after the prepared end."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
@@ -256,20 +260,20 @@ class TransactionMetadata(NamedTuple):
     def was_ended_by(self, producer: ProducerIdAndEpoch) -> bool:
         """Whether an end of version 2 by `producer` led to the current epoch.
 
-        A record of Apache Kafka's does not keep who did, and goes by the epoch before.
+        A record of Apache Kafka does not store that producer; then the previous epoch counts.
         """
         if self.client_transaction_version < VERSION_2 or not self.is_epoch_given_out:
             return False
-        if self.last_producer != NOBODY:
+        if self.last_producer != NO_PRODUCER:
             return producer == self.last_producer
         return producer == (self.producer_id, self.producer_epoch - 1)
 
     def _moved(
         self, state: TransactionState, wall_ms: int, step_ms: int = 0, **changes: Any
     ) -> TransactionMetadata:
-        """The next state, at the time of the clock.
+        """The value with the next state, at the time of the clock.
 
-        Takes: step_ms, by which the time that orders goes on at least: 1 for a decision.
+        Takes: step_ms, the least step of the time that orders (`order_ms`): 1 for a decision.
         """
         assert self.state in LEGAL_PREDECESSORS[state], (
             f"{self.transactional_id}: {self.state.value} -> {state.value}"
@@ -286,9 +290,9 @@ class TransactionMetadata(NamedTuple):
         return self._replace(state=state, last_update_ms=wall_ms, latest_ms=least_ms, **changes)
 
     def _next_start_ms(self, wall_ms: int) -> int:
-        """When a transaction begins: now, and another time than the one before where that is near.
+        """The begin of a transaction: now, or 1 ms after the previous one's where that is later.
 
-        By it records of two transactions are distinguished.
+        Records of two transactions are distinguished by it.
         """
         next_ms = self.start_ms + 1
         return next_ms if 0 < next_ms - wall_ms <= MOST_LEAD_MS else wall_ms
@@ -300,9 +304,9 @@ class TransactionMetadata(NamedTuple):
         timeout_ms: int,
         wall_ms: int,
     ) -> TransactionMetadata:
-        """Empty, for `producer`, who may be the current one, if the request is a retry.
+        """The value Empty, for `producer`, which is the current one where the request is a retry.
 
-        requester: who requested it, NOBODY if unnamed.
+        requester: the producer that requested the session, NO_PRODUCER if unnamed.
         """
         assert (
             producer.producer_id != self.producer_id
@@ -327,7 +331,7 @@ class TransactionMetadata(NamedTuple):
     def with_partitions(
         self, added: Iterable[TopicPartition], wall_ms: int, client_transaction_version: int = 0
     ) -> TransactionMetadata:
-        """Ongoing, with `added` behind those that it has; begun now if it was not."""
+        """The value Ongoing, with `added` behind its partitions; begun now if it was not open."""
         return self._moved(
             TransactionState.ONGOING,
             wall_ms,
@@ -347,9 +351,9 @@ class TransactionMetadata(NamedTuple):
         timeout_ms: int,
         wall_ms: int,
     ) -> TransactionMetadata:
-        """The open transaction, which `producer` alone may end from now on (KIP-939).
+        """The open transaction, which only `producer` may end from now on (KIP-939).
 
-        requester: who requested it, NOBODY if unnamed.
+        requester: the producer that requested that, NO_PRODUCER if unnamed.
         """
         return self._moved(
             TransactionState.ONGOING,
@@ -362,10 +366,10 @@ class TransactionMetadata(NamedTuple):
         )
 
     def prepared(self, commit: bool, wall_ms: int) -> TransactionMetadata:
-        """The decision of the producer itself, in version 1: the producer that kept the
-        transaction continues with its epoch.
+        """The decision of the producer itself, in version 1: a producer that kept the transaction
+        continues with its epoch.
 
-        The time that orders it (`order_ms`) is later than that of any decision before.
+        Its `order_ms` is later than that of any earlier decision.
         """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         return self._moved(state, wall_ms, 1, client_transaction_version=0)
@@ -375,10 +379,10 @@ class TransactionMetadata(NamedTuple):
     ) -> TransactionMetadata:
         """The decision in version 2: of the producer, or of a coordinator of that level.
 
-        The epoch is raised already, and the markers bear it; at the end of epochs the next id is
-        chosen. Whoever has the epoch before is the one that may ask again. Where the transaction
-        was kept, the markers bear the epoch after the one that wrote it, and whoever kept it goes
-        on with the epoch after its own.
+        It raises the epoch, which the markers have; where the epochs are exhausted it chooses the
+        next id. The producer with the previous epoch may repeat its request. Of a kept transaction
+        the markers have the epoch after that of its writer, and the producer that kept it continues
+        with its own next epoch.
         """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         was_open = self.state is TransactionState.ONGOING
@@ -404,14 +408,13 @@ class TransactionMetadata(NamedTuple):
         )
 
     def fenced(self, requester: ProducerIdAndEpoch, wall_ms: int) -> TransactionMetadata:
-        """The decision to abort over the producer's head, which raises its epoch and so refuses it.
+        """The coordinator's decision to abort, which raises the producer's epoch and so fences it.
 
-        The highest epoch stays: no producer has it, so there is none to fence. (Logs of before this
-        was seen to may have a transaction that somebody began with it.)
+        The highest epoch stays: no producer has it, so there is none to fence. (Old logs may have a
+        transaction that a producer began with it.)
 
-        requester: the producer itself where it requested a new epoch in the midst of its
-        transaction, else NOBODY. Of a transaction that was kept, the producer that kept it is
-        fenced.
+        requester: the producer itself where it requested a new epoch during its transaction, else
+        NO_PRODUCER. Of a kept transaction the producer that kept it is fenced.
         """
         next_epoch = self.next_producer_epoch
         raised = self._moved(
@@ -429,9 +432,9 @@ class TransactionMetadata(NamedTuple):
         return raised._moved(TransactionState.PREPARE_ABORT, wall_ms)
 
     def completed(self, wall_ms: int) -> TransactionMetadata:
-        """The end, when all markers are written.
+        """The value of the Complete record, when all markers are written.
 
-        start_ms stays, as what an operator sees of the last transaction.
+        start_ms stays, so that operators see when the last transaction began.
         """
         commit = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
@@ -452,3 +455,83 @@ class TransactionMetadata(NamedTuple):
 
     def expired(self, wall_ms: int) -> TransactionMetadata:
         return self._moved(TransactionState.DEAD, wall_ms)
+
+    def decision(
+        self,
+        log_partition: int,
+        coordinator_epoch: int,
+        waiting: WaitingEndTxn | WaitingInit | None = None,
+    ) -> Decision:
+        """The effect of a Prepare record: the host writes the markers and ends the transaction."""
+        assert self.state in PREPARED
+        return Decision(
+            self.transactional_id,
+            self.producer_id,
+            self.producer_epoch,
+            coordinator_epoch,
+            self.state is TransactionState.PREPARE_COMMIT,
+            tuple(self.partitions),
+            # `order_ms`, without a call
+            self.last_update_ms if self.latest_ms < 0 else self.latest_ms,
+            self,
+            log_partition,
+            waiting,
+        )
+
+
+# --- what the host carries out -------------------------------------------------------------------
+
+
+class WaitingEndTxn(NamedTuple):
+    """The EndTxn that is answered when its transaction has ended.
+
+    producer: the identity that its producer has afterwards, in version 2; NO_PRODUCER in version 1,
+    where the epoch stays.
+    """
+
+    ticket: int
+    producer: ProducerIdAndEpoch = NO_PRODUCER
+
+
+class WaitingInit(NamedTuple):
+    """The InitProducerId that is carried out when the transaction that it aborts is complete.
+
+    requester: the identity in the request. takes_new_id: it gets a new producer id in any case.
+    """
+
+    ticket: int
+    requester: ProducerIdAndEpoch
+    timeout_ms: int
+    takes_new_id: bool = False
+
+
+class Decision(NamedTuple):
+    """Effect: the transaction commits or aborts. Its records and markers are still to be written.
+
+    The host (broker/transactions/transaction_end.py) ends it, and calls
+    `TransactionCoordinator.complete` when the markers are written.
+
+    coordinator_epoch: written into the markers. partitions: each gets a marker, in the order in
+    which they were added. decided_ms: the time that orders the decision, which no other decision of
+    this transactional id has; the base timestamp of its markers. prepare: the content of the
+    Prepare record. log_partition: of __transaction_state. waiting: the request that is answered at
+    the end.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    partitions: tuple[TopicPartition, ...]
+    decided_ms: int
+    prepare: TransactionMetadata
+    log_partition: int
+    waiting: WaitingEndTxn | WaitingInit | None = None
+
+
+class SessionAtEnd(NamedTuple):
+    """Effect: a new session begins when the transaction that is ending is complete."""
+
+    transactional_id: str
+    init: WaitingInit

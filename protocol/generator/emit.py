@@ -6,6 +6,7 @@ import re
 import textwrap
 from itertools import groupby
 
+from barnabas.protocol.generator.error_responses import answered_rows, error_response
 from barnabas.protocol.generator.schema import Field, Struct, Versions, snake_case
 
 LETTERS = {
@@ -46,7 +47,11 @@ def module_text(api_name: str, structs: list[Struct]) -> str:
     request = next(struct for struct in structs if struct.name == f"{api_name}Request")
     response = next(struct for struct in structs if struct.name == f"{api_name}Response")
     constants: dict[str, str] = {}
-    classes = "\n\n\n".join(_class(struct, constants) for struct in structs)
+    of_request = (answered_rows(api_name, structs), ["", *error_response(api_name, structs)])
+    classes = "\n\n\n".join(
+        _class(struct, constants, *(of_request if struct is request else ([], [])))
+        for struct in structs
+    )
     primitives = sorted(
         set(re.findall(r"\b(?:read|write|skip|refuse)_[a-z_]+(?=\()", classes)) - {"read", "write"}
     )
@@ -93,7 +98,9 @@ def _flexible(struct: Struct) -> str:
     return f", flexible from {flexible.first}" if flexible else ""
 
 
-def _class(struct: Struct, constants: dict[str, str]) -> str:
+def _class(
+    struct: Struct, constants: dict[str, str], attributes: list[str], methods: list[str]
+) -> str:
     fields = struct.fields
     lines = [f"class {struct.name}(Message):", *_docstring(struct), ""]
     slots = ", ".join(f'"{one.name}"' for one in fields)
@@ -106,8 +113,9 @@ def _class(struct: Struct, constants: dict[str, str]) -> str:
             f"    LAST_VERSION: ClassVar[int] = {struct.valid.last}",
             f"    FLEXIBLE_FROM: ClassVar[int] = {flexible.first if flexible else NO_VERSION}",
         ]
+    lines += attributes
     lines += ["", *_init(struct), "", *_read(struct, constants), "", *_write(struct, constants)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *methods])
 
 
 def _docstring(struct: Struct) -> list[str]:

@@ -61,6 +61,9 @@ class AddOffsetsToTxnRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> AddOffsetsToTxnResponse:
+        return AddOffsetsToTxnResponse(error_code=code)
+
 
 class AddOffsetsToTxnResponse(Message):
     """The response.

@@ -146,6 +146,10 @@ class AddPartitionsToTxnRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
+    ROWS: ClassVar[dict[str, str]] = {
+        "v3_and_below_topics": "results_by_topic_v3_and_below",
+        "transactions": "results_by_transaction",
+    }
 
     def __init__(
         self,
@@ -218,6 +222,36 @@ class AddPartitionsToTxnRequest(Message):
             refuse_value("v3_and_below_topics", version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> AddPartitionsToTxnResponse:
+        if version <= 3:
+            return AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=[
+                    AddPartitionsToTxnTopicResult(
+                        row.name,
+                        [AddPartitionsToTxnPartitionResult(part, code) for part in row.partitions],
+                    )
+                    for row in self.v3_and_below_topics
+                ]
+            )
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    row.transactional_id,
+                    [
+                        AddPartitionsToTxnTopicResult(
+                            part.name,
+                            [
+                                AddPartitionsToTxnPartitionResult(item, code)
+                                for item in part.partitions
+                            ],
+                        )
+                        for part in row.topics
+                    ],
+                )
+                for row in self.transactions
+            ]
+        )
 
 
 class AddPartitionsToTxnPartitionResult(Message):

@@ -129,6 +129,9 @@ class AddRaftVoterRequest(Message):
             refuse_value("ack_when_committed", version)
         out.append(0)
 
+    def error_response(self, version: int, code: int) -> AddRaftVoterResponse:
+        return AddRaftVoterResponse(error_code=code)
+
 
 class AddRaftVoterResponse(Message):
     """The response.

@@ -133,6 +133,7 @@ class AlterClientQuotasRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
+    ROWS: ClassVar[dict[str, str]] = {"entries": "entries"}
 
     def __init__(self, entries: list[EntryData] | None = None, validate_only: bool = False) -> None:
         self.entries: list[EntryData] = [] if entries is None else entries
@@ -154,6 +155,13 @@ class AlterClientQuotasRequest(Message):
         out += _BOOL.pack(self.validate_only)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> AlterClientQuotasResponse:
+        return AlterClientQuotasResponse(
+            entries=[
+                AlterClientQuotasResponseEntryData(code, None, row.entity) for row in self.entries
+            ]
+        )
 
 
 class AlterClientQuotasResponseEntryData(Message):

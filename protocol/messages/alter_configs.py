@@ -108,6 +108,7 @@ class AlterConfigsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
+    ROWS: ClassVar[dict[str, str]] = {"resources": "responses"}
 
     def __init__(
         self, resources: list[AlterConfigsResource] | None = None, validate_only: bool = False
@@ -131,6 +132,14 @@ class AlterConfigsRequest(Message):
         out += _BOOL.pack(self.validate_only)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> AlterConfigsResponse:
+        return AlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(code, None, row.resource_type, row.resource_name)
+                for row in self.resources
+            ]
+        )
 
 
 class AlterConfigsResourceResponse(Message):

@@ -99,6 +99,7 @@ class AlterPartitionReassignmentsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
+    ROWS: ClassVar[dict[str, str]] = {"topics": "responses"}
 
     def __init__(
         self,
@@ -132,6 +133,22 @@ class AlterPartitionReassignmentsRequest(Message):
             refuse_value("allow_replication_factor_change", version)
         write_structs(out, self.topics, True, version)
         out.append(0)
+
+    def error_response(self, version: int, code: int) -> AlterPartitionReassignmentsResponse:
+        return AlterPartitionReassignmentsResponse(
+            error_code=code,
+            responses=[
+                ReassignableTopicResponse(
+                    row.name,
+                    [
+                        ReassignablePartitionResponse(part.partition_index, code, None)
+                        for part in row.partitions
+                    ],
+                )
+                for row in self.topics
+            ],
+            error_message=None,
+        )
 
 
 class ReassignablePartitionResponse(Message):

@@ -113,6 +113,18 @@ class AlterReplicaLogDirsRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> AlterReplicaLogDirsResponse:
+        return AlterReplicaLogDirsResponse(
+            results=[
+                AlterReplicaLogDirTopicResult(
+                    row.name,
+                    [AlterReplicaLogDirPartitionResult(part, code) for part in row.partitions],
+                )
+                for outer in self.dirs
+                for row in outer.topics
+            ]
+        )
+
 
 class AlterReplicaLogDirPartitionResult(Message):
     """The results for each partition.

@@ -111,6 +111,7 @@ class AlterUserScramCredentialsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
+    ROWS: ClassVar[dict[str, str]] = {"deletions": "results", "upsertions": "results"}
 
     def __init__(
         self,
@@ -133,6 +134,16 @@ class AlterUserScramCredentialsRequest(Message):
         write_structs(out, self.deletions, True, version)
         write_structs(out, self.upsertions, True, version)
         out.append(0)
+
+    def error_response(self, version: int, code: int) -> AlterUserScramCredentialsResponse:
+        return AlterUserScramCredentialsResponse(
+            results=[
+                AlterUserScramCredentialsResult(row, code, None)
+                for row in dict.fromkeys(
+                    [*(one.name for one in self.deletions), *(one.name for one in self.upsertions)]
+                )
+            ]
+        )
 
 
 class AlterUserScramCredentialsResult(Message):

@@ -64,6 +64,9 @@ class ApiVersionsRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> ApiVersionsResponse:
+        return ApiVersionsResponse(error_code=code)
+
 
 class ApiVersion(Message):
     """The APIs supported by the broker.

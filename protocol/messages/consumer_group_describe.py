@@ -47,6 +47,7 @@ class ConsumerGroupDescribeRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
+    ROWS: ClassVar[dict[str, str]] = {"group_ids": "groups"}
 
     def __init__(
         self, group_ids: list[str] | None = None, include_authorized_operations: bool = False
@@ -66,6 +67,11 @@ class ConsumerGroupDescribeRequest(Message):
         write_strings(out, self.group_ids, True)
         out += _BOOL.pack(self.include_authorized_operations)
         out.append(0)
+
+    def error_response(self, version: int, code: int) -> ConsumerGroupDescribeResponse:
+        return ConsumerGroupDescribeResponse(
+            groups=[DescribedGroup(group_id=row, error_code=code) for row in self.group_ids]
+        )
 
 
 class TopicPartitions(Message):

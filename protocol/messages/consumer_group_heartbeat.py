@@ -170,6 +170,9 @@ class ConsumerGroupHeartbeatRequest(Message):
         write_nullable_structs(out, self.topic_partitions, True, version)
         out.append(0)
 
+    def error_response(self, version: int, code: int) -> ConsumerGroupHeartbeatResponse:
+        return ConsumerGroupHeartbeatResponse(error_code=code)
+
 
 class Assignment(Message):
     """The partitions that the member shall own; null: as before.

@@ -119,6 +119,7 @@ class CreateAclsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
+    ROWS: ClassVar[dict[str, str]] = {"creations": "results"}
 
     def __init__(self, creations: list[AclCreation] | None = None) -> None:
         self.creations: list[AclCreation] = [] if creations is None else creations
@@ -136,6 +137,9 @@ class CreateAclsRequest(Message):
         write_structs(out, self.creations, compact, version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> CreateAclsResponse:
+        return CreateAclsResponse(results=[AclCreationResult(code, None) for _ in self.creations])
 
 
 class AclCreationResult(Message):

@@ -118,6 +118,9 @@ class CreateDelegationTokenRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> CreateDelegationTokenResponse:
+        return CreateDelegationTokenResponse(error_code=code)
+
 
 class CreateDelegationTokenResponse(Message):
     """The response.

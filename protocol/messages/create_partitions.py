@@ -113,6 +113,7 @@ class CreatePartitionsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
+    ROWS: ClassVar[dict[str, str]] = {"topics": "results"}
 
     def __init__(
         self,
@@ -140,6 +141,11 @@ class CreatePartitionsRequest(Message):
         out += _INT32_BOOL.pack(self.timeout_ms, self.validate_only)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> CreatePartitionsResponse:
+        return CreatePartitionsResponse(
+            results=[CreatePartitionsTopicResult(row.name, code) for row in self.topics]
+        )
 
 
 class CreatePartitionsTopicResult(Message):

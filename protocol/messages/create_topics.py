@@ -166,6 +166,7 @@ class CreateTopicsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 7
     FLEXIBLE_FROM: ClassVar[int] = 5
+    ROWS: ClassVar[dict[str, str]] = {"topics": "topics"}
 
     def __init__(
         self,
@@ -201,6 +202,14 @@ class CreateTopicsRequest(Message):
             refuse_value("validate_only", version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> CreateTopicsResponse:
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(name=row.name, error_code=code, error_message=None)
+                for row in self.topics
+            ]
+        )
 
 
 class CreatableTopicConfigs(Message):

@@ -119,6 +119,7 @@ class DeleteAclsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
+    ROWS: ClassVar[dict[str, str]] = {"filters": "filter_results"}
 
     def __init__(self, filters: list[DeleteAclsFilter] | None = None) -> None:
         self.filters: list[DeleteAclsFilter] = [] if filters is None else filters
@@ -136,6 +137,11 @@ class DeleteAclsRequest(Message):
         write_structs(out, self.filters, compact, version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> DeleteAclsResponse:
+        return DeleteAclsResponse(
+            filter_results=[DeleteAclsFilterResult(code, None) for _ in self.filters]
+        )
 
 
 class DeleteAclsMatchingAcl(Message):

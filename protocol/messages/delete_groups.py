@@ -35,6 +35,7 @@ class DeleteGroupsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
+    ROWS: ClassVar[dict[str, str]] = {"groups_names": "results"}
 
     def __init__(self, groups_names: list[str] | None = None) -> None:
         self.groups_names: list[str] = [] if groups_names is None else groups_names
@@ -52,6 +53,11 @@ class DeleteGroupsRequest(Message):
         write_strings(out, self.groups_names, compact)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(
+            results=[DeletableGroupResult(row, code) for row in self.groups_names]
+        )
 
 
 class DeletableGroupResult(Message):

@@ -97,6 +97,7 @@ class DeleteRecordsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
+    ROWS: ClassVar[dict[str, str]] = {"topics": "topics"}
 
     def __init__(self, topics: list[DeleteRecordsTopic] | None = None, timeout_ms: int = 0) -> None:
         self.topics: list[DeleteRecordsTopic] = [] if topics is None else topics
@@ -118,6 +119,20 @@ class DeleteRecordsRequest(Message):
         out += _INT32.pack(self.timeout_ms)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> DeleteRecordsResponse:
+        return DeleteRecordsResponse(
+            topics=[
+                DeleteRecordsTopicResult(
+                    row.name,
+                    [
+                        DeleteRecordsPartitionResult(part.partition_index, -1, code)
+                        for part in row.partitions
+                    ],
+                )
+                for row in self.topics
+            ]
+        )
 
 
 class DeleteRecordsPartitionResult(Message):

@@ -80,6 +80,7 @@ class DeleteTopicsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 4
+    ROWS: ClassVar[dict[str, str]] = {"topic_names": "responses", "topics": "responses"}
 
     def __init__(
         self,
@@ -117,6 +118,17 @@ class DeleteTopicsRequest(Message):
         out += _INT32.pack(self.timeout_ms)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> DeleteTopicsResponse:
+        if version <= 5:
+            return DeleteTopicsResponse(
+                responses=[
+                    DeletableTopicResult(name=row, error_code=code) for row in self.topic_names
+                ]
+            )
+        return DeleteTopicsResponse(
+            responses=[DeletableTopicResult(row.name, row.topic_id, code) for row in self.topics]
+        )
 
 
 class DeletableTopicResult(Message):

@@ -110,6 +110,9 @@ class DescribeAclsRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> DescribeAclsResponse:
+        return DescribeAclsResponse(error_code=code, error_message=None)
+
 
 class AclDescription(Message):
     """The ACLs.

@@ -99,6 +99,9 @@ class DescribeClientQuotasRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> DescribeClientQuotasResponse:
+        return DescribeClientQuotasResponse(error_code=code, error_message=None)
+
 
 class EntityData(Message):
     """The quota entity description.

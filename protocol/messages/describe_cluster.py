@@ -78,6 +78,9 @@ class DescribeClusterRequest(Message):
             refuse_value("include_fenced_brokers", version)
         out.append(0)
 
+    def error_response(self, version: int, code: int) -> DescribeClusterResponse:
+        return DescribeClusterResponse(error_code=code)
+
 
 class DescribeClusterBroker(Message):
     """Each broker in the response.

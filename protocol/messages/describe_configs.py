@@ -85,6 +85,7 @@ class DescribeConfigsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
+    ROWS: ClassVar[dict[str, str]] = {"resources": "results"}
 
     def __init__(
         self,
@@ -125,6 +126,14 @@ class DescribeConfigsRequest(Message):
             refuse_value("include_documentation", version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            results=[
+                DescribeConfigsResult(code, None, row.resource_type, row.resource_name)
+                for row in self.resources
+            ]
+        )
 
 
 class DescribeConfigsSynonym(Message):

@@ -91,6 +91,9 @@ class DescribeDelegationTokenRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> DescribeDelegationTokenResponse:
+        return DescribeDelegationTokenResponse(error_code=code)
+
 
 class DescribedDelegationTokenRenewer(Message):
     """Those who may renew the token.

@@ -42,6 +42,7 @@ class DescribeGroupsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 5
+    ROWS: ClassVar[dict[str, str]] = {"groups": "groups"}
 
     def __init__(
         self, groups: list[str] | None = None, include_authorized_operations: bool = False
@@ -70,6 +71,11 @@ class DescribeGroupsRequest(Message):
             refuse_value("include_authorized_operations", version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(
+            groups=[DescribedGroup(group_id=row, error_code=code) for row in self.groups]
+        )
 
 
 class DescribedGroupMember(Message):

@@ -88,6 +88,11 @@ class DescribeLogDirsRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> DescribeLogDirsResponse:
+        if version <= 2:
+            return DescribeLogDirsResponse()
+        return DescribeLogDirsResponse(error_code=code)
+
 
 class DescribeLogDirsPartition(Message):
     """The partitions.

@@ -64,6 +64,7 @@ class DescribeProducersRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
+    ROWS: ClassVar[dict[str, str]] = {"topics": "topics"}
 
     def __init__(self, topics: list[TopicRequest] | None = None) -> None:
         self.topics: list[TopicRequest] = [] if topics is None else topics
@@ -77,6 +78,16 @@ class DescribeProducersRequest(Message):
     def write(self, out: bytearray, version: int) -> None:
         write_structs(out, self.topics, True, version)
         out.append(0)
+
+    def error_response(self, version: int, code: int) -> DescribeProducersResponse:
+        return DescribeProducersResponse(
+            topics=[
+                TopicResponse(
+                    row.name, [PartitionResponse(part, code) for part in row.partition_indexes]
+                )
+                for row in self.topics
+            ]
+        )
 
 
 class ProducerState(Message):

@@ -93,6 +93,7 @@ class DescribeQuorumRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
+    ROWS: ClassVar[dict[str, str]] = {"topics": "topics"}
 
     def __init__(self, topics: list[TopicData] | None = None) -> None:
         self.topics: list[TopicData] = [] if topics is None else topics
@@ -106,6 +107,9 @@ class DescribeQuorumRequest(Message):
     def write(self, out: bytearray, version: int) -> None:
         write_structs(out, self.topics, True, version)
         out.append(0)
+
+    def error_response(self, version: int, code: int) -> DescribeQuorumResponse:
+        return DescribeQuorumResponse(error_code=code, error_message=None)
 
 
 class ReplicaState(Message):

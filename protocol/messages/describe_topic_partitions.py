@@ -97,6 +97,7 @@ class DescribeTopicPartitionsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
+    ROWS: ClassVar[dict[str, str]] = {"topics": "topics"}
 
     def __init__(
         self,
@@ -124,6 +125,11 @@ class DescribeTopicPartitionsRequest(Message):
         out += _INT32.pack(self.response_partition_limit)
         write_nullable_struct(out, self.cursor, version)
         out.append(0)
+
+    def error_response(self, version: int, code: int) -> DescribeTopicPartitionsResponse:
+        return DescribeTopicPartitionsResponse(
+            topics=[DescribeTopicPartitionsResponseTopic(code, row.name) for row in self.topics]
+        )
 
 
 class DescribeTopicPartitionsResponsePartition(Message):

@@ -39,6 +39,7 @@ class DescribeTransactionsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
+    ROWS: ClassVar[dict[str, str]] = {"transactional_ids": "transaction_states"}
 
     def __init__(self, transactional_ids: list[str] | None = None) -> None:
         self.transactional_ids: list[str] = [] if transactional_ids is None else transactional_ids
@@ -52,6 +53,11 @@ class DescribeTransactionsRequest(Message):
     def write(self, out: bytearray, version: int) -> None:
         write_strings(out, self.transactional_ids, True)
         out.append(0)
+
+    def error_response(self, version: int, code: int) -> DescribeTransactionsResponse:
+        return DescribeTransactionsResponse(
+            transaction_states=[TransactionState(code, row) for row in self.transactional_ids]
+        )
 
 
 class TopicData(Message):

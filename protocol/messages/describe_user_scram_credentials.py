@@ -60,6 +60,7 @@ class DescribeUserScramCredentialsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
+    ROWS: ClassVar[dict[str, str]] = {"users": "results"}
 
     def __init__(self, users: list[UserName] | None = NOTHING) -> None:
         self.users: list[UserName] | None = [] if users is NOTHING else users
@@ -75,6 +76,16 @@ class DescribeUserScramCredentialsRequest(Message):
     def write(self, out: bytearray, version: int) -> None:
         write_nullable_structs(out, self.users, True, version)
         out.append(0)
+
+    def error_response(self, version: int, code: int) -> DescribeUserScramCredentialsResponse:
+        return DescribeUserScramCredentialsResponse(
+            error_code=code,
+            results=[
+                DescribeUserScramCredentialsResult(error_code=code, error_message=None)
+                for _ in self.users or ()
+            ],
+            error_message=None,
+        )
 
 
 class CredentialInfo(Message):

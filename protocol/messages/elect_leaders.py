@@ -76,6 +76,7 @@ class ElectLeadersRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
+    ROWS: ClassVar[dict[str, str]] = {"topic_partitions": "replica_election_results"}
 
     def __init__(
         self,
@@ -115,6 +116,26 @@ class ElectLeadersRequest(Message):
         out += _INT32.pack(self.timeout_ms)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> ElectLeadersResponse:
+        if version <= 0:
+            return ElectLeadersResponse(
+                replica_election_results=[
+                    ReplicaElectionResult(
+                        row.topic, [PartitionResult(part, code, None) for part in row.partitions]
+                    )
+                    for row in self.topic_partitions or ()
+                ]
+            )
+        return ElectLeadersResponse(
+            error_code=code,
+            replica_election_results=[
+                ReplicaElectionResult(
+                    row.topic, [PartitionResult(part, code, None) for part in row.partitions]
+                )
+                for row in self.topic_partitions or ()
+            ],
+        )
 
 
 class PartitionResult(Message):

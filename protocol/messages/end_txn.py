@@ -60,6 +60,9 @@ class EndTxnRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> EndTxnResponse:
+        return EndTxnResponse(error_code=code)
+
 
 class EndTxnResponse(Message):
     """The response.

@@ -49,6 +49,9 @@ class ExpireDelegationTokenRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> ExpireDelegationTokenResponse:
+        return ExpireDelegationTokenResponse(error_code=code)
+
 
 class ExpireDelegationTokenResponse(Message):
     """The response.

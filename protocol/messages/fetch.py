@@ -333,6 +333,7 @@ class FetchRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 18
     FLEXIBLE_FROM: ClassVar[int] = 12
+    ROWS: ClassVar[dict[str, str]] = {"topics": "responses"}
 
     def __init__(
         self,
@@ -451,6 +452,28 @@ class FetchRequest(Message):
             write_tags(out, tags)
         elif self.replica_state != ReplicaState():
             refuse_value("replica_state", version)
+
+    def error_response(self, version: int, code: int) -> FetchResponse:
+        if version <= 6:
+            return FetchResponse(
+                responses=[
+                    FetchableTopicResponse(
+                        row.topic,
+                        row.topic_id,
+                        [
+                            PartitionData(
+                                partition_index=part.partition,
+                                error_code=code,
+                                high_watermark=-1,
+                                records=b"",
+                            )
+                            for part in row.partitions
+                        ],
+                    )
+                    for row in self.topics
+                ]
+            )
+        return FetchResponse(error_code=code)
 
 
 class EpochEndOffset(Message):

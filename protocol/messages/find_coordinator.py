@@ -42,6 +42,7 @@ class FindCoordinatorRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 3
+    ROWS: ClassVar[dict[str, str]] = {"coordinator_keys": "coordinators"}
 
     def __init__(
         self, key: str = "", key_type: int = 0, coordinator_keys: list[str] | None = None
@@ -83,6 +84,17 @@ class FindCoordinatorRequest(Message):
             refuse_value("coordinator_keys", version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> FindCoordinatorResponse:
+        if version <= 3:
+            return FindCoordinatorResponse(error_code=code, error_message=None, node_id=-1, port=-1)
+        return FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key=row, error_code=code, node_id=-1, port=-1, error_message=None)
+                for row in self.coordinator_keys
+            ],
+            error_message=None,
+        )
 
 
 class Coordinator(Message):

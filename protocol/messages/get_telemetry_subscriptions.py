@@ -53,6 +53,9 @@ class GetTelemetrySubscriptionsRequest(Message):
         write_uuid(out, self.client_instance_id)
         out.append(0)
 
+    def error_response(self, version: int, code: int) -> GetTelemetrySubscriptionsResponse:
+        return GetTelemetrySubscriptionsResponse(error_code=code)
+
 
 class GetTelemetrySubscriptionsResponse(Message):
     """The response.

@@ -77,6 +77,9 @@ class HeartbeatRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=code)
+
 
 class HeartbeatResponse(Message):
     """The response.

@@ -113,6 +113,7 @@ class IncrementalAlterConfigsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
+    ROWS: ClassVar[dict[str, str]] = {"resources": "responses"}
 
     def __init__(
         self, resources: list[AlterConfigsResource] | None = None, validate_only: bool = False
@@ -138,6 +139,14 @@ class IncrementalAlterConfigsRequest(Message):
         out += _BOOL.pack(self.validate_only)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> IncrementalAlterConfigsResponse:
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(code, None, row.resource_type, row.resource_name)
+                for row in self.resources
+            ]
+        )
 
 
 class AlterConfigsResourceResponse(Message):

@@ -115,6 +115,9 @@ class InitProducerIdRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> InitProducerIdResponse:
+        return InitProducerIdResponse(error_code=code, producer_epoch=-1)
+
 
 class InitProducerIdResponse(Message):
     """The response.

@@ -161,6 +161,11 @@ class JoinGroupRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> JoinGroupResponse:
+        if version <= 6:
+            return JoinGroupResponse(error_code=code)
+        return JoinGroupResponse(error_code=code, protocol_name=None)
+
 
 class JoinGroupResponseMember(Message):
     """The group members.

@@ -85,6 +85,7 @@ class LeaveGroupRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 4
+    ROWS: ClassVar[dict[str, str]] = {"members": "members"}
 
     def __init__(
         self, group_id: str = "", member_id: str = "", members: list[MemberIdentity] | None = None
@@ -120,6 +121,9 @@ class LeaveGroupRequest(Message):
             refuse_value("members", version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> LeaveGroupResponse:
+        return LeaveGroupResponse(error_code=code)
 
 
 class MemberResponse(Message):

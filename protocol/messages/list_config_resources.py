@@ -56,6 +56,9 @@ class ListConfigResourcesRequest(Message):
             refuse_value("resource_types", version)
         out.append(0)
 
+    def error_response(self, version: int, code: int) -> ListConfigResourcesResponse:
+        return ListConfigResourcesResponse(error_code=code)
+
 
 class ConfigResource(Message):
     """Each config resource in the response.

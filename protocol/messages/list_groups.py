@@ -72,6 +72,9 @@ class ListGroupsRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> ListGroupsResponse:
+        return ListGroupsResponse(error_code=code)
+
 
 class ListedGroup(Message):
     """Each group in the response.

@@ -138,6 +138,7 @@ class ListOffsetsRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 11
     FLEXIBLE_FROM: ClassVar[int] = 6
+    ROWS: ClassVar[dict[str, str]] = {"topics": "topics"}
 
     def __init__(
         self,
@@ -181,6 +182,20 @@ class ListOffsetsRequest(Message):
             out += _INT32.pack(self.timeout_ms)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> ListOffsetsResponse:
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    row.name,
+                    [
+                        ListOffsetsPartitionResponse(part.partition_index, code)
+                        for part in row.partitions
+                    ],
+                )
+                for row in self.topics
+            ]
+        )
 
 
 class ListOffsetsPartitionResponse(Message):

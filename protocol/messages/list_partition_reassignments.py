@@ -92,6 +92,9 @@ class ListPartitionReassignmentsRequest(Message):
         write_nullable_structs(out, self.topics, True, version)
         out.append(0)
 
+    def error_response(self, version: int, code: int) -> ListPartitionReassignmentsResponse:
+        return ListPartitionReassignmentsResponse(error_code=code, error_message=None)
+
 
 class OngoingPartitionReassignment(Message):
     """The ongoing reassignments for each partition.

@@ -100,6 +100,9 @@ class ListTransactionsRequest(Message):
             refuse_value("transactional_id_pattern", version)
         out.append(0)
 
+    def error_response(self, version: int, code: int) -> ListTransactionsResponse:
+        return ListTransactionsResponse(error_code=code)
+
 
 class TransactionState(Message):
     """The current state of the transaction for the transactional id.

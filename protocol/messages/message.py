@@ -25,9 +25,10 @@ class Message:
     API_KEY: ClassVar[int]
     FIRST_VERSION: ClassVar[int]
     LAST_VERSION: ClassVar[int]
-    FLEXIBLE_FROM: ClassVar[
-        int
-    ]  # the first version with compact types and tagged headers (KIP-482)
+    # The first version with compact types and tagged headers (KIP-482).
+    FLEXIBLE_FROM: ClassVar[int]
+    # By a list of the request, the list of the answer that has a row for each of its rows.
+    ROWS: ClassVar[dict[str, str]] = {}
 
     @classmethod
     def read(cls, data: Buffer, at: int, version: int) -> tuple[Self, int]:
@@ -42,6 +43,14 @@ class Message:
 
         Raises: UnwritableMessageError where the version cannot tell what it says; struct.error
                 where a number is too large for its field.
+        """
+        raise NotImplementedError
+
+    def error_response(self, version: int, code: int) -> Message:
+        """The answer to a request that has one error for everything that it names.
+
+        The error is where the answer has a place for it: for the whole, or in each row. Versions 0
+        to 2 of DescribeLogDirs have none: the answer is empty.
         """
         raise NotImplementedError
 

@@ -94,6 +94,7 @@ class MetadataRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
+    ROWS: ClassVar[dict[str, str]] = {"topics": "topics"}
 
     def __init__(
         self,
@@ -153,6 +154,20 @@ class MetadataRequest(Message):
             refuse_value("include_topic_authorized_operations", version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> MetadataResponse:
+        if version <= 11:
+            return MetadataResponse(
+                topics=[
+                    MetadataResponseTopic(code, row.name or "", row.topic_id)
+                    for row in self.topics or ()
+                ]
+            )
+        return MetadataResponse(
+            topics=[
+                MetadataResponseTopic(code, row.name, row.topic_id) for row in self.topics or ()
+            ]
+        )
 
 
 class MetadataResponseBroker(Message):

@@ -172,6 +172,7 @@ class OffsetCommitRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 8
+    ROWS: ClassVar[dict[str, str]] = {"topics": "topics"}
 
     def __init__(
         self,
@@ -233,6 +234,21 @@ class OffsetCommitRequest(Message):
         write_structs(out, self.topics, compact, version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> OffsetCommitResponse:
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    row.name,
+                    row.topic_id,
+                    [
+                        OffsetCommitResponsePartition(part.partition_index, code)
+                        for part in row.partitions
+                    ],
+                )
+                for row in self.topics
+            ]
+        )
 
 
 class OffsetCommitResponsePartition(Message):

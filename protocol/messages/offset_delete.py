@@ -83,6 +83,7 @@ class OffsetDeleteRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 32768
+    ROWS: ClassVar[dict[str, str]] = {"topics": "topics"}
 
     def __init__(
         self, group_id: str = "", topics: list[OffsetDeleteRequestTopic] | None = None
@@ -99,6 +100,9 @@ class OffsetDeleteRequest(Message):
     def write(self, out: bytearray, version: int) -> None:
         write_string(out, self.group_id, False)
         write_structs(out, self.topics, False, version)
+
+    def error_response(self, version: int, code: int) -> OffsetDeleteResponse:
+        return OffsetDeleteResponse(error_code=code)
 
 
 class OffsetDeleteResponsePartition(Message):

@@ -205,6 +205,7 @@ class OffsetFetchRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 6
+    ROWS: ClassVar[dict[str, str]] = {"topics": "topics", "groups": "groups"}
 
     def __init__(
         self,
@@ -262,6 +263,31 @@ class OffsetFetchRequest(Message):
             refuse_value("require_stable", version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> OffsetFetchResponse:
+        if version <= 1:
+            return OffsetFetchResponse(
+                topics=[
+                    OffsetFetchResponseTopic(
+                        row.name,
+                        [
+                            OffsetFetchResponsePartition(
+                                partition_index=part, error_code=code, committed_offset=-1
+                            )
+                            for part in row.partition_indexes
+                        ],
+                    )
+                    for row in self.topics or ()
+                ]
+            )
+        if version <= 7:
+            return OffsetFetchResponse(error_code=code)
+        return OffsetFetchResponse(
+            groups=[
+                OffsetFetchResponseGroup(group_id=row.group_id, error_code=code)
+                for row in self.groups
+            ]
+        )
 
 
 class OffsetFetchResponsePartition(Message):

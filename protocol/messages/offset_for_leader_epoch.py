@@ -113,6 +113,7 @@ class OffsetForLeaderEpochRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
+    ROWS: ClassVar[dict[str, str]] = {"topics": "topics"}
 
     def __init__(
         self, replica_id: int = -2, topics: list[OffsetForLeaderTopic] | None = None
@@ -139,6 +140,16 @@ class OffsetForLeaderEpochRequest(Message):
         write_structs(out, self.topics, compact, version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> OffsetForLeaderEpochResponse:
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderTopicResult(
+                    row.topic, [EpochEndOffset(code, part.partition) for part in row.partitions]
+                )
+                for row in self.topics
+            ]
+        )
 
 
 class EpochEndOffset(Message):

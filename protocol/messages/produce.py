@@ -130,6 +130,7 @@ class ProduceRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
+    ROWS: ClassVar[dict[str, str]] = {"topic_data": "responses"}
 
     def __init__(
         self,
@@ -166,6 +167,18 @@ class ProduceRequest(Message):
         write_structs(out, self.topic_data, compact, version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> ProduceResponse:
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    row.name,
+                    row.topic_id,
+                    [PartitionProduceResponse(part.index, code, -1) for part in row.partition_data],
+                )
+                for row in self.topic_data
+            ]
+        )
 
 
 class BatchIndexAndErrorMessage(Message):

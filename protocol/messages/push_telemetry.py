@@ -74,6 +74,9 @@ class PushTelemetryRequest(Message):
         write_bytes(out, self.metrics, True)
         out.append(0)
 
+    def error_response(self, version: int, code: int) -> PushTelemetryResponse:
+        return PushTelemetryResponse(error_code=code)
+
 
 class PushTelemetryResponse(Message):
     """The response.

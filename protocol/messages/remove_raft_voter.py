@@ -62,6 +62,9 @@ class RemoveRaftVoterRequest(Message):
         write_uuid(out, self.voter_directory_id)
         out.append(0)
 
+    def error_response(self, version: int, code: int) -> RemoveRaftVoterResponse:
+        return RemoveRaftVoterResponse(error_code=code)
+
 
 class RemoveRaftVoterResponse(Message):
     """The response.

@@ -49,6 +49,9 @@ class RenewDelegationTokenRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> RenewDelegationTokenResponse:
+        return RenewDelegationTokenResponse(error_code=code)
+
 
 class RenewDelegationTokenResponse(Message):
     """The response.

@@ -51,6 +51,9 @@ class SaslAuthenticateRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> SaslAuthenticateResponse:
+        return SaslAuthenticateResponse(error_code=code, error_message=None)
+
 
 class SaslAuthenticateResponse(Message):
     """The response.

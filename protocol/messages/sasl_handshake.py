@@ -43,6 +43,9 @@ class SaslHandshakeRequest(Message):
     def write(self, out: bytearray, version: int) -> None:
         write_string(out, self.mechanism, False)
 
+    def error_response(self, version: int, code: int) -> SaslHandshakeResponse:
+        return SaslHandshakeResponse(error_code=code)
+
 
 class SaslHandshakeResponse(Message):
     """The response.

@@ -148,6 +148,9 @@ class SyncGroupRequest(Message):
         if compact:
             out.append(0)
 
+    def error_response(self, version: int, code: int) -> SyncGroupResponse:
+        return SyncGroupResponse(error_code=code)
+
 
 class SyncGroupResponse(Message):
     """The response.

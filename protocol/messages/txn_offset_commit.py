@@ -147,6 +147,7 @@ class TxnOffsetCommitRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
+    ROWS: ClassVar[dict[str, str]] = {"topics": "topics"}
 
     def __init__(
         self,
@@ -215,6 +216,20 @@ class TxnOffsetCommitRequest(Message):
         write_structs(out, self.topics, compact, version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> TxnOffsetCommitResponse:
+        return TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    row.name,
+                    [
+                        TxnOffsetCommitResponsePartition(part.partition_index, code)
+                        for part in row.partitions
+                    ],
+                )
+                for row in self.topics
+            ]
+        )
 
 
 class TxnOffsetCommitResponsePartition(Message):

@@ -46,6 +46,9 @@ class UnregisterBrokerRequest(Message):
         out += _INT32.pack(self.broker_id)
         out.append(0)
 
+    def error_response(self, version: int, code: int) -> UnregisterBrokerResponse:
+        return UnregisterBrokerResponse(error_code=code)
+
 
 class UnregisterBrokerResponse(Message):
     """The response.

@@ -102,6 +102,7 @@ class UpdateFeaturesRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
+    ROWS: ClassVar[dict[str, str]] = {"feature_updates": "results"}
 
     def __init__(
         self,
@@ -135,6 +136,9 @@ class UpdateFeaturesRequest(Message):
         elif self.validate_only:
             refuse_value("validate_only", version)
         out.append(0)
+
+    def error_response(self, version: int, code: int) -> UpdateFeaturesResponse:
+        return UpdateFeaturesResponse(error_code=code, error_message=None)
 
 
 class UpdatableFeatureResult(Message):

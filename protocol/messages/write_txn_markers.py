@@ -143,6 +143,7 @@ class WriteTxnMarkersRequest(Message):
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 1
+    ROWS: ClassVar[dict[str, str]] = {"markers": "markers"}
 
     def __init__(self, markers: list[WritableTxnMarker] | None = None) -> None:
         self.markers: list[WritableTxnMarker] = [] if markers is None else markers
@@ -160,6 +161,26 @@ class WriteTxnMarkersRequest(Message):
         write_structs(out, self.markers, compact, version)
         if compact:
             out.append(0)
+
+    def error_response(self, version: int, code: int) -> WriteTxnMarkersResponse:
+        return WriteTxnMarkersResponse(
+            markers=[
+                WritableTxnMarkerResult(
+                    row.producer_id,
+                    [
+                        WritableTxnMarkerTopicResult(
+                            part.name,
+                            [
+                                WritableTxnMarkerPartitionResult(item, code)
+                                for item in part.partition_indexes
+                            ],
+                        )
+                        for part in row.topics
+                    ],
+                )
+                for row in self.markers
+            ]
+        )
 
 
 class WritableTxnMarkerPartitionResult(Message):

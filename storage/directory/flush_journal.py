@@ -227,6 +227,7 @@ class FlushJournal:
         self._number = self._earlier[-1] if self._earlier else 0
         self._file: File | None = None
         self._durable_bytes = self.size_bytes = 0
+        self._has_removed = False
         self.has_older = bool(self._older)
 
     def append(
@@ -250,7 +251,10 @@ class FlushJournal:
         ]
         self._file.append(_MAGIC + crc32c(payload, crc32c(head)).to_bytes(4) + head + payload)
         self.size_bytes = self._file.size
-        return [self._file, DirectorySync(self._disk, self._data_dir)] if is_new else [self._file]
+        has_names, self._has_removed = is_new or self._has_removed, False
+        return (
+            [self._file, DirectorySync(self._disk, self._data_dir)] if has_names else [self._file]
+        )
 
     def note_flushed(self) -> None:
         """All that was appended so far is on the disk."""
@@ -267,21 +271,23 @@ class FlushJournal:
             self.size_bytes = 0
             self.has_older = True
 
-    def forget_older(self, *, keep_earlier: bool = False) -> None:
+    def forget_older(self, *, keep_earlier: bool = False) -> bool:
         """All that the older ones hold is on the disk in its own files.
 
         Takes:  keep_earlier, whether to keep those that were there at the start: for logs that are
                 off line.
+        Gives:  whether any went. It is durable with the next frame: one that a power loss brings
+                back is one that had not gone yet.
         """
         removed = [
             number for number in self._older if not (keep_earlier and number in self._earlier)
         ]
         for number in removed:
             self._disk.unlink(self._path(number))
-        if removed:
-            self._disk.fsync_dir(self._data_dir)
+        self._has_removed = self._has_removed or bool(removed)
         self._older = []
         self.has_older = False
+        return bool(removed)
 
     def read(self) -> Redo:
         """All that the older journals hold. Raises CorruptLog where one is damaged. OSError.

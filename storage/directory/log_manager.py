@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import FlushJournal, JournalDecision, Redo
@@ -61,6 +62,9 @@ from barnabas.storage.opening.log_loader import Opening
 from barnabas.storage.opening.recovery import load_log
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers.producer_state import ProducerStateManager
+
+if TYPE_CHECKING:
+    from barnabas.storage.directory.new_files import NewFiles
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +115,7 @@ class LogManager:
         self._offline_points: Offsets = {}
         self._offline_starts: Offsets = {}
         self._removed: set[str] = set()
-        self._deletion_count = 0
+        self._deletion_count = self._new_files_count = 0
 
     @property
     def lost_power(self) -> bool:
@@ -174,6 +178,7 @@ class LogManager:
         # until all logs were flushed.
         if redo is not None and is_clean and not redo.decisions:
             self.journal.forget_older(keep_earlier=bool(self.offline))
+            self.disk.fsync_dir(self.data_dir)
         if not self.lost_power:
             self.note_boot()
         if is_clean:
@@ -264,7 +269,7 @@ class LogManager:
         for name in self.disk.list(directory):
             path = f"{directory}/{name}"
             if not self.disk.is_dir(path):
-                self.disk.open(path).fsync()
+                self.disk.fsync_file(path)
         self.disk.fsync_dir(directory)
 
     def _set_copy(self, why: str) -> None:
@@ -363,6 +368,34 @@ class LogManager:
         if log.log_start_offset:
             self._offline_starts[key] = log.log_start_offset
 
+    def begin_files(self, log: Log) -> NewFiles:
+        """Give a log without files what another thread can make them by; see `take_files`."""
+        from barnabas.storage.directory.new_files import NewFiles, new_suffix
+
+        self._new_files_count += 1
+        name = f"{log!r} {self.leader_epoch} {self._new_files_count}"
+        suffix = new_suffix(log.partition, uuid.uuid5(log.topic_id, name).hex)
+        path = self.log_dir.path(deleted_name(log.topic, suffix))
+        log.new_files = NewFiles(self.disk, path, log.topic_id, log.epochs.entries)
+        return log.new_files
+
+    def take_files(self, log: Log, files: NewFiles, now_ms: int) -> None:
+        """Give a log the files that were made for it. Where they were not, are not wanted any more
+        or find no room, it has none, or those that it has: its first batch says why.
+        """
+        if files.is_taken:
+            return
+        if log.new_files is files:
+            log.new_files = None
+        if files.is_made and self.logs.get((log.topic, log.partition)) is log:
+            try:
+                log.take_files(files)
+            except OSError as error:
+                if not is_out_of_resources(error):
+                    raise
+        if files.is_made and not files.is_taken:
+            self._upkeep.deleted_directories.add(now_ms, files.directory)
+
     def delete(self, topic: str, partition: int, now_ms: int) -> None:
         """Delete a log at once; its files go after file.delete.delay.ms."""
         self.remove(topic, partition, now_ms)
@@ -401,10 +434,6 @@ class LogManager:
             self.log_dir.trash.remove_in(self._removed)
             self._removed.clear()
             self.write_checkpoints()
-
-    def count_without_files(self) -> int:
-        """How many logs will take a descriptor when something is written to them."""
-        return sum(not log.has_files for log in self.logs.values())
 
     def _has_directory(self, log: Log) -> bool:
         # One may be left of an attempt to make the files: where descriptors are wanting, removing

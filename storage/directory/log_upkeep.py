@@ -24,7 +24,7 @@ from collections.abc import Mapping
 
 from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.directory.trash import Trash
-from barnabas.storage.disk import is_out_of_resources
+from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import BuildPutOff, CorruptLog
 from barnabas.storage.log_config import LogManagerConfig
@@ -102,6 +102,10 @@ class LogUpkeep:
             self._log_dir.build_later(put_off, lambda _: self._to_retain.append(log))
         except CorruptLog as error:
             logger.error("retention of %r stops: %s", log, error)
+        except OSError as error:
+            if not is_out_of_descriptors(error):
+                raise
+            logger.warning("retention of %r waits for descriptors: %s", log, error)
         return 0
 
     def expire(self, now_ms: int) -> None:

@@ -46,6 +46,7 @@ CLEANER_NAME = "cleaner-offset-checkpoint"
 LOCK_NAME = ".lock"
 STANDBY_NOTE_NAME = "barnabas-standby"
 LEASE_SESSION_NAME = "barnabas-lease-session"
+NOT_SENT_NAME = "barnabas-not-sent"  # in a partition's directory that no standby has had yet
 NO_TOPIC_ID = uuid.UUID(int=0)
 
 Offsets = dict[tuple[str, int], int]

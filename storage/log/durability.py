@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from barnabas.storage.directory.flush_journal import JournalEntry
 from barnabas.storage.directory.log_directory import TopicIdPartition
-from barnabas.storage.disk import DirectorySync, Disk, Syncable
+from barnabas.storage.disk import DirectorySync, Disk, FileSync, Syncable
 from barnabas.storage.log.segment import LOG_SUFFIX, Segment
 from barnabas.storage.log.segment_list import LogEnd, SegmentList
 
@@ -137,9 +137,9 @@ class Durability:
         has_new_names = self._name_changes > self._durable_names
         if self.recovery_point >= end.offset and not has_new_names:
             return None
-        files: list[Syncable] = [segment.file for segment in self._unflushed]
+        files: list[Syncable] = [segment.to_sync() for segment in self._unflushed]
         if has_new_names:
-            files += [self._disk.open(path) for path in self._new_paths]
+            files += [FileSync(self._disk, path) for path in self._new_paths]
             files.append(DirectorySync(self._disk, self._directory))
             files.append(DirectorySync(self._disk, self._directory.rpartition("/")[0]))
         return FlushToken(tuple(files), *end, True, self._name_changes)

@@ -28,8 +28,8 @@ import logging
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import NamedTuple
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from barnabas.protocol.errors import Code, KafkaError
@@ -55,7 +55,7 @@ from barnabas.storage.batch.validate import (
     with_append_time,
 )
 from barnabas.storage.directory.log_directory import LogDirectory, TopicIdPartition
-from barnabas.storage.disk import Syncable, is_out_of_resources
+from barnabas.storage.disk import Syncable, is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     NO_TOPIC_ID,
     PARTITION_METADATA_NAME,
@@ -79,7 +79,9 @@ from barnabas.storage.producers.producer_state import (
     used_again,
 )
 from barnabas.storage.producers.producer_window import restore_window
-from barnabas.storage.producers.repetition import is_repetition
+
+if TYPE_CHECKING:
+    from barnabas.storage.directory.new_files import NewFiles
 
 UNREAD_BATCH_BYTES = 8192  # reading a batch again costs as much as so many bytes more
 
@@ -118,8 +120,9 @@ class LogContents(NamedTuple):
 class Log:
     """The log of one partition. Built by `LogManager.create` or by `recovery.load_log`.
 
-    has_files: whether the partition has its directory. A new one gets it with its first batch, so
-    that partitions which nobody writes to cost the disk nothing.
+    has_files: whether the partition has its directory. A new one gets it with its first batch, or
+    before where another thread has made `new_files`; partitions of large topics without a
+    batch cost the disk nothing.
     leader_epoch: given to every batch appended. flush_messages, flush_ms: of the config.
     unread_bytes: what a start after a kill would read, because it came since the last checkpoint; a
     batch counts as its size and UNREAD_BATCH_BYTES.
@@ -145,6 +148,7 @@ class Log:
         self.epochs = contents.epochs
         self.leader_epoch = max(self.epochs.latest, 0)
         self.has_files = contents.has_files
+        self.new_files: NewFiles | None = None
         self._has_new_epoch = not contents.has_files
         self.snapshots = contents.snapshots
         self.durability = Durability(
@@ -226,13 +230,17 @@ class Log:
         self._has_new_epoch = False
 
     def make_files(self) -> None:
-        """Make the directory of an empty log and what is in it, where there is none.
+        """Make the directory of an empty log and what is in it, where there is none, or take those
+        that another thread has made.
 
         Raises: OSError where one of the files cannot be made; the log is as it was then.
         Order:  nothing is durable before the first flush. A start that finds no directory, or a
                 part of one, begins with an empty log, too.
         """
         if self.has_files:
+            return
+        if self.new_files is not None and self.new_files.is_made:
+            self.take_files(self.new_files)
             return
         path = f"{self.directory}/{PARTITION_METADATA_NAME}"
         try:
@@ -245,9 +253,28 @@ class Log:
             with suppress(OSError):
                 self.disk.rmtree(self.directory)
             raise
-        self.durability.add_names(path)
+        self._note_files()
+
+    def take_files(self, files: NewFiles) -> None:
+        """Have the files that another thread has made, where the log has none of its own yet.
+
+        Takes: files, that were made. Raises: OSError, where they cannot be had; the log is as it
+               was then.
+        Order: as with `make_files`, nothing is durable before the first flush.
+        """
+        if self.has_files:
+            return
+        if self.disk.is_dir(self.directory):  # of an attempt of which not all could be removed
+            self.disk.rmtree(self.directory)
+        self.disk.rename(files.directory, self.directory)
+        files.is_taken = True
+        self.epochs.written = files.epochs
+        self._note_files()
+
+    def _note_files(self) -> None:
+        self.durability.add_names(f"{self.directory}/{PARTITION_METADATA_NAME}")
         self.has_files = True
-        self._has_new_epoch = False
+        self._has_new_epoch = self.epochs.written != self.epochs.entries
 
     def adopt_topic_id(self, topic_id: uuid.UUID) -> None:
         """Give a log whose directory lost its topic's id that id, which is on the disk then.
@@ -314,6 +341,8 @@ class Log:
                 producer_id, epoch, sequence, last_sequence, transactional, self._restore_window
             )
             if duplicate is not None:
+                from barnabas.storage.producers.repetition import is_repetition  # no start needs it
+
                 if not is_repetition(duplicate, view, crc, self.segments):
                     raise used_again(producer_id, sequence)
                 return AppendInfo(
@@ -652,9 +681,28 @@ class Log:
             except CorruptLog as error:
                 logger.error("%r cannot be read at offset %d: %s", self, offset, error)
                 raise KafkaError(Code.KAFKA_STORAGE_ERROR, str(error)) from error
+            except OSError as error:
+                raise self._unreadable(error) from error
         return FetchData(
             data, aborted, self.high_watermark, self.last_stable_offset, self.log_start_offset
         )
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Around what reads the files for a request.
+
+        Raises: KafkaError KAFKA_STORAGE_ERROR where no descriptor is left: the disk is as it was.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> Exception:
+        if not is_out_of_descriptors(error):
+            return error
+        logger.warning("%r cannot be read now: %s", self, error)
+        return KafkaError(Code.KAFKA_STORAGE_ERROR, str(error))
 
     def read_batches(self, from_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
         """Each whole batch in order, from the one that holds `from_offset` (the log's start) on.
@@ -674,9 +722,11 @@ class Log:
 
         Takes:  searched, results of searches that took long: only where given one is put off.
         Gives:  None where it is not below the bound, or not there.
-        Raises: SearchTakesLong, only where `searched` is given.
+        Raises: SearchTakesLong, only where `searched` is given; KafkaError KAFKA_STORAGE_ERROR
+                where no descriptor is left to read with.
         """
-        record = self._time_lookup(searched).first_at(timestamp)
+        with self.reading():
+            record = self._time_lookup(searched).first_at(timestamp)
         return _below(record, upper_bound_offset)
 
     def offset_of_max_timestamp(
@@ -686,7 +736,9 @@ class Log:
 
         Takes, gives and raises what `offset_for_timestamp` does.
         """
-        return _below(self._time_lookup(searched).highest(), upper_bound_offset)
+        with self.reading():
+            record = self._time_lookup(searched).highest()
+        return _below(record, upper_bound_offset)
 
     def _time_lookup(self, searched: Searched | None) -> TimeLookup:
         return TimeLookup(

@@ -37,7 +37,7 @@ from barnabas.protocol.records import (
     place_of,
     read_header,
 )
-from barnabas.storage.disk import Disk, File
+from barnabas.storage.disk import Disk, File, FileSync, Syncable, is_out_of_descriptors
 from barnabas.storage.files.offset_index import NO_ENTRY, OffsetIndex
 from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex, encode_entry
@@ -235,7 +235,7 @@ class Segment:
         self.manifest = manifest
         self.is_closed = True
         self.is_forgotten = False
-        self.build_error: CorruptLog | None = None
+        self.build_error: CorruptLog | OSError | None = None
         self.first_timestamp: int | None = None
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
@@ -356,6 +356,10 @@ class Segment:
         if file is None:
             file = self._file = self.disk.open(self.path(LOG_SUFFIX))
         return file
+
+    def to_sync(self) -> Syncable:
+        """The log file as a part of a flush: where it is not open, the flush opens it."""
+        return self._file or FileSync(self.disk, self.path(LOG_SUFFIX))
 
     # --- appending -------------------------------------------------------------------------------
 
@@ -728,7 +732,8 @@ class Segment:
     ) -> None:
         """Raise BuildPutOff where an index is to be built later, and by `build`.
 
-        Raises: CorruptLog, once, where that was done and came to nothing.
+        Raises: CorruptLog, or OSError for want of descriptors, once, where that was done and came
+                to nothing.
         """
         if self.cache.puts_off and self.is_closed and self.size > BUILT_AT_ONCE_BYTES:
             error, self.build_error = self.build_error, None
@@ -742,10 +747,15 @@ class Segment:
             raise put_off
 
     def _noting_error(self, build: Iterator[None], *, is_for_aborted: bool) -> Iterator[None]:
-        """Keep why a build came to nothing for its reader, which is to need the index again."""
+        """Keep why a build came to nothing for its reader, which is to need the index again.
+
+        Where no descriptor is left, that is the error of this reader alone.
+        """
         try:
             yield from build
-        except CorruptLog as error:
+        except (CorruptLog, OSError) as error:
+            if isinstance(error, OSError) and not is_out_of_descriptors(error):
+                raise
             self.build_error = error
             if not is_for_aborted:
                 self._offset_index = self._time_index = None
@@ -782,9 +792,13 @@ class Segment:
                     header.last_offset,
                     header.max_timestamp if header.record_count else -1,
                 )
-        finally:
+        except CorruptLog:
             if not self.is_forgotten:
                 self._take_indexes(built)
+            raise
+        if self.is_forgotten:
+            return
+        self._take_indexes(built)
         self.has_times = self.index_trusted = self.rebuilt = True
         self.written_entries = self.written_times = -1
         if self.is_closed:

@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 from helpers.core_host import CoreHost
+from helpers.hard_state import hard_state
 from helpers.our_messages import request_frame
 from helpers.sasl import JAAS, PASSWORD, USER, final_message, plain_token, scram_log_in
 from helpers.tokens import AUDIENCE, ISSUER, Issuer, bearer_message
@@ -95,7 +96,7 @@ class Intruder:
             sorted(broker.metadata.topics),
             dict(broker.metadata.scram_credentials),
             dict(broker.metadata.broker_configs),
-            broker.groups.hard_state(),
+            hard_state(broker.groups),
         )
 
     # --- inputs ----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from helpers.core_host import CoreHost
 from helpers.scratch import IN_MEMORY
 
 from barnabas.broker.logs.metadata import ScramCredential, Topic
-from barnabas.broker.rim.daemon.main import GC_THRESHOLDS
+from barnabas.broker.rim.daemon.modes import GC_THRESHOLDS
 from barnabas.broker.slices import run_through
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

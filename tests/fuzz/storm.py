@@ -19,6 +19,7 @@ from typing import Any
 
 from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
+from helpers.hard_state import hard_state
 from helpers.scratch import SamePlaceDisk
 
 from barnabas.broker.core import Broker
@@ -497,7 +498,7 @@ def state_of(broker: Broker) -> dict[str, Any]:
         f"transactional id {name!r}": metadata
         for name, metadata in broker.transactions.snapshot().items()
     }
-    state["groups"] = broker.groups.hard_state()
+    state["groups"] = hard_state(broker.groups)
     for (name, index), log in broker.logs.logs.items():
         state[f"log {name}-{index}"] = state_of_log(log)
     return state

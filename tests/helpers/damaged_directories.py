@@ -56,6 +56,7 @@ from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation, Slice
 from helpers.admin_host import NOW_MS, AdminHost, CountedIds, creatable
+from helpers.hard_state import hard_state
 from helpers.scratch import IN_MEMORY, SamePlaceDisk, scratch_directory
 
 SETTINGS = {
@@ -260,7 +261,7 @@ def original(way: str) -> Original:
         dict(reader.metadata.broker_configs),
         reader.metadata.next_producer_id,
         reader.transactions.snapshot(),
-        reader.groups.hard_state(),
+        hard_state(reader.groups),
         {key: batches_on_disk(Path(path), *key) for key in reader.logs.logs},
         {key: committed_values(log) for key, log in reader.logs.logs.items()},
     )
@@ -545,7 +546,7 @@ def check_knowledge(
     if not (lost and damage.name.startswith(TRANSACTIONS_TOPIC)):
         assert broker.transactions.snapshot() == before.transactions
     if not (lost and damage.name.startswith((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))):
-        assert broker.groups.hard_state() == before.groups
+        assert hard_state(broker.groups) == before.groups
 
 
 # --- every byte ---------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from barnabas.broker.core import Broker
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.result import Result, partition_for
-from barnabas.coordinator.transactions.transaction_coordinator import record_of
+from barnabas.coordinator.transactions.transaction_records import record_of
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -265,8 +265,8 @@ class DiskBroker:
 
     def _carry_out(self) -> None:
         self._take_answers()
-        works, self.broker.outbox.work = self.broker.outbox.work, []
-        for work in works:
+        while self.broker.outbox.work:
+            work = self.broker.outbox.work.pop(0)
             self.broker.on_worked(work, work.run(), None, self.now_ms)
             self._take_answers()
         if self.broker.outbox.deferred:

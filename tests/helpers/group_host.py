@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from barnabas.broker.slices import run_through
-from barnabas.coordinator.groups.classic.classic_group import GroupSettings
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.result import Reply, Result, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
@@ -43,6 +43,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
 from helpers import our_messages
+from helpers.hard_state import hard_state
 
 TOPICS = {"t": 3, "u": 1, "v": 1}
 EVENTS = {
@@ -184,7 +185,7 @@ class GroupHost:
                 response_class = our_messages.response_class(name)
                 self.answers[ticket] = response_class.decode(response.encode(version), version)
         if self.checks:
-            assert self.replayed().hard_state() == self.coordinator.hard_state()
+            assert hard_state(self.replayed()) == hard_state(self.coordinator)
 
     def end_transaction(
         self, producer_id: int, commit: bool, producer_epoch: int = 0, group: str | None = None

@@ -43,6 +43,10 @@ class RecordingDisk(OsDisk):
         super().fsync_dir(path)
         self.note("fsync_dir", path)
 
+    def fsync_file(self, path: str) -> None:
+        super().fsync_file(path)
+        self.note("fsync", path)
+
 
 class _RecordingFile:
     def __init__(self, disk: RecordingDisk, path: str, file: File) -> None:

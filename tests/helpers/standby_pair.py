@@ -11,7 +11,7 @@ from sim.disk import SimDisk
 
 from barnabas.broker.replication.following import Following
 from barnabas.broker.replication.leading import Leading, ReplicationSettings
-from barnabas.broker.replication.operations import LOCAL
+from barnabas.broker.replication.operations import is_local
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.wire import NONCE_BYTES
 from barnabas.broker.rim.daemon.opening import open_broker
@@ -122,5 +122,5 @@ def replicated_files(disk: SimDisk) -> dict[str, bytes]:
     return {
         path: data
         for path, data in files_of(disk).items()
-        if path.removeprefix(DATA_DIR + "/") not in LOCAL and not path.endswith(".tmp")
+        if not is_local(path.removeprefix(DATA_DIR + "/"))
     }

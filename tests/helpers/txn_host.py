@@ -12,23 +12,25 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barnabas.broker.slices import run_through
-from barnabas.coordinator import transaction_listing
 from barnabas.coordinator.result import (
-    Decision,
     Reply,
     Result,
-    WaitingEndTxn,
-    WaitingInit,
     partition_for,
 )
+from barnabas.coordinator.transactions import transaction_listing
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transactions.transaction_coordinator import (
     TransactionCoordinator,
-    TxnSettings,
     end_txn_response,
-    record_of,
 )
-from barnabas.coordinator.transactions.transaction_state import TransactionMetadata
+from barnabas.coordinator.transactions.transaction_records import record_of
+from barnabas.coordinator.transactions.transaction_state import (
+    Decision,
+    TransactionMetadata,
+    WaitingEndTxn,
+    WaitingInit,
+)
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (

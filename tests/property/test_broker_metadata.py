@@ -217,12 +217,14 @@ def test_a_wrong_byte_anywhere_loads_the_changes_before_it_or_is_told(
 def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_under_way(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
-    """Rewrites included: they come at every few changes here, and each of their steps may be the
-    last.
+    """Rewrites included: they come at every few changes here, at once or in slices, and each of
+    their steps may be the last.
     """
     disk = new_disk(seed)
     model = Model()
+    ticks = data.draw(st.integers(0, 3), label="ticks after each change")
     with (
+        mock.patch.object(module, "ENCODED_AT_ONCE", data.draw(st.sampled_from([1000, 1, 3]))),
         mock.patch.object(module, "SMALLEST_REWRITE", 6),
         mock.patch.object(module, "REWRITE_FACTOR", 1),
     ):
@@ -235,6 +237,8 @@ def test_a_kill_or_a_power_failure_keeps_what_was_done_and_at_most_what_was_unde
                 for change in wanted:
                     before = copy.deepcopy(model)
                     model.apply(change, metadata)
+                    for _ in range(ticks):
+                        metadata.on_tick()
             except Crash:
                 pass
             if data.draw(st.booleans()):

@@ -15,7 +15,6 @@ from helpers.group_host import GroupHost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.coordinator.groups.classic.classic_group import GroupSettings
 from barnabas.coordinator.groups.group_records import (
     GroupKey,
     OffsetKey,
@@ -23,6 +22,7 @@ from barnabas.coordinator.groups.group_records import (
     decode_key,
     decode_offset,
 )
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.protocol.errors import Code
 
 GROUPS = ("a", "b")

@@ -17,7 +17,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transactions.transaction_coordinator import TxnSettings
 from barnabas.coordinator.transactions.transaction_records import (
     decode_key,
     decode_value,
@@ -28,6 +27,7 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (

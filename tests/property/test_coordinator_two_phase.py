@@ -13,14 +13,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from barnabas.coordinator.transactions.transaction_coordinator import TxnSettings
 from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
 from barnabas.coordinator.transactions.transaction_state import (
+    NO_PRODUCER,
     NO_TIMEOUT_MS,
-    NOBODY,
     ProducerIdAndEpoch,
     TransactionMetadata,
 )
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -31,12 +31,14 @@ TIMEOUT_MS = 1_000
 T0 = TopicPartition("t", 0)
 LATE = (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_ID_MAPPING)
 
+timeouts = st.sampled_from([TIMEOUT_MS, 3 * TIMEOUT_MS])
 which = st.sampled_from([0, 0, 0, 0, 1, 2])  # 0: who is current, 1: who was before, ...
 
 
 class Prepared(RuleBasedStateMachine):
     """pairs: all that were given out. writer: whose transaction is open, None: none is. is_kept:
-    whether the current producer is another one. is_two_phase: whether time does nothing.
+    whether the current producer is another one. is_two_phase: whether time does nothing, else
+    timeout_ms: how long after began_ms the transaction is aborted.
     decisions: of all transactions that ended, whether they commit.
     """
 
@@ -47,6 +49,7 @@ class Prepared(RuleBasedStateMachine):
         self.pairs: list[tuple[int, int]] = []
         self.writer: tuple[int, int] | None = None
         self.is_kept = self.is_two_phase = False
+        self.timeout_ms, self.began_ms = TIMEOUT_MS, 0
         self.decisions: list[bool] = []
         if epoch:
             pid = self.host._ids.allocate()
@@ -72,31 +75,40 @@ class Prepared(RuleBasedStateMachine):
             self.decisions.append(commit)
         self.writer, self.is_kept = None, False
 
-    def init(self, *, enable: bool, keep: bool) -> Any:
-        asked = InitProducerIdRequest(TXN, TIMEOUT_MS, enable2_pc=enable, keep_prepared_txn=keep)
+    def init(self, *, enable: bool, keep: bool, timeout_ms: int = TIMEOUT_MS) -> Any:
+        asked = InitProducerIdRequest(TXN, timeout_ms, enable2_pc=enable, keep_prepared_txn=keep)
         return self.host.call(asked, 6)
 
     # --- requests --------------------------------------------------------------------------------
 
-    @rule(enable=st.sampled_from([True, True, True, False]))
-    def begin_session(self, enable: bool) -> None:
-        answer = self.init(enable=enable, keep=False)
+    @rule(enable=st.booleans(), timeout_ms=timeouts)
+    def begin_session(self, enable: bool, timeout_ms: int = TIMEOUT_MS) -> None:
+        answer = self.init(enable=enable, keep=False, timeout_ms=timeout_ms)
         assert answer.error_code == Code.NONE and answer.ongoing_txn_producer_id == -1
         self.end(False)
-        self.is_two_phase = enable
+        self.is_two_phase, self.timeout_ms = enable, timeout_ms
         self.give((answer.producer_id, answer.producer_epoch))
 
-    @rule(enable=st.sampled_from([True, True, True, False]))
-    def keep(self, enable: bool) -> None:
-        answer = self.init(enable=enable, keep=True)
+    @rule(enable=st.booleans(), timeout_ms=timeouts)
+    def keep(self, enable: bool, timeout_ms: int) -> None:
+        answer = self.init(enable=enable, keep=True, timeout_ms=timeout_ms)
         if self.writer is not None and self.is_two_phase and not enable:
             assert answer.error_code == Code.INVALID_TXN_STATE
             return
         assert answer.error_code == Code.NONE
         self.is_kept, self.is_two_phase = self.writer is not None, enable
+        # what is open may have been prepared under the longer one
+        self.timeout_ms = max(self.timeout_ms, timeout_ms) if self.is_kept else timeout_ms
         ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
-        assert ongoing == (self.writer or NOBODY), "the prepared transaction keeps its name"
+        assert ongoing == (self.writer or NO_PRODUCER), "the prepared transaction keeps its name"
         self.give((answer.producer_id, answer.producer_epoch))
+
+    @rule(first_ms=timeouts, then_ms=timeouts)
+    def prepare_and_keep(self, first_ms: int, then_ms: int) -> None:
+        """With a long timeout in the place of two-phase commit, and after a crash."""
+        self.begin_session(enable=False, timeout_ms=first_ms)
+        self.write(0)
+        self.keep(enable=False, timeout_ms=then_ms)
 
     @rule(nth=which)
     def write(self, nth: int) -> None:
@@ -111,6 +123,8 @@ class Prepared(RuleBasedStateMachine):
             assert code == Code.INVALID_TXN_STATE
         else:
             assert code == Code.NONE
+            if self.writer is None:
+                self.began_ms = self.host.now_ms
             self.writer = pair
 
     @rule(nth=which, commit=st.booleans(), version=st.sampled_from([4, 5, 5]))
@@ -132,12 +146,14 @@ class Prepared(RuleBasedStateMachine):
 
     # --- the world -------------------------------------------------------------------------------
 
-    @rule(ms=st.sampled_from([TIMEOUT_MS, NO_TIMEOUT_MS]))
+    @rule(ms=st.sampled_from([TIMEOUT_MS, TIMEOUT_MS, NO_TIMEOUT_MS]))
     def time_goes_by(self, ms: int) -> None:
         if ms > TIMEOUT_MS and self.writer is None:
             return  # else the id expires
         self.host.tick(ms)
         if self.writer is None or self.is_two_phase:
+            return
+        if self.host.now_ms < self.began_ms + self.timeout_ms:
             return
         self.end(False)
         metadata = self.host.coordinator.metadata(TXN)

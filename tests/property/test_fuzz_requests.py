@@ -20,6 +20,7 @@ from fuzz.making import Knowledge, Maker, mutated_batch
 from fuzz.reading import Verdict, read
 from fuzz.storm import Storm
 from helpers.admin_host import NOW_MS
+from helpers.hard_state import hard_state
 from helpers.our_messages import read_request
 from helpers.scratch import scratch_directory
 from hypothesis import given, settings
@@ -270,7 +271,7 @@ def test_a_commit_that_never_expires(storm: Storm) -> None:
     body = string("g") + struct.pack(">i", -1) + string("") + struct.pack(">q", 2**63 - 1)
     body += struct.pack(">i", 1) + string("plain") + struct.pack(">iiq", 1, 0, 5) + string("")
     assert outcome(storm, head(OFFSET_COMMIT, 2) + body) == "answered"
-    assert storm.broker.groups.hard_state()
+    assert hard_state(storm.broker.groups)
 
 
 def test_a_marker_of_no_producer_is_refused(storm: Storm) -> None:

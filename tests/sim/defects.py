@@ -23,20 +23,26 @@ from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.transactions.transaction_end import TransactionEnds
 from barnabas.broker.transactions.transaction_recovery import JournaledDecision, TransactionRecovery
-from barnabas.coordinator.groups.classic.classic_group import ClassicGroup, State
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
+from barnabas.coordinator.groups.classic.group_members import GroupMembers
+from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer.consumer_group_change import GroupChange
 from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroups
 from barnabas.coordinator.groups.group import Group as CoordinatorGroup
 from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-from barnabas.coordinator.groups.offsets import CommitCheck, GroupOffsets
+from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck, GroupOffsets
+from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
+from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.result import Decision, Result
-from barnabas.coordinator.transactions import transaction_coordinator, transaction_state
+from barnabas.coordinator.result import Result
+from barnabas.coordinator.transactions import fencing, transaction_state
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_state import (
+    Decision,
     TransactionMetadata,
     TransactionState,
 )
@@ -65,7 +71,9 @@ from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.opening import log_loader
 from barnabas.storage.opening.log_loader import LogLoader
-from barnabas.storage.producers import producer_window
+from barnabas.storage.pooled_disk import PooledDisk
+from barnabas.storage.producers import producer_window, repetition
+from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers.producer_state import ProducerEntry, ProducerStateManager
 from sim import focuses
 from sim.disk import SimDisk, SimFile
@@ -805,7 +813,7 @@ def coordinator_epochs_stand_still() -> Iterator[None]:
 
     def of_epoch_0(self: TransactionCoordinator, *args: Any, **named: Any) -> None:
         make(self, *args, **named)
-        self._coordinator_epoch = lambda partition: 0
+        self._coordinator_epoch = self._table._coordinator_epoch = lambda partition: 0
 
     epochs = ProducerStateManager.epochs_of_decision
 
@@ -870,6 +878,32 @@ def damaged_frames_end_the_journal() -> Iterator[None]:
 
 
 @defect(
+    "a file that was closed for others' sake is taken to be flushed",
+    "lost",
+    tweak=focuses.with_power,
+)
+def closed_files_are_not_flushed() -> Iterator[None]:
+    def fsync_closed(self: PooledDisk, file: Any) -> None:
+        pass
+
+    with changed(PooledDisk, "fsync_closed", fsync_closed):
+        yield
+
+
+@defect(
+    "the names of files that a thread has made are taken to be durable",
+    "lost",
+    tweak=focuses.with_power,
+)
+def names_of_new_files_are_not_flushed() -> Iterator[None]:
+    def note_files(self: Log) -> None:
+        self.has_files, self._has_new_epoch = True, False
+
+    with changed(Log, "_note_files", note_files):
+        yield
+
+
+@defect(
     "the start that retention has raised is not written down",
     "watermark",
     "deleted",
@@ -917,24 +951,20 @@ def deleted_records_come_back() -> Iterator[None]:
     "offsets",
 )
 def no_fencing_on_init() -> Iterator[None]:
-    begin = TransactionCoordinator._next_session
+    begin = ProducerSessions._next_session
 
     def next_session(
-        self: TransactionCoordinator, found: TransactionMetadata, init: Any, now_ms: int
-    ) -> Any:
-        from barnabas.coordinator.transactions.transaction_coordinator import _init_response
-
+        self: ProducerSessions, found: TransactionMetadata, init: Any, now_ms: int
+    ) -> TransactionMetadata:
         if init.requester.producer_id >= 0:
             return begin(self, found, init, now_ms)
-        return found.in_new_session(
-            found.producer, init.requester, init.timeout_ms, now_ms
-        ), _init_response(found.producer)
+        return found.in_new_session(found.producer, init.requester, init.timeout_ms, now_ms)
 
     def fenced(self: TransactionMetadata, requester: Any, now_ms: int) -> TransactionMetadata:
         return self.prepared(False, now_ms)
 
     with (
-        changed(TransactionCoordinator, "_next_session", next_session),
+        changed(ProducerSessions, "_next_session", next_session),
         changed(TransactionMetadata, "fenced", fenced),
     ):
         yield
@@ -997,10 +1027,10 @@ def zombies_may_write() -> Iterator[None]:
     tweak=focuses.with_group,
 )
 def group_does_not_fence() -> Iterator[None]:
-    def check(self: GroupCoordinator, *args: Any, **kwargs: Any) -> CommitCheck:
+    def check(self: OffsetCommits, *args: Any, **kwargs: Any) -> CommitCheck:
         return CommitCheck(Code.NONE)
 
-    with changed(GroupCoordinator, "_check_commit", check):
+    with changed(OffsetCommits, "_check", check):
         yield
 
 
@@ -1013,16 +1043,14 @@ def static_members_are_not_replaced() -> Iterator[None]:
     def join_new_static(
         self: ClassicGroup, join: Any, group_instance_id: str, result: Result, now_ms: int
     ) -> None:
-        self._add_member_and_rebalance(
-            f"{group_instance_id}-{self._new_member_suffix()}", join, result, now_ms
-        )
+        self._add_member(f"{group_instance_id}-{self._new_member_suffix()}", join, result, now_ms)
 
-    def check_member(self: ClassicGroup, member_id: str, group_instance_id: str | None) -> Code:
-        return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
+    def check(self: GroupMembers, member_id: str, group_instance_id: str | None) -> Code:
+        return Code.NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
 
     with (
         changed(ClassicGroup, "_join_new_static", join_new_static),
-        changed(ClassicGroup, "check_member", check_member),
+        changed(GroupMembers, "check", check),
     ):
         yield
 
@@ -1034,9 +1062,9 @@ def static_members_are_not_replaced() -> Iterator[None]:
 )
 def former_generations_are_let_on() -> Iterator[None]:
     def on_heartbeat(self: ClassicGroup, request: Any, now_ms: int) -> Code:
-        code = self.check_member(request.member_id, request.group_instance_id)
+        code = self._members.check(request.member_id, request.group_instance_id)
         if code is Code.NONE:
-            self._restart_session(self.members[request.member_id], now_ms)
+            self._members.restart_session(self.members[request.member_id], now_ms)
         return code
 
     with changed(ClassicGroup, "on_heartbeat", on_heartbeat):
@@ -1245,7 +1273,7 @@ def reused_sequences_are_repetitions() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "check_batch", check_batch),
-        changed(log_module, "is_repetition", lambda *_: True),
+        changed(repetition, "is_repetition", lambda *_: True),
     ):
         yield
 
@@ -1284,7 +1312,7 @@ def former_epochs_are_remembered() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "on_batch", keep),
-        changed(log_module, "is_repetition", lambda *_: True),  # else the records tell them apart
+        changed(repetition, "is_repetition", lambda *_: True),  # else the records tell them apart
     ):
         yield
 
@@ -1305,7 +1333,7 @@ def adding_is_not_written() -> Iterator[None]:
         self: TransactionCoordinator, name: str, producer: Any, pairs: Any, now_ms: int
     ) -> Result:
         try:
-            added = self._with_partitions(
+            added = self._additions.with_partitions(
                 self._transactions.get(name), name, producer, pairs, now_ms, 2
             )
         except KafkaError:
@@ -1328,14 +1356,14 @@ def adding_is_not_written() -> Iterator[None]:
     tweak=focuses.with_version_2,
 )
 def late_ends_end_the_next_transaction() -> Iterator[None]:
-    ended_by = transaction_coordinator._ended_by
+    ended_by = fencing.require_current_or_last
 
     def any_epoch(transaction: Any, name: str, producer: Any) -> Any:
         if transaction is not None and transaction.state is TransactionState.ONGOING:
             return transaction, False
         return ended_by(transaction, name, producer)
 
-    with changed(transaction_coordinator, "_ended_by", any_epoch):
+    with changed(fencing, "require_current_or_last", any_epoch):
         yield
 
 
@@ -1635,14 +1663,12 @@ def offsets_without_markers() -> Iterator[None]:
     "offsets are given out while a transaction may change them", "offsets", tweak=focuses.with_group
 )
 def unstable_offsets_are_given_out() -> Iterator[None]:
-    fetch_offsets = GroupCoordinator._fetch_offsets
+    offsets_of = OffsetFetches._offsets_of
 
-    def unstable(
-        self: GroupCoordinator, group_id: str, topics: Any, require_stable: bool, *classes: Any
-    ) -> Any:
-        return fetch_offsets(self, group_id, topics, False, *classes)
+    def unstable(self: OffsetFetches, group_id: str, topics: Any, require_stable: bool) -> Any:
+        return offsets_of(self, group_id, topics, False)
 
-    with changed(GroupCoordinator, "_fetch_offsets", unstable):
+    with changed(OffsetFetches, "_offsets_of", unstable):
         yield
 
 
@@ -1801,10 +1827,10 @@ def judged_before_heard() -> Iterator[None]:
     "a member's session is as long as the shortest there may be", "early", tweak=focuses.with_groups
 )
 def sessions_are_cut_short() -> Iterator[None]:
-    def restart_session(self: ClassicGroup, member: Any, now_ms: int) -> None:
-        self._timers.schedule(self._session_key(member.member_id), now_ms + 100)
+    def restart_session(self: GroupMembers, member: Any, now_ms: int) -> None:
+        self.set_session_end(member.member_id, now_ms + 100)
 
-    with changed(ClassicGroup, "_restart_session", restart_session):
+    with changed(GroupMembers, "restart_session", restart_session):
         yield
 
 
@@ -1939,7 +1965,7 @@ def epochs_of_the_future_pass() -> Iterator[None]:
             raise KafkaError(Code.PRODUCER_FENCED)
         return found
 
-    with changed(transaction_coordinator, "_current", current):
+    with changed(fencing, "require_current", current):
         yield
 
 
@@ -2000,13 +2026,14 @@ def offsets_expire_by_their_commits() -> Iterator[None]:
     expiry = CoordinatorGroup.expiry
 
     def by_commits(self: CoordinatorGroup, *args: Any, **named: Any) -> Any:
-        protocol_type = self.classic.protocol_type
-        if self.classic.state is State.EMPTY:
-            self.classic.protocol_type = None
+        rebalance = self.classic.rebalance
+        protocol_type = rebalance.protocol_type
+        if rebalance.state is State.EMPTY:
+            rebalance.protocol_type = None
         try:
             return expiry(self, *args, **named)
         finally:
-            self.classic.protocol_type = protocol_type
+            rebalance.protocol_type = protocol_type
 
     with changed(CoordinatorGroup, "expiry", by_commits):
         yield
@@ -2097,6 +2124,19 @@ def unanswered_batches_cost_the_connection() -> Iterator[None]:
         hang_up(broker, produce)
 
     with changed(produce_handler, "_hang_up_if_failed", hang_up_always):
+        yield
+
+
+@defect(
+    "snapshots of producers stay when retention deletes their segments",
+    "left",
+    tweak=focuses.with_retention,
+)
+def snapshots_of_deleted_segments_stay() -> Iterator[None]:
+    def take_none(self: ProducerSnapshots, log_start_offset: int) -> list[str]:
+        return []
+
+    with changed(ProducerSnapshots, "take_deleted", take_none):
         yield
 
 

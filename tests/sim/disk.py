@@ -195,8 +195,13 @@ class SimFile:
     def close(self) -> None:
         pass
 
-    def fileno(self) -> int:
-        raise AssertionError("a simulated file has no descriptor")
+    def readinto(self, buffer: memoryview, position: int) -> int:
+        data = self.pread(len(buffer), position)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def sendfile(self, socket: int, position: int, size: int) -> int:
+        raise AssertionError("a simulated socket has no descriptor")
 
     def _check(self) -> None:
         assert self._generation == self._disk.generation, (
@@ -231,6 +236,7 @@ class SimDisk:
         self.refusal: Refusal | None = None
         self._until_refusal = 0
         self.boots = self.mounts = self.losses = 0
+        self.descriptors = MOST_OPEN_FILES
         self.machine = ""
 
     # --- faults ----------------------------------------------------------------------------------
@@ -508,8 +514,14 @@ class SimDisk:
     def total_bytes(self, path: str) -> int:
         return 2 * FREE_BYTES
 
-    def open_files(self) -> tuple[int, int]:
-        return 0, MOST_OPEN_FILES
+    def fsync_file(self, path: str) -> None:
+        self.open(path).fsync()
+
+    def most_open_files(self) -> int:
+        return self.descriptors
+
+    def reserve_descriptors(self, count: int) -> None:
+        pass
 
     def lock(self, path: str) -> SimLock:
         if path in self.locks:

@@ -43,6 +43,7 @@ _FRAME = struct.Struct(">4sIQQI")  # storage/directory/flush_journal.py
 _IN_A_FRAME = _FRAME.size
 # Those that may wait: for records, or for the other members of a group.
 MAY_WAIT = frozenset({FetchRequest.API_KEY, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
+DESCRIPTORS = (1, 4, 8, 16, 1 << 20)  # files have one, two, four, eight, or as many as they like
 MOST_WORK_NS = 8_000_000  # between two looks
 LONGEST_WAIT_MS, FLUSHES_OF_A_REQUEST = 1000, 8
 
@@ -95,6 +96,8 @@ class Node:
             **properties,
         }
         self.disk = SimDisk(world.rng, world.wall_ms)
+        # by itself, so that seeds stay what they are
+        self.disk.descriptors = random.Random(f"{world.seed} descriptors").choice(DESCRIPTORS)
         self.disk.mkdir(DATA_DIR)
         self.disk.fsync_dir("/")
         self.broker: Broker | None = None
@@ -152,6 +155,9 @@ class Node:
                 leader_epoch=self._claimed_epoch(),
             )
             self.broker.flushes.full_journal_bytes = self.world.scenario.full_journal_bytes
+            if random.Random(f"{self.world.seed} files").random() < 0.2:
+                # a thread makes the files of all partitions, unless a coordinator writes before
+                self.broker.files_ahead.fewest, self.broker.files_ahead.most_by_request = 1, 0
             self.heed_quotas()
             self._carry_out()
         except Crash:
@@ -611,8 +617,13 @@ class Node:
             return
         if generation == self.generation:
             self.works += 1
+            try:
+                result = work.run()
+            except Crash:  # it makes files
+                self.world.on_crash(self)
+                return
             self.world.loop.later(
-                self.world.rng.randint(0, 40), self._worked, generation, work, work.run()
+                self.world.rng.randint(0, 40), self._worked, generation, work, result
             )
 
     def _worked(self, generation: int, work: Work, result: Any) -> None:

@@ -1,32 +1,47 @@
 """One of two machines: a broker that leads, or a standby that follows the other.
 
-What the daemon's rim does around `Leadership`, `Leading` and `Following` is done here in the same
-places: a request to the lease's engine at a time, answers that wait until they may go out, and a
-copy that changes while it catches up.
+The product's own code decides here as in the daemon: `MemberSteps` until the node leads, then
+`LeasedLead`, `Admission`, `HeldAnswers`, `StandbyFeed` and `steps_of_end`; a `LeaseKeeper` without
+its thread, and the exchange with etcd. What the daemon's sockets, threads and pauses are is done
+here under the virtual clock: a connection, an HTTP client, an event.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.replication.admission import Admission
 from barnabas.broker.replication.following import Following, StandbyNote, holding_of
+from barnabas.broker.replication.held_answers import HeldAnswers
 from barnabas.broker.replication.leadership import (
+    TIMEOUT_PARTS,
     Answer,
     Holding,
     Leadership,
     LeaseSettings,
     Role,
 )
-from barnabas.broker.replication.leadership import Node as LeaseNode
-from barnabas.broker.replication.leading import Leading, ReplicationSettings
-from barnabas.broker.replication.lease_record import NodeAddresses
+from barnabas.broker.replication.leading import GREETING_MS, Leading, ReplicationSettings
+from barnabas.broker.replication.lease_exchange import EngineSettings, EtcdExchange, Exchange
+from barnabas.broker.replication.lease_record import LeaseRecordError, NodeAddresses
+from barnabas.broker.replication.leased_lead import LeasedLead
+from barnabas.broker.replication.member_steps import MemberSteps, node_of
 from barnabas.broker.replication.operations import DivergedError
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.replication.wire import NONCE_BYTES, WireError
+from barnabas.broker.replication.rim.early_sync import EarlySync
+from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper
+from barnabas.broker.replication.standby_feed import StandbyFeed
+from barnabas.broker.replication.standby_steps import Connect, Copy, Receive, Send, Steps, Wait
+from barnabas.broker.replication.steps_of_end import Until, steps_of_end
+from barnabas.broker.replication.wire import NONCE_BYTES
+from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.files.checkpoints import LOCK_NAME
 from barnabas.storage.files.leader_epochs import HighestEpoch
 from sim.disk import Crash
+from sim.etcd import PASSWORD, USER, HttpClient
 from sim.node import DATA_DIR, Node, _joined, _Session
 from sim.stream import Stream
 
@@ -35,47 +50,87 @@ if TYPE_CHECKING:
 
 SECRET = "of both"
 TICK_MS = 40
+REST_MS, RELEASE_MS = 3000, 2000  # as leader_endpoint.py and lease_endpoint.py have it
+Waiting = tuple[int, _Session, bytes]
 
 
-class Waiting(NamedTuple):
-    """An answer that may not go out yet. position: what the standby has to apply before."""
+class SimKeeper(LeaseKeeper):
+    """The product's keeper of the lease, whose thread is the node's events."""
 
-    position: int
-    connection_id: int
-    session: _Session
-    answer: bytes
+    def __init__(self, node: PairNode, leadership: Leadership, exchange: EtcdExchange) -> None:
+        super().__init__(leadership, exchange, node.clock_ms)  # type: ignore[arg-type]
+        self._wake = node.on_keeper_changed
+
+    def _notify(self) -> None:
+        super()._notify()
+        self._wake()
+
+    def stop(self) -> None:
+        self.on_change = lambda: None
+        self._ends = True
+
+
+class WatchedFollowing(Following):
+    """A connection to a leader: whatever the leader sends fits the copy."""
+
+    node: PairNode
+
+    def on_bytes(self, data: bytes) -> Iterator[bytes]:
+        try:
+            yield from super().on_bytes(data)
+        except DivergedError as error:
+            self.node.world.history.incident("diverged", str(error))
+            raise
 
 
 class PairNode(Node):
-    """leading: of the broker, while it leads; stream: the connection to the other machine.
+    """keeper: of the lease, while there is a process. leading: of the broker, while it leads;
+    stream: the connection to the other machine.
 
-    rate: how its clock goes. claimed_with: what the directory was worth when it claimed.
-    was_standby: whether it was a standby's then. is_off: nobody starts the daemon. saved_epoch: the
-    leader epoch of the directory that was saved.
+    process: counts its processes. rate: how its clock goes. claimed_with: what the directory was
+    worth when it claimed. was_standby: whether it was a standby's then. is_off: the daemon is not
+    started. saved_epoch: the leader epoch of the directory that was saved. ended_ms: when its last
+    process was asked to end, and which process of the other machine followed it then.
     """
 
     world: PairWorld
 
     def __init__(self, world: PairWorld, properties: dict[str, str], node_id: int) -> None:
-        super().__init__(world, properties)
+        super().__init__(world, {**properties, "node.id": str(node_id)})
         self.node_id = node_id
         self.disk.machine = f"{node_id}-"
         self.rate = 1.0
-        self.leadership: Leadership | None = None
+        self.keeper: SimKeeper | None = None
         self.leading: Leading | None = None
-        self.following: Following | None = None
         self.stream: Stream | None = None
         self.claimed_with, self.is_off, self.was_standby = Holding.NOTHING, False, False
-        self._waiting: deque[Waiting] = deque()
+        self.is_deposed = self.failed = False
+        self.ended_ms: tuple[int, int] | None = None
+        self.alone_since_ms: int | None = None  # as far as nothing else holds up its answers
+        self.process = 0
+        self._steps: Steps | None = None
+        self._inbox: deque[bytes] = deque()
+        self._pause = 0  # counts what the steps wait for
+        self._waits_for_change = self._waits_to_receive = False
+        self._asks_engine = self._is_told = self._is_sending = False
+        self._lease_timer_ms = -1
+        self._lead: LeasedLead | None = None
+        self._admission: Admission[Stream] | None = None
+        self._feed: StandbyFeed | None = None
+        self._held_answers: HeldAnswers[Waiting] = HeldAnswers(self._may_go_out)
         self._replicated: ReplicatedDisk | None = None
-        self._heard_ms = 0
-        self._is_sending = False
-        self._lease_timer_ms, self._session = -1, ""
+        self._end: Iterator[Until] | None = None
+        self._until: Until | None = None
         self._saved, self.saved_epoch = self.disk.root, 0
 
     @property
     def is_running(self) -> bool:
-        return self.leadership is not None
+        return self.keeper is not None
+
+    @property
+    def address(self) -> str:
+        """Where the other machine follows this one."""
+        return f"10.0.0.{self.node_id}:9093"
 
     @property
     def other(self) -> PairNode:
@@ -90,15 +145,10 @@ class PairNode(Node):
     def restore_backup(self, *, is_told: bool) -> None:
         """The directory is what was saved; is_told: whether the system tells it from the other."""
         self.disk.replace(copy.deepcopy(self._saved), is_told=is_told)
-        self._session = ""  # the note of the last one is of an earlier process
 
     def is_serving(self) -> bool:
         """Whether its broker is up, and may answer."""
-        return (
-            self.broker is not None
-            and self.leadership is not None
-            and self.leadership.may_answer(self.clock_ms())
-        )
+        return self.broker is not None and self.keeper is not None and self.keeper.may_answer()
 
     def _begin_generation(self) -> None:
         self.generation = self.world.next_generation()
@@ -107,6 +157,17 @@ class PairNode(Node):
         """The machine's own steady time, which goes a little wrong."""
         return int(self.world.loop.now_ms * self.rate)
 
+    def _later(self, delay_ms: float, call: Callable[..., None], *arguments: Any) -> None:
+        """Call it in this process, by its own clock, unless that is gone by then."""
+        real_ms = max(0, int(delay_ms / self.rate + 0.999))
+        self.world.loop.later(real_ms, self._event, self.process, call, *arguments)
+
+    def _event(self, process: int, call: Callable[..., None], *arguments: Any) -> None:
+        if process != self.process:
+            return
+        if not self._is_held(self.generation, self._event, process, call, *arguments):
+            call(*arguments)
+
     # --- the process -----------------------------------------------------------------------------
 
     def boot(self) -> None:
@@ -114,277 +175,516 @@ class PairNode(Node):
         if self.is_running or self.is_off:
             return
         self._begin_generation()
+        self.process += 1
+        self.is_deposed = self.failed = False
         pair, session = self.world.pair, f"{self.node_id}.{self.generation}"
-        self.leadership = Leadership(
-            LeaseNode(
-                self.node_id,
-                NodeAddresses("", {}),
-                session,
-                leader_epoch=max(0, HighestEpoch(self.disk, DATA_DIR).read()),
-                earlier_session=self._session,
-            ),
-            LeaseSettings(pair.ttl_ms, pair.margin_ms),
-            holding_of(self.disk, DATA_DIR),
-            self.clock_ms(),
-        )
-        self._session = session
         self.world.trace("booted", self.node_id, "", self.generation, b"")
-        self._set_off()
-
-    def _set_off(self) -> None:
-        self._lease_timer_ms = -1
+        try:
+            self._lock = self.disk.lock(f"{DATA_DIR}/{LOCK_NAME}")
+            node = node_of(
+                self.disk, DATA_DIR, self.node_id, NodeAddresses(self.address, {}), session
+            )
+            leadership = Leadership(
+                node,
+                LeaseSettings(pair.ttl_ms, pair.margin_ms),
+                holding_of(self.disk, DATA_DIR),
+                self.clock_ms(),
+            )
+        except Crash:
+            self.world.on_crash(self)
+            return
+        etcd, timeout_ms = self.world.engine, pair.ttl_ms // TIMEOUT_PARTS
+        self._http = HttpClient(etcd, self.node_id, timeout_ms)
+        user, password = (USER, PASSWORD) if etcd.has_users else ("", "")
+        self._exchange = EtcdExchange(
+            EngineSettings(
+                etcd.endpoints, "pair", timeout_ms, pair.ttl_ms, user=user, password=password
+            )
+        )
+        self.keeper = SimKeeper(self, leadership, self._exchange)
+        self._early_sync = EarlySync(self.disk.sync_all, self._run_beside)
+        self._member = MemberSteps(
+            Copy(self.disk, DATA_DIR, self._early_sync, self._new_following),
+            pair.timeout_ms / 1000,
+            keeper=self.keeper,
+            session=session,
+            ttl_ms=pair.ttl_ms,
+            now_s=lambda: self.clock_ms() / 1000,
+        )
+        self._asks_engine, self._lease_timer_ms = False, -1
         self._ask_engine()
-        self.world.loop.later(TICK_MS, self._tick, self.generation)
+        self._steps = self._member.run()
+        self._advance()
+
+    def _new_following(self, make_durable: Callable[[], None]) -> Following:
+        assert self.keeper is not None
+        following = WatchedFollowing(
+            self.disk,
+            DATA_DIR,
+            SECRET,
+            b"n" * NONCE_BYTES,
+            make_durable,
+            node_id=self.node_id,
+            addresses=NodeAddresses(self.address, {}),
+            on_holding=self.keeper.set_holding,
+        )
+        following.node = self
+        return following
+
+    def _run_beside(self, call: Callable[[], None]) -> Callable[[], None]:
+        """A thread that syncs: it is done some time later, or when its end is waited for."""
+        is_done = False
+
+        def run() -> None:
+            nonlocal is_done
+            if not is_done:
+                is_done = True
+                call()
+
+        def run_now() -> None:
+            try:
+                run()
+            except Crash:
+                self.world.on_crash(self)
+
+        self._later(self.world.pair_rng.randint(0, self.world.pair.ttl_ms), run_now)
+        return run
 
     def _gone(self) -> None:
-        self._end_stream()
-        if self.following is not None:
-            self.following.close()
-        self.leadership = self.leading = self.following = self._replicated = None
-        self._waiting.clear()
-        self._is_sending = False
+        self._end_stream(is_told=True)
+        self._end_greeting(is_told=True)
+        self.process += 1
+        steps, self._steps = self._steps, None
+        if steps is not None and not steps.gi_running:
+            steps.close()
+        if self.keeper is not None:
+            self.keeper.stop()
+        self.keeper = self.leading = self._lead = self._feed = self._replicated = None
+        self._admission = None
+        self._end = self._until = self.alone_since_ms = None
+        self._held_answers.clear()
+        self._is_sending = self._is_told = False
         super()._gone()
 
     def lose_power(self, *, damages_journal: bool = False) -> None:
-        if self.stream is not None:  # nobody is told of its end
-            self.stream.to_leader.is_ended = self.stream.to_standby.is_ended = True
-            self.stream = None
+        self._end_stream(is_told=False)
+        self._end_greeting(is_told=False)
         super().lose_power(damages_journal=damages_journal)
 
-    def _tick(self, generation: int) -> None:
-        if self._is_held(generation, self._tick, generation) or generation != self.generation:
-            return
-        self.world.loop.later(TICK_MS, self._tick, generation)
-        now_ms = self.clock_ms()
-        if self.leading is not None:
-            self.leading.on_tick(now_ms)
-            if self.leading.lost is not None:
-                self._end_stream()
-            self._send_soon()
-        elif self.stream is not None and now_ms - self._heard_ms > self.world.pair.timeout_ms:
-            self._end_stream()
-        elif self.stream is None:
-            self._connect()
-        self._after_event()
+    # --- a member, until it leads ----------------------------------------------------------------
 
-    def _after_event(self) -> None:
-        """What may follow from anything that happened."""
-        if self.leading is not None:
-            self.leading.on_in_sync_changed()  # by an answer of the engine, or a request to it
+    def _advance(self, result: bytes | None = None, failure: OSError | None = None) -> None:
+        """Take the steps of a member, until one has to be waited for."""
+        steps, process = self._steps, self.process
+        assert steps is not None
+        self._pause += 1
+        self._waits_for_change = self._waits_to_receive = False
+        try:
+            while True:
+                step = steps.send(result) if failure is None else steps.throw(failure)
+                result = failure = None
+                if isinstance(step, Send):
+                    if self.stream is None:
+                        failure = ConnectionResetError(104, "Connection reset by peer")
+                    else:
+                        self.stream.to_leader.send(step.data)
+                elif isinstance(step, Receive) and self._inbox:
+                    result = self._inbox.popleft()
+                elif isinstance(step, Receive) and self.stream is None:
+                    result = b""
+                elif isinstance(step, Wait | Connect | Receive):
+                    self._wait_for(step)
+                    return
+                else:
+                    self._end_stream(is_told=True)
+        except StopIteration:
+            self._steps = None
+            self._leave_membership()
+        except Crash:
+            self.world.on_crash(self)
+        except (LogDirectoryError, LeaseRecordError, OSError) as error:
+            if process == self.process:
+                self.world.history.incident("crashed", f"node {self.node_id} ends: {error!r}")
+                self.kill()
+
+    def _wait_for(self, step: Wait | Connect | Receive) -> None:
+        pause, rng = self._pause, self.world.pair_rng
+        if isinstance(step, Wait):
+            self._waits_for_change = True
+            self._later(step.seconds * 1000, self._go_on_after, pause, None)
+        elif isinstance(step, Receive):
+            self._waits_to_receive = True
+            self._later(step.timeout_s * 1000, self._go_on_after, pause, TimeoutError())
+        elif self.world.are_apart:
+            self._later(step.timeout_s * 1000, self._go_on_after, pause, TimeoutError())
+        else:
+            assert step.address == ("10.0.0." + str(self.other.node_id), 9093)
+            self._later(rng.randint(0, 2), self._connect, pause)
+
+    def _go_on_after(self, pause: int, failure: OSError | None) -> None:
+        if pause == self._pause and self._steps is not None:
+            self._advance(failure=failure)
+
+    def _connect(self, pause: int) -> None:
+        if pause != self._pause:
+            return
+        leader = self.other
+        if leader._is_stopped:  # the system takes the connection, and no answer comes
+            self._later(self.world.pair.timeout_ms, self._go_on_after, pause, TimeoutError())
+            return
+        if leader.leading is None or leader._until is not None:
+            self._advance(failure=ConnectionRefusedError(111, "Connection refused"))
+            return
+        self.stream = Stream(self.world, leader, self)
+        leader.take_up(self.stream)
+        self._inbox.clear()
+        self._advance()
+
+    def on_keeper_changed(self) -> None:
+        """The lease has changed, or what is wanted of it."""
+        if not self._is_told:
+            self._is_told = True
+            self._later(0, self._after_change)
+
+    def _after_change(self) -> None:
+        self._is_told = False
         self._ask_engine()
+        if self._waits_for_change and self._steps is not None:
+            self._advance()
+        if self._until is Until.RELEASED and self.keeper is not None and self.keeper.has_released:
+            self._go_on_ending()
+
+    def _leave_membership(self) -> None:
+        """As `Standby.run` and `PairMember` end: this node leads, or its lease cannot be kept."""
+        assert self.keeper is not None
+        self.was_standby = StandbyNote(self.disk, DATA_DIR).read() is not None
+        try:
+            self._early_sync.finish()
+        except Crash:
+            self.world.on_crash(self)
+            return
+        self._lock.release()
+        if self.keeper.failure is not None:
+            self.world.history.incident("crashed", f"the lease: {self.keeper.failure}")
+            self.kill()
+        else:
+            assert self.keeper.role is Role.LEADING, self.keeper.role
+            self._open()
 
     # --- the lease -------------------------------------------------------------------------------
 
     def _ask_engine(self) -> None:
-        leadership, loop = self.leadership, self.world.loop
-        if leadership is None:
+        keeper = self.keeper
+        if keeper is None or self._asks_engine:
             return
-        now_ms, generation = self.clock_ms(), self.generation
-        request = leadership.next_request(now_ms)
+        request = keeper.next_request()
         if request is not None:
-            self.world.engine.ask(
-                self.node_id,
-                request,
-                leadership.timeout_ms,
-                lambda answer: self._on_engine(generation, answer),
-            )
-        when_ms = leadership.next_request_ms(now_ms)
-        if when_ms is not None:
-            at_ms = loop.now_ms + max(1, int((when_ms - now_ms) / self.rate) + 1)
-            if not loop.now_ms < self._lease_timer_ms <= at_ms:
-                self._lease_timer_ms = at_ms
-                loop.at(at_ms, self._on_lease_timer, generation)
-
-    def _on_lease_timer(self, generation: int) -> None:
-        held = self._is_held(generation, self._on_lease_timer, generation)
-        if not held and generation == self.generation:
-            self._ask_engine()
-
-    def _on_engine(self, generation: int, answer: Answer) -> None:
-        if self._is_held(generation, self._on_engine, generation, answer):
+            self._asks_engine = True
+            exchange = self._exchange.ask(request)
+            self._exchange_on(exchange, None)
             return
-        leadership = self.leadership
-        if leadership is None or generation != self.generation:
-            return
-        leadership.on_answer(answer, self.clock_ms())
-        if leadership.role is Role.LEADING and self.broker is None:
-            self._lead()
-        elif leadership.role is Role.DEPOSED:
-            self.world.trace("deposed", self.node_id, "", generation, b"")
-            self.kill()
-            self.world.boot_later(self)
-        if self.is_running:
-            self._after_event()
+        now_ms = self.clock_ms()
+        when_ms = now_ms + max(1, int(keeper.pause_s() * 1000))
+        if not now_ms < self._lease_timer_ms <= when_ms:
+            self._lease_timer_ms = when_ms
+            self._later(when_ms - now_ms, self._ask_engine)
 
-    def _lead(self) -> None:
-        """The claim is in the record: open the broker on what is there."""
-        self._end_stream()
-        if self.following is not None:
-            self.following.close()
-            self.following = None
-        assert self.leadership is not None
-        self.claimed_with = self.leadership.holding
-        self.world.on_claim(self)
+    def _exchange_on(self, exchange: Exchange, outcome: Any) -> None:
+        """Send the next HTTP request of an exchange, or take the answer that it comes to."""
+        process = self.process
         try:
-            self.was_standby = StandbyNote(self.disk, DATA_DIR).read() is not None
-            if self.was_standby:
-                self.disk.sync_all()  # as main.py does: no checkpoint tells more than the disk has
-        except Crash:
-            self.world.on_crash(self)
+            call = exchange.send(outcome)
+        except StopIteration as end:
+            self._on_engine(end.value)
             return
-        if self.start():
-            assert self.broker is not None
-            assert self.leading is not None
-            self.leadership.cluster_id = self.leading.cluster_id = self.broker.logs.cluster_id
-            self.leadership.set_opened(self.broker.logs.leader_epoch)
-            self.leading.on_start()
-            self._set_off()
-            self.world.on_leader(self)
-        else:
+        self._http.send(
+            call, lambda found: self._event(process, self._exchange_on, exchange, found)
+        )
+
+    def _on_engine(self, answer: Answer) -> None:
+        keeper = self.keeper
+        assert keeper is not None
+        self._asks_engine = False
+        keeper.take_answer(answer)
+        self._ask_engine()
+
+    # --- a leader --------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """The claim is in the record: open the broker on what is there."""
+        assert self.keeper is not None
+        self.claimed_with = self.keeper._leadership.holding
+        self.world.on_claim(self)
+        process = self.process
+        if not self.start():
             self.world.boot_later(self)
+            return
+        if process != self.process:
+            return
+        broker, leading = self.broker, self.leading
+        assert broker is not None and leading is not None
+        logs = broker.logs
+        self._lead = LeasedLead(self.keeper, leading, logs.cluster_id or "", logs.leader_epoch)
+        self.keeper.on_change = lambda: self._later(0, self._on_lease_changed)
+        self._on_lease_changed()
+        self._later(TICK_MS, self._tick)
+        self.world.on_leader(self)
 
     def _claimed_epoch(self) -> int:
-        assert self.leadership is not None
-        return self.leadership.leader_epoch
+        assert self.keeper is not None
+        return self.keeper.leader_epoch
 
     def _opened_disk(self) -> Any:
         pair = self.world.pair
         self._replicated = ReplicatedDisk(self.disk, DATA_DIR)
         settings = ReplicationSettings(pair.is_sync, pair.may_be_alone, pair.timeout_ms, SECRET)
-        self.leading = Leading(self._replicated, DATA_DIR, settings, self._release, self.leadership)
+        self.leading = Leading(self._replicated, DATA_DIR, settings, self._release, self.keeper)
+        self._admission = Admission(self.leading)
         return self._replicated
+
+    def _on_lease_changed(self) -> None:
+        if self._lead is None or self._until is not None or self.is_deposed:
+            return
+        if self._lead.on_lease_changed():
+            self._send_soon()
+        else:
+            self.is_deposed = True
+            self.world.trace("deposed", self.node_id, "", self.generation, b"")
+            self.end()
+
+    def _tick(self) -> None:
+        if self.leading is None or self._until is not None:
+            return
+        self._later(TICK_MS, self._tick)
+        self.leading.on_tick(self.clock_ms())
+        self._send_soon()
+        self._judge_held_answers()
+
+    def take_up(self, stream: Stream) -> None:
+        """A connection comes, which has to show the secret before it is the standby's."""
+        admission = self._admission
+        assert admission is not None
+        admission.on_accepted(stream, self.other.address)
+        admission.on_connected(stream, self.world.nonce(), self.clock_ms())
+        self._later(GREETING_MS, self._end_if_greeting, stream)
+
+    def _end_if_greeting(self, stream: Stream) -> None:
+        if self._admission is not None and stream in self._admission.greeting:
+            self._end_newcomer(stream, is_told=True)
+
+    def _end_newcomer(self, stream: Stream, *, is_told: bool) -> None:
+        """Hang up on a connection that is not the standby's."""
+        assert self._admission is not None
+        self._admission.on_closed(stream)
+        if is_told:
+            stream.end(node_is_leader=True)
+        else:
+            stream.cut()
+
+    def _end_greeting(self, *, is_told: bool) -> None:
+        """Hang up on all that have not shown the secret."""
+        for stream in self._admission.greeting if self._admission is not None else ():
+            self._end_newcomer(stream, is_told=is_told)
+
+    def _on_standby_admitted(self, stream: Stream) -> None:
+        leading, replicated, pair = self.leading, self._replicated, self.world.pair
+        assert leading is not None and replicated is not None
+        self.stream = stream
+        self._feed = StandbyFeed(leading, "standby", pair.timeout_ms / 1000, pair.catch_up_rate)
+        replicated.publish = self._publish
+
+    def _publish(self, operation: Any) -> None:
+        assert self.leading is not None
+        self.leading.publish(operation)
+        self._send_soon()
+
+    def _send_soon(self) -> None:
+        if not self._is_sending and self.stream is not None and self._feed is not None:
+            self._is_sending = True
+            self._later(self.world.pair_rng.randint(0, 2), self._send_stream)
+
+    def _send_stream(self) -> None:
+        self._is_sending = False
+        feed, stream = self._feed, self.stream
+        if feed is None or stream is None or self._until is not None:
+            return
+        turn = feed.next_turn(may_write=stream.to_standby.has_room)
+        if turn.end:
+            self._end_stream(is_told=True)
+            return
+        if turn.data:
+            stream.to_standby.send(turn.data)
+        if turn.again_s is not None and not self._is_sending:
+            self._is_sending = True
+            pause_ms = turn.again_s * 1000 or self.world.pair_rng.randint(0, 2)
+            self._later(pause_ms, self._send_stream)
+
+    def on_room(self) -> None:
+        """The connection takes more bytes."""
+        self._send_soon()
 
     # --- the stream ------------------------------------------------------------------------------
 
-    def _connect(self) -> None:
-        """A standby goes to whom the record names."""
-        assert self.leadership is not None
-        world, leader = self.world, self.other
-        if self.leadership.leader() != leader.node_id or leader.leading is None:
+    def _end_stream(self, *, is_told: bool) -> None:
+        """Hang up, if there is a connection. is_told: the other side comes to know of it."""
+        stream = self.stream
+        if stream is None:
             return
-        if world.are_apart or leader.stream is not None or leader._is_stopped:
-            return
-        self.stream = leader.stream = Stream(world, leader, self)
-        self._heard_ms = self.clock_ms()
-        leader.leading.on_connected(world.nonce(), leader.clock_ms())
-        assert leader._replicated is not None
-        leader._replicated.publish = leader.leading.publish
-        self.following = Following(
-            self.disk,
-            DATA_DIR,
-            SECRET,
-            b"n" * NONCE_BYTES,
-            self.disk.sync_all,
-            node_id=self.node_id,
-            on_holding=self._on_holding,
-        )
-        self.stream.to_leader.send(self.following.greeting())
-
-    def _end_stream(self) -> None:
-        """Hang up, if there is a connection."""
-        stream, self.stream = self.stream, None
-        if stream is not None:
+        if is_told:
             stream.end(self.leading is not None)
-            self._forget_stream()
+        else:
+            stream.cut()
+        self._forget_stream()
 
     def _forget_stream(self) -> None:
-        self.stream = None
-        if self.leading is not None:
-            assert self._replicated is not None
+        """The connection has ended."""
+        stream, self.stream = self.stream, None
+        if self.leading is None:
+            return
+        assert self._admission is not None and stream is not None
+        self._admission.on_closed(stream)
+        self._feed = None
+        if self._until is Until.REST_IS_SENT:
+            self._later(0, self._go_on_ending)
+        elif self._until is None and self._replicated is not None:
             self._replicated.publish = None
             self.leading.on_closed()
-        elif self.following is not None:
-            self.following.close()
-            self.following = None
 
-    def on_stream(self, generation: int, stream: Stream, data: bytes | None) -> None:
+    def on_stream(self, process: int, stream: Stream, data: bytes | None) -> None:
         """Bytes of the other side, or its end."""
-        if self._is_held(generation, self.on_stream, generation, stream, data):
-            return
-        if generation != self.generation or stream is not self.stream:
-            return
-        if data is None:
-            self._forget_stream()
-        elif self.leading is not None:
-            try:
-                self.leading.on_bytes(data, self.clock_ms())
-            except (WireError, OSError):
-                self._end_stream()
-        else:
-            self._follow(stream, data)
-        if self.is_running:
-            self._after_event()
-            self._send_soon()
+        self._event(process, self._on_stream, stream, data)
 
-    def _follow(self, stream: Stream, data: bytes) -> None:
-        assert self.following is not None and self.leadership is not None
-        self._heard_ms = self.clock_ms()
+    def _on_stream(self, stream: Stream, data: bytes | None) -> None:
+        if self.leading is not None:
+            self._on_stream_of_leader(stream, data)
+        elif stream is self.stream:
+            self._inbox.append(data or b"")  # an end is taken once, and answered by hanging up
+            if self._steps is not None and self._waits_to_receive:
+                self._advance(self._inbox.popleft())
+
+    def _on_stream_of_leader(self, stream: Stream, data: bytes | None) -> None:
+        admission = self._admission
+        assert admission is not None
+        if data is None:
+            if stream is self.stream:
+                self._forget_stream()
+            else:
+                admission.on_closed(stream)
+            return
         try:
-            for answer in self.following.on_bytes(data):
-                stream.to_leader.send(answer)
+            reply = admission.on_bytes(stream, data, self.clock_ms())
         except Crash:
             self.world.on_crash(self)
-        except (WireError, DivergedError, OSError) as error:
-            self.world.trace("diverged", self.node_id, str(error), 0, b"")
-            self._end_stream()
-
-    def _on_holding(self, holding: Holding) -> None:
-        if self.leadership is not None:
-            self.leadership.holding = holding
-
-    def _send_soon(self) -> None:
-        if not self._is_sending and self.leading is not None and self.stream is not None:
-            self._is_sending = True
-            self.world.loop.later(
-                self.world.pair_rng.randint(0, 2), self._send_stream, self.generation
-            )
-
-    def _send_stream(self, generation: int) -> None:
-        if self._is_held(generation, self._send_stream, generation):
             return
-        if generation != self.generation:
-            return
-        self._is_sending = False
-        leading, stream = self.leading, self.stream
-        if leading is None or stream is None or leading.link is None:
-            return
-        if leading.lost is not None:
-            self._end_stream()
-            self._after_event()
-            return
-        try:
-            output = leading.take_output()
-        except OSError:
-            self._end_stream()
-            return
-        if output:
-            stream.to_standby.send(output)
-        if leading.link.is_behind:
+        if reply.data:
+            stream.to_standby.send(reply.data)
+        if reply.is_admitted:
+            self._on_standby_admitted(stream)
+        if not reply.end:
             self._send_soon()
-        self._after_event()
+        elif stream is self.stream:
+            self._end_stream(is_told=True)
+        else:
+            self._end_newcomer(stream, is_told=True)
+
+    # --- the end of a process --------------------------------------------------------------------
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self._event(self.process, self.end)
+
+    def end(self) -> None:
+        """It is asked to end, or another node leads."""
+        if self._end is not None or not self.is_running:
+            return
+        if self.broker is None or self._lead is None:
+            self._stop_member()
+            return
+        self._end = steps_of_end(self, self.keeper)
+        self._go_on_ending()
+
+    def _stop_member(self) -> None:
+        """A signal to a node that does not lead: as `Standby.run` ends."""
+        steps, self._steps = self._steps, None
+        self._end_stream(is_told=True)
+        try:
+            if steps is not None:
+                steps.close()
+                self._early_sync.finish()
+        except Crash:
+            self.world.on_crash(self)
+            return
+        self.kill()
+        self.world.boot_later(self)
+
+    def _go_on_ending(self) -> None:
+        """The next step of a leader's end."""
+        end, process = self._end, self.process
+        assert end is not None
+        try:
+            self._until = next(end, None)
+        except Crash:
+            self.world.on_crash(self)
+            return
+        if process != self.process:
+            return
+        if self._until is None:
+            self.kill()
+            self.world.boot_later(self)
+        elif self._until is Until.REST_IS_SENT and self.stream is None:
+            self._later(0, self._go_on_ending)
+        else:
+            most_ms = REST_MS if self._until is Until.REST_IS_SENT else RELEASE_MS
+            self._later(most_ms, self._give_up_waiting, self._until)
+
+    def _give_up_waiting(self, until: Until) -> None:
+        if self._until is until:
+            self._go_on_ending()
+
+    def close(self) -> None:
+        """Hang up on clients, close the logs, and send the rest, as `ReplicatedServer.close`."""
+        broker = self.broker
+        assert broker is not None and self.leading is not None
+        self._hang_up_all()
+        self.broker = None
+        broker.close_logs(self._steady_ms())
+        if self.leading.follows and self.stream is not None:  # and it did not crash until here
+            self.ended_ms = self.world.loop.now_ms, self.other.process
+        self._until = Until.REST_IS_SENT
+        self._end_greeting(is_told=True)
+        if self.stream is None:
+            return
+        if not self.leading.follows:
+            self._end_stream(is_told=True)
+            return
+        assert self._feed is not None
+        for data in self._feed.rest():
+            self.stream.to_standby.send(data)
+        self.stream.to_standby.send(None)
+
+    def abandon(self) -> None:
+        """Another node leads: the directory stays as after a kill."""
 
     # --- answers that wait -----------------------------------------------------------------------
 
     def _may_go_out(self, position: int) -> bool:
-        leadership, leading = self.leadership, self.leading
-        assert leadership is not None and leading is not None
-        return leadership.may_answer(self.clock_ms()) and leading.is_applied(position)
+        keeper, leading = self.keeper, self.leading
+        assert keeper is not None and leading is not None
+        return keeper.may_answer() and leading.is_applied(position)
 
     def _answers(self, connection_id: int, session: _Session, pieces: Any) -> bool:
         assert self.leading is not None
-        position = self.leading.position
-        if not pieces or (not self._waiting and self._may_go_out(position)):
-            if pieces:
-                self.world.on_answered_by(self)
+        if not pieces:
             return super()._answers(connection_id, session, pieces)
-        self._waiting.append(Waiting(position, connection_id, session, _joined(pieces)))
-        return False
+        waiting = connection_id, session, _joined(pieces)
+        if self._held_answers.holds(self.leading.position, waiting):
+            return False
+        self.world.on_answered_by(self)
+        return super()._answers(connection_id, session, pieces)
 
     def _release(self) -> None:
         """Send the answers that need not wait any more."""
-        waiting = self._waiting
-        while waiting and self._may_go_out(waiting[0].position):
-            _, connection_id, session, answer = waiting.popleft()
+        for connection_id, session, answer in self._held_answers.released():
             if self._sessions.get(connection_id) is session:
                 self.world.on_answered_by(self)
                 if super()._answers(connection_id, session, [answer]):
@@ -392,6 +692,24 @@ class PairNode(Node):
 
     def _judge_wait(self, session: _Session) -> None:
         """An answer may have to wait for the lease, or for the standby."""
+
+    def _judge_held_answers(self) -> None:
+        """A finding where answers wait although this leader may go on alone, has its lease and an
+        engine that answers soon, and no standby has been connected for a while.
+        """
+        world, pair = self.world, self.world.pair
+        may_be_alone = pair.may_be_alone or not pair.is_sync
+        is_alone = may_be_alone and self.stream is None and world.engine.is_well
+        if not is_alone or not self.is_serving():
+            self.alone_since_ms = None
+        elif self.alone_since_ms is None:
+            self.alone_since_ms = world.loop.now_ms
+        elif self._held_answers and world.loop.now_ms - self.alone_since_ms > pair.patience_ms:
+            world.history.incident(
+                "stuck", f"node {self.node_id} leads alone, and {len(self._held_answers)} answers "
+                "wait for a standby that is not there"
+            )  # fmt: skip
+            self.alone_since_ms = None
 
     def _carry_out(self) -> None:
         super()._carry_out()

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from barnabas.broker.replication.leadership import Holding
-from barnabas.broker.replication.leading import State
 from barnabas.broker.replication.operations import is_local, is_unfinished
 from barnabas.broker.replication.wire import NONCE_BYTES
+from barnabas.storage.files.checkpoints import META_PROPERTIES_NAME
 from sim.clients import Asking
+from sim.etcd import Etcd, Member
 from sim.focuses import drawn_focus
-from sim.lease_engine import LeaseEngine
 from sim.network import Link, Weather
 from sim.node import DATA_DIR, Node
-from sim.pair import PairNode
+from sim.pair import REST_MS, PairNode
 from sim.world import START_MS, Report, Tweak, World
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 FIRST_LEADER_MS = 60_000  # starts crash, one after the other
 TAKE_OVERS_MS = 5000
+CALM_STEP_MS = 50
 LONGEST_BEFORE_EXPIRY_MS = 1000
+CALM_BEFORE_EXPIRY_MS = 2500  # until all that was under way is answered, sent again or not
 MOST_EVENTS = 150_000
 FAULTS = (
     "kill leader",
@@ -39,9 +41,16 @@ FAULTS = (
     "power standby",
     "power both",
     "stop leader",
+    "end leader",
+    "end leader",
+    "end standby",
     "cut pair",
     "cut engine",
     "cut engine leader",
+    "restart etcd",
+    "silence etcd",
+    "slow etcd",
+    "part etcd",
     "cut clients",
     "isolate leader",
     "lose leader",
@@ -71,6 +80,17 @@ class Pair:
     faults: tuple[str, ...] = FAULTS
     fault_count: int = 4
     gap_ms: tuple[int, int] = (200, 2500)
+    down_ms: tuple[int, int] = (5, 1200)
+    etcd_members: int = 1
+    etcd_has_users: bool = False
+    catch_up_rate: int = 0
+
+    @property
+    def patience_ms(self) -> int:
+        """How long a leader's answers may wait that may go out without a standby: until a write
+        to the engine has come to its end, and another one.
+        """
+        return self.ttl_ms + 400
 
     @property
     def has_restores(self) -> bool:
@@ -97,11 +117,16 @@ class Pair:
             rates=(1 + rng.uniform(-drift, drift), 1 + rng.uniform(-drift, drift)),
             fault_count=rng.randint(1, 6),
             gap_ms=rng.choice(((50, 600), (200, 2500))),
+            etcd_members=rng.choice((1, 3)),
+            etcd_has_users=rng.random() < 0.5,
+            catch_up_rate=rng.choice((0, 0, 200_000)),
         )
 
 
 class PairWorld(World):
-    """A world with two machines. node: the one that leads, or led last."""
+    """A world with two machines. node: the one that leads, or led last. clean_ends: how often a
+    standby led what a leader had left that was asked to end, and followed until then.
+    """
 
     def __init__(
         self,
@@ -119,10 +144,11 @@ class PairWorld(World):
             self.pair.faults += RESTORES
         self._generations = 0
         self.are_apart = self.is_at_peace = False
+        self.disturbed_ms = 0  # when the connection between the two was cut last, or healed
         self.nodes: list[PairNode] = []
         self._cut_from_clients: set[int] = set()
         self._leader_epochs: dict[Any, int] = {}
-        self.take_overs = 0
+        self.take_overs = self.clean_ends = 0
         self._last_leader = -1
 
         focus = drawn_focus(seed) if tweak is None else tweak
@@ -136,7 +162,9 @@ class PairWorld(World):
 
         super().__init__(seed, tweak=tweak_all, tracing=tracing)
         self.loop.most_events = MOST_EVENTS
-        self.engine = LeaseEngine(self.loop, self.pair_rng)
+        self.engine = Etcd(
+            self.loop, self.pair_rng, self.pair.etcd_members, has_users=self.pair.etcd_has_users
+        )
         self.engine.delay_ms = self.pair.engine_delay_ms
         self.engine.lost, self.engine.late = self.pair.lost, self.pair.late
         if not self.pair.is_sync:
@@ -149,6 +177,9 @@ class PairWorld(World):
             node.rate = rate
             self.nodes.append(node)
         return self.nodes[0]
+
+    def _set_apart(self, are_apart: bool) -> None:
+        self.are_apart, self.disturbed_ms = are_apart, self.loop.now_ms
 
     def next_generation(self) -> int:
         """Of a process: no two of either machine have the same."""
@@ -174,6 +205,7 @@ class PairWorld(World):
         self.trace("leads", node.node_id, node.claimed_with.name, 0, b"")
         if self._comes_too_late(node):
             return
+        self._look_at_what_was_left(node)
         is_other = self._last_leader not in (-1, node.node_id)
         self.take_overs += is_other
         self._last_leader = node.node_id
@@ -184,6 +216,24 @@ class PairWorld(World):
         self.node = node
         if not self.is_draining and self.rng.random() < self.scenario.crash_at_start:
             node.disk.crash_in(self.rng.randint(*self.scenario.start_steps))
+
+    def _look_at_what_was_left(self, node: PairNode) -> None:
+        """What a leader has left that was asked to end, and whose standby followed it until it had
+        hung up, is all there, with `async`, too.
+        """
+        other = node.other
+        ended, other.ended_ms, node.ended_ms = other.ended_ms, None, None
+        if ended is None:
+            return
+        ended_ms, process = ended
+        now_ms = self.loop.now_ms
+        is_disturbed = self.disturbed_ms > ended_ms or node.stood_still_ms(
+            ended_ms, now_ms, arrived_ms=ended_ms
+        )
+        if process == node.process and not is_disturbed and now_ms - ended_ms < REST_MS:
+            self.clean_ends += 1
+            # the standby has made the copy its own by then
+            self._compare_directories("at a clean end", but=f"{DATA_DIR}/{META_PROPERTIES_NAME}")
 
     def _comes_too_late(self, node: PairNode) -> bool:
         record = self.engine.record
@@ -218,7 +268,6 @@ class PairWorld(World):
     def on_answered_by(self, node: PairNode) -> None:
         """A machine answers a client: the lease is its own, then."""
         record = self.engine.record
-        assert node.leadership is not None
         if record is None or record.leader != node.node_id:
             self.history.incident(
                 "misled", f"node {node.node_id} answers, and the lease is another's by now"
@@ -236,7 +285,7 @@ class PairWorld(World):
 
     def boot_later(self, node: PairNode) -> None:
         """The daemon is started again."""
-        self.loop.later(self.pair_rng.randint(5, 1200), node.boot)
+        self.loop.later(self.pair_rng.randint(*self.pair.down_ms), node.boot)
 
     def start_later(self) -> None:
         self.boot_later(cast(PairNode, self.node))
@@ -265,6 +314,8 @@ class PairWorld(World):
         rng, pair = self.pair_rng, self.pair
         for _ in range(pair.fault_count):
             yield rng.randint(*pair.gap_ms)
+            if self.scenario.ids_expire:
+                yield from self._await_calm()
             if self.is_draining:
                 return
             if pair.has_restores and rng.random() < 0.5:
@@ -275,6 +326,25 @@ class PairWorld(World):
                 if self.is_draining:
                     return
             yield from self._fault(rng.choice(pair.faults))
+
+    def _await_calm(self) -> Asking:
+        """Let no fault follow so soon on another that what is sent again comes when its producer is
+        forgotten: while the standby is away answers may wait, and the time of two faults adds up.
+        """
+        calm_ms = 0
+        while calm_ms < CALM_BEFORE_EXPIRY_MS and not self.is_draining:
+            yield CALM_STEP_MS
+            calm_ms = calm_ms + CALM_STEP_MS if self._is_led_by_two() else 0
+
+    def _is_led_by_two(self) -> bool:
+        """Whether one leads, and the other follows and is in sync."""
+        leader = cast(PairNode, self.node)
+        return (
+            leader.leading is not None
+            and leader.leading.follows
+            and leader.keeper is not None
+            and leader.keeper.in_sync == {0, 1}
+        )
 
     def _fault(self, fault: str) -> Asking:
         rng, leader = self.pair_rng, cast(PairNode, self.node)
@@ -296,12 +366,16 @@ class PairWorld(World):
         elif what == "stop":
             node.stand_still(for_ms)
             yield for_ms
+        elif what == "end":
+            node.terminate()
+        elif whom == "etcd":
+            yield from self._trouble_etcd(what, for_ms)
         elif what == "crash":
             node.disk.crash_in(rng.randint(0, 60))
         elif fault == "cut pair":
-            self.are_apart = True
+            self._set_apart(True)
             yield for_ms
-            self.are_apart = False
+            self._set_apart(False)
         elif fault.startswith("cut engine"):
             cut = {leader.node_id} if "leader" in fault else set(rng.choice(((0,), (1,), (0, 1))))
             self.engine.cut_off |= cut
@@ -312,19 +386,19 @@ class PairWorld(World):
             yield for_ms
             self._cut_from_clients.clear()
         elif what == "isolate":  # but from its clients
-            self.are_apart = True
+            self._set_apart(True)
             self.engine.cut_off.add(leader.node_id)
             yield for_ms
-            self.are_apart = False
+            self._set_apart(False)
             self.engine.cut_off.discard(leader.node_id)
         elif what in ("lose", "heal"):  # apart, and before or after that the leader is gone
-            self.are_apart = True
+            self._set_apart(True)
             yield for_ms if what == "heal" else rng.randint(0, 3 * self.pair.timeout_ms // 2)
-            self.are_apart = what == "lose"
+            self._set_apart(what == "lose")
             yield rng.randint(0, 10 * self.pair.delay_ms) if what == "heal" else 0
             if not self.is_draining:
                 self._down(leader)
-            self.are_apart = False
+            self._set_apart(False)
         elif what == "restore":
             yield from self._restore_backup(node)
         elif what == "storm":
@@ -333,6 +407,26 @@ class PairWorld(World):
             yield for_ms
             if not self.is_draining:
                 self.weather = calm
+
+    def _trouble_etcd(self, what: str, for_ms: int) -> Asking:
+        """Some of its members are down, silent, slow, or apart from the others."""
+        rng, members = self.pair_rng, self.engine.members
+        some: list[Member] = rng.sample(members, rng.randint(1, len(members)))
+        for member in some:
+            if what == "restart":
+                member.is_down = True
+            elif what == "silence":
+                member.is_silent = True
+            elif what == "part":
+                member.is_apart = True
+            else:
+                member.slow_ms = rng.randint(1, self.pair.ttl_ms // 2)
+        yield for_ms
+        if not self.is_draining:
+            for member in some:
+                if member.is_down:
+                    self.engine.restart(member)
+                member.is_silent, member.is_apart, member.slow_ms = False, False, 0
 
     def _restore_backup(self, node: PairNode) -> Asking:
         """The machine is lost, and its directory is what was saved of it earlier: a directory of an
@@ -398,23 +492,19 @@ class PairWorld(World):
 
     def _is_whole(self) -> bool:
         """Whether one leads, and the other has all of it and is in sync."""
-        leader = cast(PairNode, self.node)
-        leading, leadership = leader.leading, leader.leadership
+        leading = cast(PairNode, self.node).leading
         return (
-            leading is not None
-            and leadership is not None
+            self._is_led_by_two()
+            and leading is not None
             and leading.link is not None
-            and leading.link.state is State.FOLLOWING
             and leading.link.applied == leading.position
-            and leadership.in_sync == {0, 1}
         )
 
     def _make_peace(self) -> None:
         super()._make_peace()
-        self.are_apart = False
+        self._set_apart(False)
         self._cut_from_clients.clear()
-        self.engine.cut_off.clear()
-        self.engine.lost = self.engine.late = 0.0
+        self.engine.heal()
         for node in self.nodes:
             node.disk.crash_in(-1)
             if not node.is_running:
@@ -426,7 +516,7 @@ class PairWorld(World):
     def what_is_missing(self) -> str:
         if not self._is_whole():
             states = [
-                (node.node_id, node.leadership and node.leadership.role.name, node.is_up)
+                (node.node_id, node.keeper and node.keeper.role.name, node.is_up)
                 for node in self.nodes
             ]
             return f"the two are not whole: {states}, {self.engine.record}"
@@ -455,10 +545,13 @@ class PairWorld(World):
         """Both machines have the same, byte for byte."""
         if not self._is_whole():
             return
+        self._compare_directories("in peace")
+
+    def _compare_directories(self, when: str, but: str = "") -> None:
         mine, others = (replicated(node) for node in self.nodes)
         for path in sorted(mine.keys() | others.keys()):
-            if mine.get(path) != others.get(path):
-                self.history.incident("lost", f"the copies of {path} differ")
+            if path != but and mine.get(path) != others.get(path):
+                self.history.incident("lost", f"{when} the copies of {path} differ")
 
 
 def replicated(node: PairNode) -> dict[str, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from checkers import Partition, Span, Watermarks
+from checkers import NEVER_MS, Partition, Span, Watermarks
 
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.list_offsets import (
@@ -169,6 +169,7 @@ class Reader(Client):
         self.power_losses = 0
         self.session_id, self.session_epoch = 0, -1
         self._sent: dict[Partition, tuple[int, ...]] = {}
+        self._left_out: set[Partition] = set()  # a session may be silent about them from then on
         self.label = name
         self.links = 0
         self.has_stopped = False
@@ -227,6 +228,7 @@ class Reader(Client):
             self._notice_power_loss()
         if self.lives:
             self._notice_new_lives()
+            self._ask_again_for_left_out()
         asked_ms = self.world.loop.now_ms
         call = self._fetch_call(max_wait_ms)
         answer = yield from self.ask(call, max_wait_ms + 1500)
@@ -280,6 +282,7 @@ class Reader(Client):
         out_of_range: list[Partition] = []
         for found in answer.partitions:
             if self.lives and not self._is_of_this_life(found.topic, found.partition, asked_ms):
+                self._left_out.add((found.topic, found.partition))
                 continue
             if found.error_code in OTHER_EPOCH and self.follows_epochs:
                 self.leader_epochs.pop((found.topic, found.partition), None)
@@ -525,9 +528,18 @@ class Reader(Client):
                 for partition in self.partitions:
                     if partition[0] == topic:
                         self.begin_at(partition, 0)
+                        self._left_out.discard(partition)
                         self.stable[partition] = 0
                         self.leader_epochs.pop(partition, None)
                         self.read_epochs.pop(partition, None)
+
+    def _ask_again_for_left_out(self) -> None:
+        """Begin another session where a topic that was about to be deleted stays."""
+        lives = self.world.history.lives
+        if any(lives[topic][-1].asked_ms == NEVER_MS for topic, _ in self._left_out):
+            self._left_out.clear()
+            if self.uses_session:
+                self.session_id, self.session_epoch = 0, 0
 
     def _is_of_this_life(self, topic: str, index: int, asked_ms: int) -> bool:
         """Whether an answer is surely about the topic as this reader reads it, and not about one of

@@ -12,14 +12,15 @@ if TYPE_CHECKING:
     from sim.pair_world import PairWorld
 
 LOOK_AGAIN_MS = 20
+MOST_ON_ITS_WAY = 6  # pieces of what was sent
 
 
 class Direction:
     """One way: what is sent comes to `to`, in its order; an end comes behind all that was sent."""
 
-    def __init__(self, world: PairWorld, stream: Stream, to: PairNode) -> None:
-        self._world, self._stream, self._to = world, stream, to
-        self._generation = to.generation
+    def __init__(self, world: PairWorld, stream: Stream, to: PairNode, sender: PairNode) -> None:
+        self._world, self._stream, self._to, self._sender = world, stream, to, sender
+        self._process = to.process
         self._queue: deque[bytes | None] = deque()
         self._last_ms = 0
         self.is_ended = False
@@ -46,15 +47,27 @@ class Direction:
             self._world.loop.later(LOOK_AGAIN_MS, self._arrive)
             return
         if self._queue:
-            self._to.on_stream(self._generation, self._stream, self._queue.popleft())
+            had_room = self.has_room
+            self._to.on_stream(self._process, self._stream, self._queue.popleft())
+            if not had_room and self.has_room:
+                self._sender.on_room()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the sockets take more at once."""
+        return len(self._queue) < MOST_ON_ITS_WAY
 
 
 class Stream:
     """One connection: to_leader and to_standby are its two ways."""
 
     def __init__(self, world: PairWorld, leader: PairNode, standby: PairNode) -> None:
-        self.to_leader = Direction(world, self, leader)
-        self.to_standby = Direction(world, self, standby)
+        self.to_leader = Direction(world, self, leader, standby)
+        self.to_standby = Direction(world, self, standby, leader)
+
+    def cut(self) -> None:
+        """Neither side is notified of the end."""
+        self.to_leader.is_ended = self.to_standby.is_ended = True
 
     def end(self, node_is_leader: bool) -> None:
         """One side hangs up."""

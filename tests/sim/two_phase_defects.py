@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from barnabas.broker.handlers import produce as produce_handler
-from barnabas.coordinator.transactions.transaction_coordinator import (
-    TransactionCoordinator,
-    TxnSettings,
-)
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_state import TransactionMetadata
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from sim import focuses
 from sim.defects import changed, defect
 from sim.scenario import Scenario

@@ -20,7 +20,8 @@ from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.records import records_of
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.disk import FailedFsync, is_out_of_resources, may_have_lost_pages
-from barnabas.storage.log.segment import SWAP_SUFFIX
+from barnabas.storage.log.segment import SNAPSHOT_SUFFIX, SWAP_SUFFIX
+from barnabas.storage.producers.producer_snapshots import KEPT_SNAPSHOTS
 from sim import two_phase
 from sim.administrator import Administrator
 from sim.auditor import Auditor
@@ -614,6 +615,7 @@ class World:
             self._await_settled()
         if not self.is_settled():
             self.history.incident("stuck", self.what_is_missing())
+        self._look_for_leftovers()
         self.is_over = True
         if scenario.last_restart != "none" and self.node.is_up:
             self._restart_at_last()
@@ -956,6 +958,25 @@ class World:
                 f"the groups: {[(m.name, m.generation, m.is_idle, m.positions) for m in members]}"
             )
         return "; ".join(parts)
+
+    def _look_for_leftovers(self) -> None:
+        """No file stays for ever that nothing needs: snapshots of producers go with their segments,
+        but for the latest.
+        """
+        if self.node.broker is None:
+            return
+        for (topic, index), log in self._all_logs():
+            if not self.node.disk.is_dir(log.directory):
+                continue  # it was never written to
+            names = self.node.disk.list(log.directory)
+            held = sorted(int(name[:20]) for name in names if name.endswith(SNAPSHOT_SUFFIX))
+            needless = [at for at in held[:-KEPT_SNAPSHOTS] if at < log.segments[0].base_offset]
+            if needless:
+                self.history.incident(
+                    "left",
+                    f"{topic}-{index} keeps snapshots as of {needless}, and begins at "
+                    f"{log.segments[0].base_offset}",
+                )
 
     def _restart_at_last(self) -> None:
         if self.scenario.last_restart == "kill":

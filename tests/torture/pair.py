@@ -31,7 +31,8 @@ from helpers.ports import free_port
 from helpers.tcp_proxy import TcpProxy
 
 from barnabas.broker.replication.leadership import Found, Read
-from barnabas.broker.replication.lease_engine import EngineSettings, EtcdEngine
+from barnabas.broker.replication.lease_engine import EtcdEngine
+from barnabas.broker.replication.lease_exchange import EngineSettings
 from barnabas.broker.replication.lease_record import LeaseRecord, decode_lease_record
 from barnabas.broker.replication.operations import is_local, is_unfinished
 from torture import commit_probe

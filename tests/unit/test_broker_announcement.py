@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from barnabas.broker.rim.daemon.main import _announce
+from barnabas.broker.rim.daemon.announcing import announce
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.certificates import make_certificates
 
@@ -32,8 +33,12 @@ def test_clients_of_a_protected_listener_are_told_what_they_need(
     if protocol.endswith("SSL"):
         settings["ssl.keystore.location"] = str(tmp_path / "broker.pem")
     config = BrokerConfig.from_properties(settings)
-    server = SimpleNamespace(addresses=[("127.0.0.1", 9092)], listeners=[])
-    _announce(server, SimpleNamespace(config=config), 0.0, None, quiet=False)
+    server: Any = SimpleNamespace(
+        addresses=[("127.0.0.1", 9092)],
+        acceptor=SimpleNamespace(listeners=[]),
+        broker=SimpleNamespace(config=config),
+    )
+    announce(server, 0.0, None, quiet=False)
     text = capsys.readouterr().out
     if shown is None:
         assert "kcat -b 127.0.0.1:9092 -t greetings -C" in text

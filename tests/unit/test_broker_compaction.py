@@ -305,6 +305,35 @@ def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptur
     assert host.compaction.next_deadline_ms() is not None
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO])
+def test_a_log_that_no_descriptor_is_left_to_read_with_is_compacted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    host = Host(tmp_path)
+    log = host.log()
+    fill(log)
+    log.flush()
+    log.segments[0]._txn_index = log.segments[0].manifest = None
+    log.segments[0].txn_trusted = False
+
+    def refuse(self: Segment, *_: Any, **__: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "headers", refuse)
+        if code == errno.EIO:
+            with pytest.raises(OSError, match=os.strerror(code)):
+                host.tick()
+            return
+        host.tick()
+    assert not host.outbox.cleanings
+    assert "t-0 cannot be compacted; tried again in 15 s" in caplog.text
+    while not host.outbox.cleanings:
+        host.tick()
+    assert host.clean() == "t-0"
+    assert len(entries(log)) == 2
+
+
 def test_without_log_cleaner_enable_nothing_is_cleaned(tmp_path: Path) -> None:
     host = Host(tmp_path, **{"log.cleaner.enable": "false"})
     fill(host.log())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from typing import Any
 from uuid import UUID
 
@@ -18,16 +16,8 @@ from barnabas.broker.control.observed import (
     plain,
     with_fetch_session,
 )
-from barnabas.broker.requests.refusals import (
-    _BY_PARTITION,
-    _WHOLE,
-    can_refuse,
-    message_class,
-    refusal,
-)
-from barnabas.protocol.api_table import APIS, BY_KEY, Api
 from barnabas.protocol.errors import Code
-from barnabas.protocol.framing import SIZE, encode_request, response_has_tagged_header
+from barnabas.protocol.framing import SIZE, encode_request
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -183,77 +173,6 @@ def test_rules_hold_until_they_are_removed() -> None:
     assert table.met_by(seen(END, 3), 1) == [second]
     assert table.clear() == [second]
     assert not table
-
-
-REFUSED = [
-    (api, version)
-    for api in APIS
-    if can_refuse(api.name)
-    for version in range(api.min_version, api.max_version + 1)
-]
-
-
-def example(api: Api, version: int) -> ObservedRequest:
-    """A request that names something, so that there is something to bear the error."""
-    request: Any = message_class(api, "Request")()
-    fill(request, version)
-    return ObservedRequest(api, version, 7, "client", request, {}, set(), set())
-
-
-TEXTS = ("coordinator_keys", "topic_names", "groups_names", "group_ids", "transactional_ids")
-
-
-def fill(message: Any, version: int) -> None:
-    """Put one element into each list of parts."""
-    annotations = {
-        "topics": ("Topic",), "topic_data": ("Data",), "partitions": ("Partition",),
-        "partition_data": ("PartitionProduceData",), "groups": ("Group",),
-        "v3_and_below_topics": ("AddPartitionsToTxnTopic",),
-        "transactions": ("AddPartitionsToTxnTransaction",),
-        "topic_partitions": ("TopicPartitions",),
-    }  # fmt: skip
-    module = sys.modules[type(message).__module__]
-    for name in message.__slots__:
-        if name in TEXTS:
-            setattr(message, name, ["one"])
-        elif name == "partition_indexes":
-            setattr(message, name, [0])
-        elif name in annotations and not getattr(message, name):
-            part = element_class(module, type(message), name)
-            if part is not None:
-                made = part()
-                fill(made, version)
-                setattr(message, name, [made])
-            elif name in ("partitions", "groups"):
-                setattr(message, name, [0] if name == "partitions" else ["one"])
-
-
-def element_class(module: Any, owner: type, name: str) -> Any:
-    """The class of a list's elements, from the constructor's annotation."""
-    text = str(owner.__init__.__annotations__.get(name, ""))
-    match = re.search(r"list\[(\w+)\]", text)
-    return getattr(module, match.group(1), None) if match and match.group(1) != "int" else None
-
-
-@pytest.mark.parametrize(
-    ("api", "version"), REFUSED, ids=lambda value: str(getattr(value, "name", value))
-)
-def test_a_refusal_is_an_answer_of_that_version_and_bears_the_error(api: Api, version: int) -> None:
-    request = example(api, version)
-    assert request.body is not None
-    answer = refusal(api, version, request.body, Code.NOT_COORDINATOR)
-    frame = bytearray(4) + SIZE.pack(7)
-    if response_has_tagged_header(api, version):
-        frame.append(0)
-    answer.write(frame, version)
-    decoded = answer_of(request, bytes(frame))
-    assert decoded is not None
-    assert error_codes(decoded) == ["NOT_COORDINATOR"]
-
-
-def test_each_api_that_can_be_refused_is_spoken() -> None:
-    assert {*_BY_PARTITION, *_WHOLE} <= {api.name for api in BY_KEY.values()}
-    assert not can_refuse("DescribeConfigs")
 
 
 def test_records_are_told_by_their_batches() -> None:

@@ -616,6 +616,17 @@ def test_the_next_transaction_is_held_back_until_the_completion(
     transaction.write()
 
 
+def test_a_fetch_whose_client_hangs_up_waits_no_more(host: CoreHost) -> None:
+    """What it waits for may never come, and its connection would be kept for as long."""
+    host.create("idle")
+    host.ask(host.connect(7), fetch({"idle": {0: 0}}, max_wait_ms=60_000), 12)
+    purgatory = host.broker.purgatory
+    assert purgatory.waiting_count == 1
+    host.broker.on_closed(7)
+    assert purgatory.waiting_count == 0
+    assert purgatory.next_deadline_ms() is None
+
+
 def test_a_client_that_hangs_up_during_its_commit_has_it_committed(host: CoreHost) -> None:
     transaction = begun(host)
     transaction.end(commit=True)

@@ -1,100 +1,28 @@
-"""Partitions for which there are no descriptors are refused before one of them is made."""
+"""Where descriptors are wanting, what needs one is refused, and nothing else."""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from helpers.core_host import CoreHost
+from helpers.disk_broker import READER, DiskBroker, Producer
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager
+from sim.disk import Refusal
 
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
 )
-from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.storage.disk import File, OsDisk
+from barnabas.storage.log import segment as segment_module
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import Segment
 from barnabas.storage.log_config import LogConfig
-
-INTERNAL = 2  # partitions of the internal topics, which are not there yet
-USED, MOST = 700, 1000
-LEFT = MOST - MOST // 4 - INTERNAL - USED
-
-
-@pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CoreHost:
-    monkeypatch.setattr(OsDisk, "open_files", lambda self: (USED, MOST))
-    return CoreHost(tmp_path)
-
-
-def creation(**counts: int) -> Any:
-    topics = [
-        CreatableTopic(
-            name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[]
-        )
-        for name, count in counts.items()
-    ]
-    return CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=False)
-
-
-def growth(name: str, count: int) -> Any:
-    topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-    return CreatePartitionsRequest(topics=[topic], timeout_ms=60_000, validate_only=False)
-
-
-def answer(host: CoreHost, request: Any, version: int) -> Any:
-    host.ask(1, request, version)
-    while not host.answers[1]:
-        host.tick(0)
-    return host.answers[1].pop()
-
-
-def test_topics_with_more_partitions_than_there_are_descriptors_are_refused_and_leave_nothing(
-    host: CoreHost,
-) -> None:
-    host.connect(1)
-    rows = answer(host, creation(a=LEFT, b=1), 7).topics
-    assert [row.error_code for row in rows] == [Code.POLICY_VIOLATION] * 2
-    assert f"for {LEFT} partitions more, and {LEFT + 1} are asked for" in rows[0].error_message
-    assert "ulimit -n" in rows[0].error_message
-    assert not host.broker.metadata.topics
-    assert not host.broker.metadata.coming
-    assert not host.broker.logs.logs
-    assert [row.error_code for row in answer(host, creation(a=LEFT - 1, b=1), 7).topics] == [0, 0]
-
-
-def test_a_topic_does_not_grow_beyond_the_descriptors(host: CoreHost) -> None:
-    host.connect(1)
-    host.create("t", 1)  # without files: it is counted as a descriptor that it will have
-    assert answer(host, growth("t", LEFT + 1), 1).results[0].error_code == Code.POLICY_VIOLATION
-    assert host.broker.metadata.topics["t"].partition_count == 1
-    assert answer(host, growth("t", LEFT), 1).results[0].error_code == Code.NONE
-
-
-def test_a_query_makes_no_topics_beyond_the_descriptors(
-    host: CoreHost, caplog: pytest.LogCaptureFixture
-) -> None:
-    host.connect(1)
-    names = [MetadataRequestTopic(name=f"t{number}") for number in range(LEFT + 1)]
-    rows = answer(host, MetadataRequest(topics=names, allow_auto_topic_creation=True), 4).topics
-    assert {row.error_code for row in rows} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
-    assert not host.broker.metadata.topics
-    assert "ulimit -n" in caplog.text
-
-
-def test_the_machine_tells_how_many_descriptors_are_open() -> None:
-    before, most = OsDisk().open_files()
-    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]
-    try:
-        assert OsDisk().open_files() == (before + 3, most)
-    finally:
-        for file in files:
-            os.close(file)
 
 
 @pytest.mark.parametrize("name", [".log", ".index", ".timeindex"])
@@ -113,3 +41,118 @@ def test_a_log_of_which_a_file_cannot_be_opened_leaves_nothing(tmp_path: Path, n
             log.append(batch(), now_ms=NOW_MS)
         assert sorted(os.listdir(manager.data_dir)) == before
         assert log.log_end_offset == 0 and not log.has_files
+
+
+# --- a read that finds none -----------------------------------------------------------------------
+
+
+SEGMENTS, MAX_TIMESTAMP = 8, -3
+
+
+@pytest.fixture
+def b() -> DiskBroker:
+    """A broker that may have one file open beside the one in use, and a topic of many segments."""
+    b = DiskBroker()
+    b.disk.descriptors = 2
+    b.kill()
+    b.topic("t", 1, segment_bytes="400")
+    p = Producer(b, "txn")
+    p.add("t", 0)
+    for number in range(SEGMENTS):
+        p.send("t", 0, b"%d" % number + b"x" * 250)
+    assert p.end(True) == 0
+    assert len(log_of(b).segments) >= SEGMENTS
+    return b
+
+
+def log_of(b: DiskBroker) -> Log:
+    return b.broker.topics.logs_of("t")[0]
+
+
+def close_file(segment: Segment) -> None:
+    if segment._file is not None:
+        segment._file.close()
+        segment._file = None
+
+
+def refuse(b: DiskBroker) -> None:
+    """Others have every descriptor of the system."""
+    for segment in list(log_of(b).segments):
+        close_file(segment)
+    b.disk.refuse(Refusal(frozenset(["open"]), errno.ENFILE))
+
+
+def list_offsets(b: DiskBroker, timestamp: int, version: int) -> tuple[int, int]:
+    """Gives the code of the error, and the offset."""
+    partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    if not version:
+        partition.max_num_offsets = 10
+    topic = ListOffsetsTopic(name="t", partitions=[partition])
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic])
+    b.send(READER, request, version)
+    while b.answer(READER) is None:
+        assert b.broker.next_deadline_ms() == 0, "it waits for something else than a build"
+        b.tick(0)
+    answer = b.answer(READER).topics[0].partitions[0]
+    return answer.error_code, answer.offset if version else (*answer.old_style_offsets, -1)[0]
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_fetch_that_finds_none_is_refused_and_read_the_next_time(
+    b: DiskBroker, committed: bool
+) -> None:
+    refuse(b)
+    b.send_fetch(READER, "t", 0, committed=committed)
+    found = b.fetched()
+    assert found is not None and found.code == Code.KAFKA_STORAGE_ERROR and not found.data
+    b.disk.refuse(None)
+    assert len(b.rows("t", committed=committed)) == SEGMENTS
+
+
+@pytest.mark.parametrize("is_in_slices", [False, True])
+@pytest.mark.parametrize(("timestamp", "version"), [(1, 5), (MAX_TIMESTAMP, 7), (NOW_MS * 2, 0)])
+def test_a_search_by_time_that_finds_none_is_refused_and_done_the_next_time(
+    b: DiskBroker,
+    timestamp: int,
+    version: int,
+    is_in_slices: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if is_in_slices:
+        monkeypatch.setattr(segment_module, "BUILT_AT_ONCE_BYTES", 0)
+    expected = list_offsets(b, timestamp, version)
+    b.kill()  # no times are in memory
+    for path, _ in list(b.disk.files()):
+        if path.endswith((".timeindex", ".manifest")) and "/t-0/" in path:
+            b.disk.unlink(path)
+    b.kill()
+    b.hold_flushes()
+    refuse(b)
+    assert list_offsets(b, timestamp, version)[0] == Code.KAFKA_STORAGE_ERROR
+    b.disk.refuse(None)
+    b.release_flushes()
+    assert list_offsets(b, timestamp, version) == expected
+
+
+def test_a_batch_that_finds_none_is_refused_and_taken_the_next_time(b: DiskBroker) -> None:
+    refuse(b)
+    close_file(log_of(b).segments.active)
+    assert b.produce("t", (b"a",))[0] == Code.KAFKA_STORAGE_ERROR
+    b.disk.refuse(None)
+    assert b.produce("t", (b"a",))[0] == Code.NONE
+
+
+def test_retention_that_finds_none_waits(b: DiskBroker, caplog: pytest.LogCaptureFixture) -> None:
+    b.kill()
+    log = log_of(b)
+    log.config = dataclasses.replace(log.config, retention_ms=1)
+    for segment in log.segments:
+        segment.has_times = False
+    b.hold_flushes()
+    refuse(b)
+    b.tick(10 * 60_000)
+    assert len(log.segments) >= SEGMENTS and "waits for descriptors" in caplog.text
+    b.disk.refuse(None)
+    b.release_flushes()
+    b.tick(10 * 60_000)
+    assert len(log.segments) == 1

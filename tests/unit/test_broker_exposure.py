@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.rim.daemon.main import _read_config, parser
+from barnabas.broker.rim.daemon.arguments import parser
+from barnabas.broker.rim.daemon.configure import read_config
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.exposure import warnings_of
 
@@ -86,7 +87,7 @@ def started_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Start:
     def start(text: str) -> list[str]:
         config.write_text(f"config.providers=file,directory\nlog.dirs={tmp_path}/data\n{text}\n")
         caplog.clear()
-        _read_config(parser().parse_args(["start", "--config", str(config)]))
+        read_config(parser().parse_args(["start", "--config", str(config)]))
         return [line for line in caplog.messages if "holds secrets" in line]
 
     return start

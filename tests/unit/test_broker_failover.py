@@ -13,10 +13,7 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
-from barnabas.broker.brokers.coordinator_edge import SEVERAL, SINGLE
-from barnabas.broker.requests.refusals import can_refuse
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
-from barnabas.protocol.api_table import APIS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -805,9 +802,3 @@ def test_an_end_that_waits_when_its_coordinator_moves_is_repeated_there(cluster:
     log = cluster.broker.topics.partitions_of("t")[0]
     assert log is not None
     assert log.last_stable_offset == log.log_end_offset == 2
-
-
-def test_each_request_of_a_coordinator_can_be_refused() -> None:
-    names = {api.name for api in APIS} & {*SINGLE, *SEVERAL}
-    assert len(names) > 10
-    assert [name for name in names if not can_refuse(name)] == []

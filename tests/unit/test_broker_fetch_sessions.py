@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost, fetch, produce
 
-from barnabas.broker.requests.fetch_sessions import EVICTION_MS
+from barnabas.broker.requests.fetch_sessions import EVICTION_MS, FetchTarget
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.protocol.records import records_of
 
 VERSION = 12
@@ -99,6 +100,17 @@ def test_a_session_is_told_of_what_is_new(host: CoreHost) -> None:
         0,
         [],
     )
+
+
+@pytest.mark.parametrize("high_watermark", [-1, 5])
+def test_the_end_of_an_error_is_told(high_watermark: int) -> None:
+    """A client that was given an error waits for the partition until it is told of it again."""
+    target = FetchTarget("t", FetchPartition(partition=0))
+    assert target.has_news(0, 5, 0, 0)
+    assert not target.has_news(0, 5, 0, 0)
+    assert target.has_news(Code.KAFKA_STORAGE_ERROR, high_watermark, 0, 0)
+    assert target.has_news(0, 5, 0, 0)
+    assert not target.has_news(0, 5, 0, 0)
 
 
 def test_sessions_are_refused(host: CoreHost) -> None:

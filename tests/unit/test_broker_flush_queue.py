@@ -370,6 +370,16 @@ def test_a_record_goes_with_the_last_data_that_it_is_about() -> None:
     assert queue.outbox.flushes == [] and queue.queue.is_idle, "nobody waits for what follows"
 
 
+def test_the_record_is_appended_before_others_go_on_that_waited_for_the_same_data() -> None:
+    """What they ask next is answered by what was decided, not by what was before it."""
+    queue = JournaledQueue(fewest_logs=9)
+    data, decisions = logs_of(1, 0)
+    queue.wait_for_frame("commit", data, adds=decisions)
+    queue.wait("another", data)
+    queue.end_flush(2)
+    assert queue.done == [("commit", 1), ("commit is durable", 2), ("another", 2)]
+
+
 def test_of_data_that_a_flush_under_way_brings_the_record_waits_for_its_end() -> None:
     queue = JournaledQueue()
     a, b, decisions = logs_of(1, 1, 0)

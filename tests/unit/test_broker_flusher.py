@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from barnabas.broker.outbox import FlushJob
 from barnabas.broker.rim.flusher import PARALLEL_FILES, Flusher, sync_together
+from barnabas.storage.disk import FailedFsync
 
 
 class File:
@@ -55,6 +57,50 @@ def test_each_file_is_synced_once(flusher: Flusher, done: Done, count: int) -> N
     flusher.submit(asked)
     assert done.get(timeout=PATIENCE_S) == (asked, None)
     assert [len(file.fsyncs) for file in files] == [1] * count
+
+
+class Closed(File):
+    """Opened for its fsync, which finds no descriptor a few times."""
+
+    def __init__(self, error: OSError, times: int) -> None:
+        super().__init__(error)
+        self.times = times
+
+    def fsync(self) -> None:
+        if len(self.fsyncs) == self.times:
+            self.error = None
+        super().fsync()
+
+
+def test_a_file_that_finds_no_descriptor_is_synced_when_there_is_one(
+    flusher: Flusher, done: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas.broker.rim.flusher.DESCRIPTOR_PAUSE_S", 0)
+    files = [Closed(OSError(errno.EMFILE, ""), 3), Closed(OSError(errno.ENFILE, ""), 1)]
+    asked = job(1, files)  # type: ignore[arg-type]
+    flusher.submit(asked)
+    assert done.get(timeout=PATIENCE_S) == (asked, None)
+    assert [len(file.fsyncs) for file in files] == [4, 2]
+
+
+@pytest.mark.parametrize(
+    "error", [FailedFsync(errno.EMFILE, ""), OSError(errno.EIO, ""), OSError(errno.ENOSPC, "")]
+)
+def test_an_fsync_that_failed_is_never_tried_again(
+    flusher: Flusher, done: Done, error: OSError
+) -> None:
+    file = File(error)
+    flusher.submit(job(1, [file]))
+    assert done.get(timeout=PATIENCE_S)[1] is error and len(file.fsyncs) == 1
+
+
+def test_the_wait_for_a_descriptor_has_an_end(
+    flusher: Flusher, done: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas.broker.rim.flusher.DESCRIPTOR_PAUSE_S", 0)
+    file = File(OSError(errno.EMFILE, ""))
+    flusher.submit(job(1, [file]))
+    assert done.get(timeout=PATIENCE_S)[1] is file.error
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, PARALLEL_FILES + 1, 100])

@@ -12,7 +12,7 @@ from barnabas.broker.graduation.copies import copy_directory
 CLOSED, ACTIVE = f"{0:020}.log", f"{7:020}.log"
 LEFT_OUT = (
     ".lock", "barnabas-boot-id", "barnabas-flush-0000000001.journal", "bootstrap.checkpoint",
-    "t-0/segments.manifest",
+    "t-0/segments.manifest", "t-0/barnabas-not-sent",
 )  # fmt: skip
 TAKEN = (
     "meta.properties", ".kafka_cleanshutdown", f"t-0/{CLOSED}", f"t-0/{ACTIVE}",

@@ -33,6 +33,7 @@ COMMITTED = 1
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[CoreHost]:
     host = CoreHost(tmp_path)
+    host.broker.files_ahead.fewest = PARTITIONS + 1  # first batches are answered at once
     for connection in (1, 2, 3):
         host.connect(connection)
     yield host
@@ -353,9 +354,10 @@ def test_who_says_the_epoch_that_it_read_last_reads_on(host: CoreHost) -> None:
     assert (row.error_code, row.diverging_epoch.epoch, len(row.records)) == (Code.NONE, -1, 69)
 
 
+@pytest.mark.parametrize("has_changed", [False, True])
 @pytest.mark.parametrize("has_records", [False, True])
 def test_a_topic_that_is_deleted_under_a_waiting_fetch_is_told_at_once(
-    host: CoreHost, has_records: bool
+    host: CoreHost, has_records: bool, has_changed: bool
 ) -> None:
     """Nothing of it is read any more; whatever else has changed meanwhile."""
     for name in ("t", "u"):
@@ -363,7 +365,8 @@ def test_a_topic_that_is_deleted_under_a_waiting_fetch_is_told_at_once(
         if has_records:
             host.call(2, produce(name), 9)
         host.ask(3, fetch({name: {0: 0}}, max_wait_ms=1000, min_bytes=1000), 12)
-        host.broker.cluster.generation += 1
+        if has_changed:
+            host.broker.cluster.generation += 1
         host.broker.deletion.delete_topic(name, host.now_ms)
         host.carry_out()
         (row,) = host.answers[3].pop().responses[0].partitions

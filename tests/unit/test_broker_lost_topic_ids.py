@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sim.disk import Crash
 
 from barnabas.broker.graduation.survey import take_survey
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME
+from barnabas.storage.log.log import Log
 
 
 @pytest.mark.parametrize("steps", range(8))
@@ -41,6 +43,42 @@ def test_records_of_before_and_after_the_id_came_back_survive_a_power_loss() -> 
     b.disk.unlink(f"{DATA_DIR}/t-0/{PARTITION_METADATA_NAME}")
     b.open()
     b.produce("t", (b"b",))
+    b.lose_power()
+    assert b.read("t") == [b"a", b"b"]
+
+
+def test_what_a_log_without_an_id_has_in_the_journal_is_flushed_before_it_gets_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where the disk was full at the start before: by its id nothing of the journal is found."""
+
+    def refuse(log: Log, topic_id: uuid.UUID) -> None:
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    b = DiskBroker(barnabas_flush_journal_logs="1")
+    b.topic("t", flush_messages="1")
+    b.produce("t", (b"a",))
+    b.disk.kill()
+    b.disk.unlink(f"{DATA_DIR}/t-0/{PARTITION_METADATA_NAME}")
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "adopt_topic_id", refuse)
+        b.open()
+    b.produce("t", (b"b",))
+    (log,) = b.broker.topics.logs_of("t")
+    assert log.durability.recovery_point < log.durability.durable_offset, "b is in the journal"
+    b.disk.kill()
+    adopt = Log.adopt_topic_id
+
+    def adopt_and_die(log: Log, topic_id: uuid.UUID) -> None:
+        adopt(log, topic_id)
+        raise Crash
+
+    monkeypatch.setattr(Log, "adopt_topic_id", adopt_and_die)
+    with pytest.raises(Crash):
+        b.open()
+    file = dict(b.disk.files())[f"{DATA_DIR}/t-0/{0:020d}.log"]
+    assert file.synced == len(file.data)
+    monkeypatch.undo()
     b.lose_power()
     assert b.read("t") == [b"a", b"b"]
 

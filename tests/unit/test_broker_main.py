@@ -8,14 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.broker.rim.daemon.main import (
-    SIGNALS,
-    _read_config,
-    _Signals,
-    _unusable_data_directory,
-    main,
-    parser,
-)
+from barnabas.broker.rim.daemon.arguments import parser
+from barnabas.broker.rim.daemon.configure import read_config
+from barnabas.broker.rim.daemon.main import main
+from barnabas.broker.rim.daemon.modes import _unusable_data_directory
+from barnabas.broker.rim.daemon.signals import SIGNALS, Signals
 from barnabas.broker.settings.config import BrokerConfig, read_properties
 
 
@@ -99,7 +96,7 @@ def test_a_data_directory_that_cannot_be_used(error: OSError, why: str) -> None:
 
 def test_a_release_to_be_emulated_is_a_setting() -> None:
     options = parser().parse_args(["start", "--emulate", "3.9"])
-    assert _read_config(options).release.name == "3.9"
+    assert read_config(options).release.name == "3.9"
 
 
 def test_an_interrupt_while_it_starts_says_nothing(
@@ -108,7 +105,7 @@ def test_an_interrupt_while_it_starts_says_nothing(
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("barnabas.broker.rim.daemon.main._start", interrupted)
+    monkeypatch.setattr("barnabas.broker.rim.daemon.modes.start", interrupted)
     assert main(["start"]) == 130
     assert capsys.readouterr().err == ""
 
@@ -118,7 +115,7 @@ def test_an_interrupt_while_it_starts_says_nothing(
 def test_signals_that_ask_it_to_stop(number: signal.Signals) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     asked: list[None] = []
-    _Signals().call(lambda: asked.append(None))
+    Signals().call(lambda: asked.append(None))
     signal.raise_signal(number)
     signal.raise_signal(number)
     assert len(asked) == 2
@@ -130,7 +127,7 @@ def test_a_signal_that_comes_while_it_starts_stops_it_when_it_has_started(
     number: signal.Signals,
 ) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signals = _Signals()
+    signals = Signals()
     signal.raise_signal(number)
     asked: list[None] = []
     signals.call(lambda: asked.append(None))
@@ -141,7 +138,7 @@ def test_a_signal_that_comes_while_it_starts_stops_it_when_it_has_started(
 
 @pytest.mark.usefixtures("handlers_of_before")
 def test_a_second_signal_while_it_starts_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    _Signals()
+    Signals()
     raised: list[tuple[int, object]] = []
     signal.raise_signal(signal.SIGTERM)
     monkeypatch.setattr(
@@ -156,6 +153,6 @@ def test_a_second_signal_while_it_starts_ends_it_at_once(monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("handlers_of_before")
 def test_under_nohup_it_stays_when_its_terminal_goes() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    _Signals().call(lambda: pytest.fail("it was asked to stop"))
+    Signals().call(lambda: pytest.fail("it was asked to stop"))
     signal.raise_signal(signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

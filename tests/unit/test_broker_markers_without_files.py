@@ -14,7 +14,7 @@ WANTING = [
     ("entry", errno.EDQUOT),
     ("inode", errno.ENOSPC),
     ("rename", errno.ENOSPC),
-    ("open", errno.EMFILE),
+    ("inode", errno.EMFILE),
 ]
 
 

@@ -8,12 +8,20 @@ import logging
 import struct
 import uuid
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
 from crc32c import crc32c
 
-from barnabas.broker.logs.metadata import SMALLEST_REWRITE, ClusterMetadata, JournalError, Topic
+from barnabas.broker.logs import metadata as metadata_module
+from barnabas.broker.logs.metadata import (
+    ENCODED_AT_ONCE,
+    SMALLEST_REWRITE,
+    ClusterMetadata,
+    JournalError,
+    Topic,
+)
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import File, OsDisk
 
@@ -334,6 +342,47 @@ def test_a_journal_whose_topics_live_is_not_written_anew_again_and_again(path: P
         sizes.append(path.stat().st_size)
     assert sizes == sorted(sizes)
     assert len(opened(path).topics) == SMALLEST_REWRITE + 200
+
+
+def test_a_large_journal_is_written_again_a_part_at_each_tick(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
+    metadata = opened(path)
+    count = 3 * ENCODED_AT_ONCE
+    topics = [Topic(f"t{number}", uuid.UUID(int=number + 1), 1) for number in range(count)]
+    metadata.begin_topics(topics)
+    for topic in topics:
+        metadata.end_creation(topic)
+    encoded: list[str] = []
+    encode = metadata_module._encode
+
+    def counted(body: dict[str, Any]) -> bytes:
+        encoded.append(body["kind"])
+        return encode(body)
+
+    monkeypatch.setattr(metadata_module, "_encode", counted)
+    while not metadata.is_rewriting:
+        metadata.set_next_producer_id(metadata.next_producer_id + 1)
+    ticks = 0
+    while metadata.is_rewriting:
+        encoded.clear()
+        metadata.on_tick()
+        assert len(encoded) <= ENCODED_AT_ONCE
+        ticks += 1
+        if ticks == 2:  # one that is in the new file already, and one that is not yet
+            metadata.set_topic_configs("t1", {"retention.ms": "1"})
+            metadata.set_topic_configs(f"t{count - 1}", {"retention.ms": "2"})
+            metadata.end_deletion(metadata.delete_topic("t2"))
+            metadata.delete_topic("t3")
+            metadata.create_topic("t3", uuid.UUID(int=count + 1), 2, {})
+            assert opened(path).topic("t3") is not None, "a kill in between loses nothing"
+    assert ticks == 4
+    metadata.set_next_producer_id(7)
+    metadata.close()
+    again = opened(path)
+    assert (again.topics, again.deletions) == (metadata.topics, metadata.deletions)
+    assert list(again.topics) == list(metadata.topics) and again.next_producer_id == 7
 
 
 def test_a_deletion_is_remembered_until_it_is_over(path: Path) -> None:

@@ -18,6 +18,7 @@ from barnabas.broker.metrics.rim.exposition import Exposition, label_text
 from barnabas.broker.metrics.rim.measured import Instruments, TimedSelector
 from barnabas.broker.metrics.table import METRICS, Detail, Kind, Metric
 from barnabas.broker.rim.daemon import main as command
+from barnabas.installing import install_command
 
 DOCS = Path(__file__).parents[2] / "docs"
 DURATIONS = st.lists(st.integers(0, 2 * BOUNDS_NS[-1]) | st.sampled_from(BOUNDS_NS))
@@ -163,7 +164,7 @@ def test_without_the_library_the_start_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
     arguments = ["start", "--port", "0", "--data-dir", str(tmp_path / "data"), "--metrics-port"]
     assert command.main([*arguments, "0"]) == 1
-    assert "pip install 'barnabas[metrics]'" in capsys.readouterr().err
+    assert install_command("metrics") in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
 
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from helpers.core_host import CoreHost, produce
@@ -83,7 +83,7 @@ def begin(host: CoreHost, transactional_id: str) -> tuple[int, int]:
     return identity
 
 
-def commit_offset(host: CoreHost, group: str, offsets: dict[int, int]) -> Any:
+def commit_offset(host: CoreHost, group: str, offsets: dict[int, int]) -> None:
     rows = [
         OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=""
@@ -96,7 +96,10 @@ def commit_offset(host: CoreHost, group: str, offsets: dict[int, int]) -> Any:
         member_id="",
         topics=[OffsetCommitRequestTopic(name="t", partitions=rows)],
     )
-    return host.call(1, request, 7)
+    before = len(host.answers[1])
+    host.ask(1, request, 7)
+    if len(host.answers[1]) == before:  # many are handled in parts
+        host.await_answer(1)
 
 
 def test_a_partition_with_an_open_transaction(host: CoreHost) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ import pytest
 from helpers import loop_watchdog
 from helpers.core_host import CoreHost
 
-from barnabas.broker.rim.daemon.main import GC_THRESHOLDS
+from barnabas.broker.logs.metadata import Topic
+from barnabas.broker.rim.daemon.modes import GC_THRESHOLDS
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -27,12 +30,18 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from barnabas.protocol.topic_partition import TopicPartition
 
 READER, OTHER = 1, 2
-IDS, OPEN, PRODUCERS, LOGS = 20_000, 2_000, 60_000, 4_000
+IDS, OPEN, PRODUCERS, LOGS, OFFSETS = 20_000, 2_000, 60_000, 4_000, 10_000
 DAY_MS = 86_400_000
 
 
@@ -137,9 +146,35 @@ def set_for_all(host: TimedHost) -> None:
     assert {log.config.segment_bytes for log in host.broker.topics.logs_of("t-7")} == {5_000_000}
 
 
+def commit_offsets(host: TimedHost) -> None:
+    host.create("many", OFFSETS)
+    rows = [OffsetCommitRequestPartition(number, 0) for number in range(OFFSETS)]
+    topic = OffsetCommitRequestTopic("many", partitions=rows)
+    host.read(OffsetCommitRequest("g", -1, "", topics=[topic]), 7)
+    (answer,) = host.answers[READER]
+    assert {row.error_code for row in answer.topics[0].partitions} == {Code.NONE}
+
+
+def rewrite_metadata(host: TimedHost) -> None:
+    metadata = host.broker.metadata
+    topics = [Topic(f"t-{number}", uuid.UUID(int=number + 1), 1) for number in range(OFFSETS)]
+    metadata.begin_topics(topics)
+    for topic in topics:
+        metadata.end_creation(topic)
+    metadata._frames = 11 * OFFSETS  # as after so many changes
+    host.call(READER, InitProducerIdRequest(None, 60_000), 2)
+    assert metadata.is_rewriting
+    host.work_off(lambda: not metadata.is_rewriting)
+    assert metadata._frames > OFFSETS
+
+
 @pytest.mark.parametrize(
-    "work", [expire, time_out, list_transactions, describe_producers, set_for_all]
-)
+    "work",
+    [
+        expire, time_out, list_transactions, describe_producers, set_for_all, commit_offsets,
+        rewrite_metadata,
+    ],
+)  # fmt: skip
 def test_no_call_is_long_while_large_state_is_worked_on(
     host: TimedHost, work: Callable[[TimedHost], None]
 ) -> None:

@@ -15,8 +15,8 @@ from barnabas.broker import slices
 from barnabas.broker.handlers import log_dirs
 from barnabas.broker.handlers import metadata as metadata_handler
 from barnabas.broker.handlers import transactions as transactions_handler
-from barnabas.coordinator.groups import group_coordinator
-from barnabas.coordinator.transactions import transaction_coordinator
+from barnabas.coordinator.groups import group_administration
+from barnabas.coordinator.transactions import transaction_listing
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -33,7 +33,7 @@ from barnabas.protocol.messages.offset_commit import (
 READER, OTHER = 1, 2
 COUNT, AT_ONCE = 60, 10
 HOLDERS = (slices, log_dirs, metadata_handler, transactions_handler)
-COORDINATORS = (group_coordinator, transaction_coordinator)
+COORDINATORS = (group_administration, transaction_listing)
 
 
 def names(prefix: str) -> list[str]:

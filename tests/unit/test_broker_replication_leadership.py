@@ -51,6 +51,35 @@ class Register:
         return Written(self.version)
 
 
+def test_a_directory_that_is_open_is_whole_whatever_it_was_found_as() -> None:
+    leader = Leadership(
+        Node(1, NodeAddresses("a:1", {}), "s"),
+        LeaseSettings(TTL_MS, MARGIN_MS),
+        Holding.POWER_LOST,
+        0,
+    )
+    leader.set_opened(4)
+    assert leader.holding is Holding.WHOLE
+
+
+def test_a_write_that_was_refused_is_not_one_that_may_come_to_be() -> None:
+    """Else answers would wait for a node that it named, until another version is seen."""
+    engine = Register()
+    leader = Leadership(
+        Node(1, NodeAddresses("a:1", {}), "s"), LeaseSettings(TTL_MS, MARGIN_MS), Holding.WHOLE, 0
+    )
+    while leader.role is not Role.LEADING:
+        request = leader.next_request(TTL_MS)
+        assert request is not None
+        leader.on_answer(engine.apply(request), TTL_MS)
+    leader.want_in_sync((2,))
+    assert isinstance(leader.next_request(TTL_MS), Write)
+    assert leader.may_be_in_sync() == BOTH
+    leader.on_answer(Conflict(), TTL_MS)
+    leader.want_in_sync(())
+    assert leader.may_be_in_sync() == {1}
+
+
 def node(
     node_id: int,
     holding: Holding = Holding.WHOLE,

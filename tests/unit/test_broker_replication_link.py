@@ -17,6 +17,7 @@ import pytest
 from helpers.standby_pair import SECRET
 from sim.disk import SimDisk
 
+from barnabas.broker.replication import admission
 from barnabas.broker.replication.following import Following
 from barnabas.broker.replication.leading import Leading, ReplicationSettings
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
@@ -30,7 +31,7 @@ from barnabas.broker.replication.rim.link_security import (
     standbys_tls,
 )
 from barnabas.broker.replication.rim.standby import Standby
-from barnabas.broker.replication.wire import NONCE_BYTES, VERSION, frame
+from barnabas.broker.replication.wire import NONCE_BYTES, VERSION, WireError, frame
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.certificates import make_certificates
 
@@ -89,7 +90,8 @@ class Peer:
         following = Following(new_disk(), "/x", secret, NONCE, lambda: None)
         self.writer.write(following.greeting())
         while data := await self.reader.read(65536):
-            self.writer.writelines(following.on_bytes(data))
+            for answer in following.on_bytes(data):
+                self.writer.write(answer)
 
     async def is_ended(self) -> bool:
         """Read until the leader hangs up."""
@@ -127,7 +129,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 def test_strangers_who_hold_connections_keep_no_standby_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(leader_endpoint, "MOST_GREETING", 8)
+    monkeypatch.setattr(admission, "MOST_GREETING", 8)
 
     async def test() -> None:
         async with led() as leader:
@@ -139,7 +141,7 @@ def test_strangers_who_hold_connections_keep_no_standby_out(
             for stranger in strangers[:20]:
                 assert await stranger.is_ended()
             later = [await leader.connect() for _ in range(30)]
-            await leader.until(lambda: len(leader.endpoint._greeting) == 8)
+            await leader.until(lambda: len(leader.endpoint.admission.greeting) == 8)
             assert leader.leading.follows, "they end each other, not the standby"
             assert not standby.done() and later
 
@@ -168,9 +170,9 @@ def test_strangers_who_come_again_and_again_keep_no_standby_out(
                 standby = asyncio.create_task((await leader.connect()).follow())
                 await leader.until(lambda: leader.leading.follows)
                 standby.cancel()
-                assert leader.endpoint._standby is not None
-                leader.endpoint._standby.end("it is to come again")
-                await leader.until(lambda: leader.endpoint._standby is None)
+                assert leader.endpoint.admission.standby is not None
+                leader.endpoint.admission.standby.end("it is to come again")
+                await leader.until(lambda: leader.endpoint.admission.standby is None)
             ended = leader.endpoint._lines._rows["refused", ""]
             before = len(caplog.records)
             await leader.until(lambda: ended[1] > 50)
@@ -197,7 +199,7 @@ def test_a_connection_that_does_not_show_the_secret_in_time_is_ended(
             with pytest.raises(Exception, match="does not know"):
                 await follows
             wrong.writer.close()
-            await leader.until(lambda: not leader.endpoint._greeting)
+            await leader.until(lambda: not leader.endpoint.admission.greeting)
             standby = asyncio.create_task((await leader.connect()).follow())
             await leader.until(lambda: leader.leading.follows)
             await asyncio.sleep(0.1)  # twice what one has that shows nothing
@@ -205,19 +207,6 @@ def test_a_connection_that_does_not_show_the_secret_in_time_is_ended(
 
     run(test())
     assert "it had not shown the secret within" in caplog.text
-
-
-def test_a_second_standby_is_refused_and_the_first_stays(caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        async with led() as leader:
-            first = asyncio.create_task((await leader.connect()).follow())
-            await leader.until(lambda: leader.leading.follows)
-            link = leader.leading.link
-            await (await leader.connect()).follow()
-            assert leader.leading.link is link and not first.done()
-
-    run(test())
-    assert "there is a standby already" in caplog.text
 
 
 # --- TLS ----------------------------------------------------------------------------------------
@@ -257,6 +246,25 @@ def test_a_standby_follows_over_tls(certs: Path, client_auth: str) -> None:
     run(test())
 
 
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_second_standby_is_refused_in_words_and_the_first_stays(
+    has_tls: bool, certs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = secured(certs) if has_tls else settings()
+
+    async def test() -> None:
+        async with led(config) as leader:
+            first = asyncio.create_task((await leader.connect(standbys_tls(config))).follow())
+            await leader.until(lambda: leader.leading.follows)
+            link = leader.leading.link
+            with pytest.raises(WireError, match="it refuses this standby: another standby is conn"):
+                await (await leader.connect(standbys_tls(config))).follow()
+            await leader.until(lambda: "another standby is connected" in caplog.text)
+            assert leader.leading.link is link and not first.done()
+
+    run(test())
+
+
 def test_over_tls_who_does_not_set_it_up_is_ended(
     certs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -272,7 +280,7 @@ def test_over_tls_who_does_not_set_it_up_is_ended(
             with pytest.raises(ssl.SSLError):
                 await leader.connect(context)
             assert await silent.is_ended()
-            await leader.until(lambda: not leader.endpoint._greeting)
+            await leader.until(lambda: not leader.endpoint.admission.greeting)
             standby = asyncio.create_task((await leader.connect(standbys_tls(config))).follow())
             await leader.until(lambda: leader.leading.follows)
             assert not standby.done()
@@ -290,7 +298,7 @@ def test_a_standby_says_why_it_does_not_follow(
     def follow(leader: Leader, config: BrokerConfig) -> None:
         standby = Standby(config, leader.endpoint.address)
         try:
-            assert not standby._follow()
+            assert not standby.carry_out(standby.steps.follow())
         finally:
             standby._lock.release()
 

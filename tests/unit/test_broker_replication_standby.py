@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.ports import refusing_port
 
+from barnabas.broker.replication import standby_steps
 from barnabas.broker.replication.rim import standby
 from barnabas.broker.replication.rim.standby import SIGNALS, Standby
 from barnabas.broker.settings.config import BrokerConfig
@@ -32,12 +33,12 @@ def test_a_signal_ends_a_standby_while_it_writes_a_line_of_its_log(
     monkeypatch.setattr(
         standby.time, "sleep", lambda seconds: pytest.fail("the standby goes on after the signal")
     )
-    standby.logger.addHandler(handler)
+    standby_steps.logger.addHandler(handler)
     try:
         with refusing_port() as port:
             config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
             Standby(config, ("127.0.0.1", port)).run()
     finally:
-        standby.logger.removeHandler(handler)
+        standby_steps.logger.removeHandler(handler)
         for number, before in handlers.items():
             signal.signal(number, before)

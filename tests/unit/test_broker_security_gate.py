@@ -14,6 +14,10 @@ from helpers.sasl import PASSWORD, USER, plain_token, sasl_host
 
 from barnabas.protocol.api_table import BY_KEY, Api
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -130,6 +134,17 @@ def test_the_error_stands_where_a_request_of_several_keys_has_it(host: CoreHost)
     assert [(row.key, row.error_code) for row in answer.coordinators] == [
         ("a", Code.ILLEGAL_SASL_STATE),
         ("b", Code.ILLEGAL_SASL_STATE),
+    ]
+
+
+def test_each_resource_of_a_request_amid_the_exchange_has_the_error(host: CoreHost) -> None:
+    host.connect(1)
+    host.call(1, SaslHandshakeRequest("PLAIN"), 1)
+    resources = [DescribeConfigsResource(2, name) for name in ("t", "u")]
+    answer = host.call(1, DescribeConfigsRequest(resources), 4)
+    assert [(row.resource_name, row.error_code) for row in answer.results] == [
+        ("t", Code.ILLEGAL_SASL_STATE),
+        ("u", Code.ILLEGAL_SASL_STATE),
     ]
 
 

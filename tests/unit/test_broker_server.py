@@ -5,6 +5,7 @@ sendfile, slow readers, pipelines, failures.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -25,14 +26,10 @@ from barnabas.broker.observation import log_lines
 from barnabas.broker.outbox import FlushJob, Outbox, Work
 from barnabas.broker.replication import wire
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.replication.rim.leader_endpoint import ReplicatedServer
-from barnabas.broker.rim import server as server_module
-from barnabas.broker.rim.server import (
-    Connection,
-    Server,
-    _descriptors_for_connections,
-    listener_at,
-)
+from barnabas.broker.replication.rim.leader_endpoint import Leader
+from barnabas.broker.rim.acceptor import _most_connections, listener_at
+from barnabas.broker.rim.connection import Connection
+from barnabas.broker.rim.server import Server
 from barnabas.broker.rim.tls import TlsListener
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.certificates import make_certificates
@@ -70,7 +67,7 @@ class ScriptedBroker:
         self.cluster = SimpleNamespace(nodes={1: None})
         self.times: list[tuple[int, int]] = []
         self.deadline_ms: int | None = None
-        self.logs: Any = None
+        self.logs: Any = SimpleNamespace(disk=OsDisk())
         self.connections: dict[int, Any] = {}
         self.answer: Answer = self.echo
 
@@ -141,9 +138,7 @@ class Rim:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         secured = ours if certs is None else _tls(certs).wrap(ours)
-        self.server._connections[connection] = self.server.connection_class(
-            self.server, connection, secured, f"client {connection}"
-        )
+        self.server.add_connection(connection, secured, f"client {connection}", 0)
         if certs is not None:
             theirs = self._shaken(theirs, certs)
         self._clients.append(theirs)
@@ -171,7 +166,7 @@ class Rim:
         self.loop.time = lambda: self.now_s  # type: ignore[method-assign]
         self.server = Server(cast(Any, self.broker), listener_at(host, 0), self.loop)
 
-    def restart_with_standby_missing(self) -> ReplicatedServer:
+    def restart_with_standby_missing(self) -> Leader:
         """A server whose answers wait for a standby."""
         self.broker.settings |= {
             "barnabas.replication.mode": "sync",
@@ -183,9 +178,10 @@ class Rim:
         listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
         for listener in listeners:
             listener.setblocking(False)
-        server = ReplicatedServer(cast(Any, self.broker), listeners[0], self.loop, listeners[1])
-        self.server = server
-        return server
+        broker = cast(Any, self.broker)
+        leader = Leader(broker, listeners[1], self.loop)
+        self.server = Server(broker, listeners[0], self.loop, gate=leader)
+        return leader
 
     def stop_clock(self) -> None:
         """The server's clock goes on only as `clock_ns` does."""
@@ -240,7 +236,7 @@ class Rim:
         for client in self._clients:
             client.close()
         self.run()
-        if not self.server._is_closed:
+        if not self.server.is_closed:
             self.server.close()
         self.loop.close()
 
@@ -635,7 +631,7 @@ def test_connections_of_one_address_that_are_closed_make_so_many_lines_a_minute(
     break_off(102, "192.0.2.1", logging.INFO)
     assert len(caplog.records) == 22
     monkeypatch.setattr(log_lines, "INTERVAL_MS", 0)  # the minute is over
-    rim.server._closing_lines.tell_left_out()
+    rim.server._closing_lines.write_left_out()
     rest = [record for record in caplog.records if "more connections of" in record.message]
     assert [(record.levelname, record.message) for record in rest] == [
         ("WARNING", "80 more connections of 192.0.2.1 were closed within a minute")
@@ -897,7 +893,7 @@ def test_after_a_stop_what_lies_in_the_sockets_is_heard_before_deadlines_are_jud
     rim: Rim, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also over connections that nobody has accepted yet; they come a round of the loop later."""
-    monkeypatch.setattr(server_module, "LATE_MS", 0 if is_late else 1 << 40)
+    monkeypatch.setattr("barnabas.broker.rim.server.LATE_MS", 0 if is_late else 1 << 40)
     first = rim.client(99)
     rim.broker.deadline_ms = time.monotonic_ns() // 1_000_000
     rim.server.carry_out()
@@ -1071,22 +1067,19 @@ def test_without_descriptors_it_is_said_once_and_connections_wait(
 ) -> None:
     rim.restart()
     with ExitStack() as clients:
-        for _ in range(12):  # each takes a descriptor of the test's, too
+        for _ in range(12):
             clients.enter_context(socket.create_connection(rim.server.address))
-        # The numbers in use may have gaps, so the next ones need not follow each other.
-        lowest_free = os.dup(0)
-        os.close(lowest_free)
-        bound = "barnabas.broker.rim.server._descriptors_for_connections"
-        monkeypatch.setattr(bound, lambda _: lowest_free + 4)
+        bound = "barnabas.broker.rim.acceptor._most_connections"
+        monkeypatch.setattr(bound, lambda: 5)
         rim.pass_time(10_000, step_ms=250)
-        assert len(rim.server._connections) < 12
+        assert len(rim.server._connections) == 5
         complaints = [
             record
             for record in caplog.records
             if "no connections are accepted for now" in record.message
         ]
         assert len(complaints) == 1
-        monkeypatch.setattr(bound, lambda _: sys.maxsize)
+        monkeypatch.setattr(bound, lambda: sys.maxsize)
         rim.pass_time(2_000, step_ms=250)
         assert len(rim.server._connections) == 12
 
@@ -1115,9 +1108,9 @@ def test_an_accept_that_fails_is_tried_again_later(
         def close(self) -> None:
             self.listener.close()
 
-    listener = rim.server.listeners[0].socket
+    listener = rim.server.acceptor.listeners[0].socket
     full = Full(listener)
-    rim.server.listeners[0].socket = cast(Any, full)
+    rim.server.acceptor.listeners[0].socket = cast(Any, full)
     with socket.create_connection(rim.server.address):
         rim.pass_time(20_000, step_ms=250)
         assert 1 < full.tried <= 41
@@ -1125,7 +1118,7 @@ def test_an_accept_that_fails_is_tried_again_later(
             len([record for record in caplog.records if "Too many open files" in record.message])
             == 1
         )
-        rim.server.listeners[0].socket = listener
+        rim.server.acceptor.listeners[0].socket = listener
         rim.pass_time(1_000, step_ms=250)
         assert len(rim.server._connections) == 1
 
@@ -1133,18 +1126,54 @@ def test_an_accept_that_fails_is_tried_again_later(
 def test_descriptors_are_kept_for_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, most in ((1024, 896), (256, 192), (100, 50), (-1, None)):
         monkeypatch.setattr(
-            "barnabas.broker.rim.server.resource.getrlimit", lambda _, limit=limit: (limit, limit)
+            "barnabas.broker.rim.acceptor.resource.getrlimit", lambda _, limit=limit: (limit, limit)
         )
-        found = _descriptors_for_connections(0)
+        found = _most_connections()
         assert found == most or (most is None and found > 10**9)
 
 
-@pytest.mark.parametrize("others", [700, 800, 896, 1000, 1020])
-def test_where_logs_have_most_descriptors_connections_get_half_of_the_rest(
-    monkeypatch: pytest.MonkeyPatch, others: int
-) -> None:
-    monkeypatch.setattr("barnabas.broker.rim.server.resource.getrlimit", lambda _: (1024, 1024))
-    assert _descriptors_for_connections(others) - others >= (1024 - others) // 2 > 0
+class _NotedDisk:
+    """What was reserved for connections, the latest last."""
+
+    def __init__(self) -> None:
+        self.reserved: list[int] = []
+
+    def reserve_descriptors(self, count: int) -> None:
+        self.reserved.append(count)
+
+
+def test_files_give_way_to_each_connection_and_get_its_descriptor_back(rim: Rim) -> None:
+    disk = _NotedDisk()
+    rim.broker.logs = SimpleNamespace(disk=disk)
+    rim.restart()
+    with ExitStack() as clients:
+        for _ in range(3):
+            clients.enter_context(socket.create_connection(rim.server.address))
+        rim.run()
+        assert disk.reserved == [1, 2, 3]
+    rim.run()
+    assert disk.reserved == [1, 2, 3, 2, 1, 0]
+
+
+def test_an_accept_without_descriptors_has_files_give_way(rim: Rim) -> None:
+    disk = _NotedDisk()
+    rim.broker.logs = SimpleNamespace(disk=disk)
+    rim.restart()
+    kept = rim.server.acceptor.listeners[0].socket
+    assert kept is not None
+    error = OSError(errno.EMFILE, "Too many open files")
+    full = SimpleNamespace(accept=lambda: _raise(error), fileno=kept.fileno)
+    rim.server.acceptor.listeners[0].socket = cast(Any, full)
+    with socket.create_connection(rim.server.address):
+        rim.run()
+        assert disk.reserved == [_most_connections()]
+        rim.server.acceptor.listeners[0].socket = kept
+        rim.pass_time(1_000, step_ms=250)
+        assert disk.reserved[1:] == [1], "and no longer than that"
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def test_nothing_reaches_the_broker_when_its_logs_are_closed(rim: Rim) -> None:
@@ -1321,7 +1350,7 @@ def test_who_does_not_show_who_he_is_is_hung_up_on(
     rim.broker.settings["listeners"] = f"{protocol}://127.0.0.1:0"
     rim.restart(barnabas_authentication_timeout_ms=30_000)
     if protocol == "SSL":
-        rim.server.listeners[0].config.tls = TlsListener(
+        rim.server.acceptor.listeners[0].config.tls = TlsListener(
             {"ssl.keystore.location": str(TLS_FILES / "server.pem")}
         )
     client = connect()
@@ -1348,7 +1377,7 @@ def test_who_has_shown_who_he_is_stays(rim: Rim, connect: Callable[[], socket.so
 
 def test_no_request_is_taken_before_the_answer_that_waits_for_the_standby(rim: Rim) -> None:
     """Also where a quota holds the client up meanwhile: each of both may end first."""
-    server = rim.restart_with_standby_missing()
+    leader = rim.restart_with_standby_missing()
 
     def answer(connection: int, frame: bytes) -> None:
         if frame != b"parked":
@@ -1359,17 +1388,17 @@ def test_no_request_is_taken_before_the_answer_that_waits_for_the_standby(rim: R
     rim.broker.answer = answer
     client = rim.client()
     client.sendall(framed(b"throttled") + framed(b"parked") + framed(b"next"))
-    rim.run_until(lambda: rim.broker.frames and not server.is_muted(1))
+    rim.run_until(lambda: rim.broker.frames and not rim.server.is_muted(1))
     assert [frame for _, frame in rim.broker.frames] == [b"throttled"]
-    server.leading.settings = server.leading.settings._replace(may_be_alone=True)
-    server._release()
+    leader.leading.settings = leader.leading.settings._replace(may_be_alone=True)
+    leader._release()
     assert rim.receive(client, 11) == b"<throttled>"
     rim.run()
     assert [frame for _, frame in rim.broker.frames] == [b"throttled", b"parked"]
 
 
 def test_a_client_that_a_quota_holds_up_is_not_let_on_by_the_standby(rim: Rim) -> None:
-    server = rim.restart_with_standby_missing()
+    leader = rim.restart_with_standby_missing()
 
     def answer(connection: int, frame: bytes) -> None:
         rim.broker.echo(connection, frame)
@@ -1379,28 +1408,28 @@ def test_a_client_that_a_quota_holds_up_is_not_let_on_by_the_standby(rim: Rim) -
     client = rim.client()
     client.sendall(framed(b"throttled") + framed(b"next"))
     rim.run()
-    server.leading.settings = server.leading.settings._replace(may_be_alone=True)
-    server._release()
+    leader.leading.settings = leader.leading.settings._replace(may_be_alone=True)
+    leader._release()
     assert rim.receive(client, 11) == b"<throttled>"
     rim.run()
     assert [frame for _, frame in rim.broker.frames] == [b"throttled"]
 
 
 def test_who_proves_nothing_does_not_keep_the_standby_out(rim: Rim) -> None:
-    server = rim.restart_with_standby_missing()
+    leader = rim.restart_with_standby_missing()
     with ExitStack() as sockets:
 
         def connect() -> socket.socket:
-            sock = sockets.enter_context(socket.create_connection(server.replication_address))
+            sock = sockets.enter_context(socket.create_connection(leader.address))
             sock.setblocking(False)
             return sock
 
         idle = connect()
-        rim.run_until(lambda: server.endpoint._greeting)
+        rim.run_until(lambda: leader.endpoint.admission.greeting)
         standby = connect()
         standby.sendall(wire.frame(["hello", wire.VERSION, bytes(wire.NONCE_BYTES)]))
         (size,) = struct.unpack(">I", rim.receive(standby, 4))
         assert b"challenge" in rim.receive(standby, size)
         assert not rim.is_hung_up(idle)
-        assert server.leading.link is None, "nobody has shown the secret"
-    rim.run_until(lambda: not server.endpoint._greeting)
+        assert leader.leading.link is None, "nobody has shown the secret"
+    rim.run_until(lambda: not leader.endpoint.admission.greeting)

@@ -14,8 +14,8 @@ from helpers.disk_broker import NOW_MS, DiskBroker, Producer
 from helpers.group_host import GroupHost, alone
 from helpers.txn_host import TxnHost
 
-from barnabas.coordinator.groups.classic.classic_group import GroupSettings
-from barnabas.coordinator.transactions.transaction_coordinator import TxnSettings
+from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.records import BatchHeader

@@ -13,7 +13,7 @@ from helpers.disk_broker import DiskBroker, Producer, creation_of
 from sim.disk import Crash
 
 from barnabas.broker.slices import run_through
-from barnabas.coordinator.groups import group_coordinator
+from barnabas.coordinator.groups.offsets import offset_removal
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.storage.log.log import Log
@@ -110,7 +110,7 @@ def test_what_was_compacted_of_it_is_forgotten() -> None:
 
 
 def test_offsets_of_many_groups_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_coordinator, "RECORDS_PER_BATCH", 2)
+    monkeypatch.setattr(offset_removal, "RECORDS_PER_BATCH", 2)
     b = DiskBroker()
     b.topic("t")
     for number in range(8):

@@ -14,7 +14,7 @@ from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from barnabas.broker.logs.start import UNHEARD_PRODUCER_IDS
 from barnabas.broker.replication.following import StandbyNote
 from barnabas.broker.replication.wire import AnswersWait
-from barnabas.coordinator.transactions.transaction_state import NO_TIMEOUT_MS, NOBODY
+from barnabas.coordinator.transactions.transaction_state import NO_PRODUCER, NO_TIMEOUT_MS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -35,7 +35,7 @@ class TwoPhase(Producer):
         self, b: DiskBroker, version: int = 2, *, keep: bool = False, enable: bool = True
     ) -> None:
         self.version, self.keep, self.enable = version, keep, enable
-        self.ongoing: Pair = NOBODY
+        self.ongoing: Pair = NO_PRODUCER
         super().__init__(b, "txn")
 
     @property
@@ -79,7 +79,7 @@ class TwoPhase(Producer):
 
 
 def init_6(
-    *, keep: bool = False, enable: bool = False, timeout_ms: int = 60_000, of: Pair = NOBODY
+    *, keep: bool = False, enable: bool = False, timeout_ms: int = 60_000, of: Pair = NO_PRODUCER
 ) -> InitProducerIdRequest:
     return InitProducerIdRequest(
         transactional_id="txn",
@@ -177,7 +177,7 @@ def test_without_a_transactional_id_both_flags_say_nothing() -> None:
     asked = InitProducerIdRequest(None, 1, enable2_pc=True, keep_prepared_txn=True)
     answer = DiskBroker().call(asked, 6)
     assert answer.error_code == 0 and answer.producer_id >= 0
-    assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == NOBODY
+    assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == NO_PRODUCER
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, NO_TIMEOUT_MS])
@@ -188,10 +188,10 @@ def test_any_timeout_is_taken_for_none(b: DiskBroker, timeout_ms: int) -> None:
 
 def test_to_keep_what_is_not_there_is_a_session_as_any_other(b: DiskBroker) -> None:
     p = keep(b)
-    assert (p.epoch, p.ongoing) == (0, NOBODY)
+    assert (p.epoch, p.ongoing) == (0, NO_PRODUCER)
     assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
     q = keep(b)
-    assert (q.epoch, q.ongoing) == (p.epoch + 1, NOBODY)
+    assert (q.epoch, q.ongoing) == (p.epoch + 1, NO_PRODUCER)
     assert q.write("t", 0, b"b") == 0
 
 
@@ -255,7 +255,7 @@ def test_an_abort_that_was_answered_is_not_forgotten(b: DiskBroker, version: int
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0 and p.finish(False) == 0
     getattr(b, way)()
-    assert keep(b, version).ongoing == NOBODY
+    assert keep(b, version).ongoing == NO_PRODUCER
     assert b.read("t", committed=True) == []
     assert b.end_offset("t", committed=True) == b.end_offset("t")
 
@@ -282,6 +282,26 @@ def test_offsets_that_add_their_group_are_answered_when_both_are_on_the_disk(
     assert b.answer(p.connection).topics[0].partitions[0].error_code == 0
     assert p.finish(True) == 0
     assert b.group_offset("group", "t") == (0, 7)
+
+
+@pytest.mark.parametrize("enable", [True, False])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_session_is_answered_when_it_is_on_the_disk(
+    b: DiskBroker, keeps: bool, enable: bool
+) -> None:
+    """An epoch that a loss of power made forgotten would be given to another producer."""
+    p = TwoPhase(b, enable=enable)
+    assert p.write("t", 0, b"a") == 0
+    if not keeps:
+        assert p.finish(True) == 0
+    connection = b.connect()
+    b.hold_flushes()
+    b.send(connection, init_6(enable=enable, keep=keeps), 6)
+    assert b.answer(connection) is None
+    b.release_flushes()
+    answer = b.answer(connection)
+    assert answer.error_code == Code.NONE
+    assert (answer.ongoing_txn_producer_id >= 0) == keeps
 
 
 @each_flush
@@ -332,7 +352,7 @@ def test_a_batch_without_any_record_of_its_transaction_is_aborted(b: DiskBroker)
     b.sync("t-1")
     b.lose_power()
     assert b.markers("t", 1) == [(p.pid, p.epoch, False)]
-    assert keep(b).ongoing == NOBODY
+    assert keep(b).ongoing == NO_PRODUCER
     assert b.read("t", committed=True) == [b"a"]
 
 
@@ -360,7 +380,7 @@ def test_in_a_copy_that_may_lack_what_was_answered_it_is_aborted(b: DiskBroker) 
     assert b.broker.transaction_ends.is_idle
     assert b.read("t", committed=True) == [] and b.markers("t")[-1][2] is False
     q = keep(b)
-    assert q.ongoing == NOBODY
+    assert q.ongoing == NO_PRODUCER
     assert q.pid > p.pid + UNHEARD_PRODUCER_IDS, "ids that the leader may have given out since"
 
 
@@ -371,7 +391,7 @@ def test_what_nobody_was_told_of_may_be_lost_alone(b: DiskBroker) -> None:
     assert b.answer(p.connection) is None, "it waits for the disk"
     b.lose_power()
     q = keep(b)
-    assert q.ongoing == NOBODY
+    assert q.ongoing == NO_PRODUCER
     assert q.write("t", 0, b"b") == 0 and q.finish(True) == 0
     assert b.read("t", committed=True) == [b"b"]
 
@@ -480,7 +500,7 @@ def test_an_end_that_had_no_answer_is_answered_again(b: DiskBroker, way: str) ->
     else:
         assert (again.error_code, again.producer_id, again.producer_epoch) == (0, *q.pair)
     assert b.read("t", committed=True) == [b"a"]
-    assert keep(b).ongoing == NOBODY
+    assert keep(b).ongoing == NO_PRODUCER
 
 
 def test_the_producer_of_before_is_fenced(b: DiskBroker, version: int) -> None:
@@ -608,6 +628,20 @@ def test_what_has_a_timeout_is_kept_too_and_has_it_still(b: DiskBroker) -> None:
     assert b.state("txn")[0] == "CompleteAbort"
     assert b.read("t", committed=True) == []
     assert q.finish(True) == Code.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize(("timeout_ms", "lasts_ms"), [(10_000, 60_000), (90_000, 90_000)])
+def test_to_keep_a_transaction_never_shortens_its_timeout(
+    b: DiskBroker, timeout_ms: int, lasts_ms: int
+) -> None:
+    """It was prepared under the longer one, and the other system may decide until then."""
+    assert TwoPhase(b, enable=False).write("t", 0, b"a") == 0
+    asked = init_6(keep=True, timeout_ms=timeout_ms)
+    assert b.call(asked, 6).error_code == Code.NONE
+    b.tick(lasts_ms - 1_000)
+    assert b.state("txn")[0] == "Ongoing"
+    b.tick(2_000)
+    assert b.state("txn")[0] == "CompleteAbort"
 
 
 def test_what_is_kept_for_two_phase_commit_has_no_timeout_from_then_on(b: DiskBroker) -> None:

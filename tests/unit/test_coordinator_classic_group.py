@@ -6,7 +6,7 @@ import pytest
 from helpers.group_host import PARKED, GroupHost, GroupMember, alone, pair, subscription
 from helpers.our_messages import NO_OPERATIONS
 
-from barnabas.coordinator.groups.classic.classic_group import GroupSettings
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.group_records import (
     GroupMetadataValue,
     MemberMetadata,
@@ -14,8 +14,12 @@ from barnabas.coordinator.groups.group_records import (
     encode_group_key,
     group_record,
 )
+from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_timers import JOIN, SYNC, TimerKey
 from barnabas.coordinator.result import Result
+from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
+from barnabas.protocol.wall_clock import WallClock
 
 SUB = {"range": b"sub"}
 
@@ -1287,3 +1291,19 @@ def test_nobody_leaves_the_empty_group(version):
     answer = GroupHost().leave("", ("m", None), version=version)
     assert answer.error_code == Code.INVALID_GROUP_ID
     assert not getattr(answer, "members", None)
+
+
+def test_of_a_dissolved_group_no_deadline_is_left() -> None:
+    """Consumers take its place: a deadline of before would put one of them out."""
+    timers: Timers[TimerKey] = Timers()
+    rows = tuple(
+        MemberMetadata(name, None, "client", "/host", 60_000, 10_000, b"", b"") for name in "ab"
+    )
+    value = GroupMetadataValue("consumer", 3, "range", "a", -1, rows)
+    group = ClassicGroup("g", GroupSettings(), timers, lambda: "suffix", WallClock())
+    group.load(value, 1_000)
+    assert len(timers) == 2
+    for kind in (JOIN, SYNC):
+        timers.schedule((kind, "g", ""), 2_000)
+    group.dissolve(Result())
+    assert len(timers) == 0

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from helpers.group_host import GroupHost, GroupMember, subscription
 
-from barnabas.coordinator.groups.classic.classic_group import GroupSettings
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment, write_assignment
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group_records import decode_group
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.protocol.errors import Code
 
 SESSION_MS, REBALANCE_MS = 10_000, 3_000
@@ -632,7 +632,7 @@ def test_a_group_that_becomes_classic_has_the_protocols_of_its_members() -> None
     assert host.join("g", "y", protocols=some).error_code == Code.NONE
     host.consumer_heartbeat("m", LEAVE)
     classic = host.coordinator.group("g").classic
-    assert classic.protocol_name == "roundrobin"
+    assert classic.rebalance.protocol_name == "roundrobin"
     refused = host.join("g", "", protocols={"range": row}, version=3)
     assert refused.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
     ticket = host.join_later("g", "", protocols={"sticky": row}, version=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from helpers.hard_state import hard_state
 
 from barnabas.coordinator.groups.consumer import consumer_group_records as records
 from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
@@ -16,7 +17,7 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
     PatternValue,
 )
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING
-from barnabas.coordinator.groups.offsets import CommitCheck
+from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
@@ -59,14 +60,14 @@ def versions(rows: list[CoordinatorRecord]) -> list[int]:
 
 def test_a_group_is_there_from_its_first_epoch_to_its_tombstone() -> None:
     group = ConsumerGroup()
-    assert group.hard_state() is None
+    assert hard_state(group) is None
     feed(group, records.group_epoch_record("g", 1, 7), records.target_epoch_record("g", 1))
-    state = group.hard_state()
+    state = hard_state(group)
     assert state is not None and state["epochs"] == (1, 7, 1)
     feed(group, records.tombstone(records.TARGET_VERSION, "g"))
     assert group.target_epoch == 0
     feed(group, records.tombstone(records.GROUP_VERSION, "g"))
-    assert group.hard_state() is None
+    assert hard_state(group) is None
 
 
 @pytest.mark.parametrize("has_topics", [False, True])
@@ -84,7 +85,7 @@ def test_its_tombstones_leave_nothing(has_topics: bool) -> None:
     tombstones = list(group.tombstones("g"))
     assert versions(tombstones) == [8, 7, 6, 5, 16, *[4] * has_topics, 3]
     feed(group, *tombstones)
-    assert group.hard_state() is None
+    assert hard_state(group) is None
     assert (group.members, group.currents, group.targets, group.patterns) == ({}, {}, {}, {})
     assert (group.owners, group.target_epoch, group.had_topics_record) == ({}, 0, False)
 

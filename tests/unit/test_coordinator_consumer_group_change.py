@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import pytest
 from helpers.group_host import Directory
+from helpers.hard_state import hard_state
 
 from barnabas.coordinator.groups.consumer import consumer_group_records as records
 from barnabas.coordinator.groups.consumer.assignors import Assignment
@@ -95,7 +96,7 @@ def partitions(assignment: Mapping[uuid.UUID, tuple[int, ...]]) -> list[tuple[in
 def test_each_step_sees_those_before_it_and_the_group_does_not() -> None:
     group = Group(t=2)
     group.join(one=member("t"), two=member("t"))
-    before = copy.deepcopy(group.group.hard_state())
+    before = copy.deepcopy(hard_state(group.group))
     change = group.change()
     change.remove_member("one")
     assert (change.current("one"), change.target("one")) == (NOTHING, {})
@@ -108,7 +109,7 @@ def test_each_step_sees_those_before_it_and_the_group_does_not() -> None:
     change.raise_epoch_if(True)
     change.assign_if_due(SETTINGS, 0, NOW_MS)
     assert partitions(change.target("two")) == [(0, 1)]
-    assert group.group.hard_state() == before
+    assert hard_state(group.group) == before
     assert "one" in group.group.members and group.group.targets["two"] != change.target("two")
 
 

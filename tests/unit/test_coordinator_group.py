@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from helpers.group_host import subscription
 
-from barnabas.coordinator.groups.classic.classic_group import (
-    ClassicGroup,
-    GroupSettings,
-    JoinRequest,
-    State,
-)
+from barnabas.coordinator.groups.classic.classic_answers import JoinRequest
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
+from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.group import Group, PartitionCodes
 from barnabas.coordinator.groups.group_records import (
     GroupMetadataValue,
@@ -17,7 +14,8 @@ from barnabas.coordinator.groups.group_records import (
     group_tombstone,
     offset_tombstone,
 )
-from barnabas.coordinator.groups.offsets import CommittedOffset
+from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
@@ -31,10 +29,9 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 def new_group(value: GroupMetadataValue | None = None, now_ms: int = 50_000) -> Group:
     """A group; loaded at `now_ms` from the value of its record where one is given."""
     timers, wall = Timers[tuple[str, str, str]](), WallClock()
-    if value is None:
-        classic = ClassicGroup("g", SETTINGS, timers, str, wall)
-    else:
-        classic = ClassicGroup.load("g", value, SETTINGS, timers, str, wall, now_ms)
+    classic = ClassicGroup("g", SETTINGS, timers, str, wall)
+    if value is not None:
+        classic.load(value, now_ms)
     return Group("g", 3, classic)
 
 
@@ -67,7 +64,7 @@ def test_without_members_ever_an_offset_is_retained_since_its_commit() -> None:
 def test_a_record_without_a_protocol_type_is_of_a_group_that_never_had_members() -> None:
     """Apache Kafka writes such records for groups that only commit offsets."""
     group = new_group(value_of("", since_ms=30_000))
-    assert group.classic.protocol_type is None
+    assert group.classic.rebalance.protocol_type is None
     commit(group, T0, 1_000)
     assert expired(group, 11_000) == [T0]
 
@@ -166,7 +163,7 @@ def test_a_group_stays_while_anybody_needs_it() -> None:
         new_group(value_of("consumer", subscription("t"))),
     )
     pending.offsets.replay_pending(7, T1, CommittedOffset(1, 0, "", 0))
-    joining.classic.pending_join_members["id"] = None
+    joining.classic.pending_ids["id"] = None
     for group in (pending, joining, member):
         commit(group, U0, 0)
         assert deleted(group, U0)[0].records == [offset_tombstone("g", *U0)]

@@ -10,14 +10,15 @@ from helpers.group_host import (
     alone,
     subscription,
 )
+from helpers.hard_state import hard_state
 from helpers.our_messages import operations_in
 
-from barnabas.coordinator.groups.classic.classic_group import GroupSettings
 from barnabas.coordinator.groups.group_records import (
     decode_offset,
     group_tombstone,
     offset_tombstone,
 )
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import JOIN, PATTERNS, REBALANCE, SYNC
 from barnabas.coordinator.result import RECORDS_PER_BATCH, Result, partition_for
 from barnabas.protocol.errors import Code
@@ -371,7 +372,7 @@ def test_a_marker_on_another_partition_of_the_internal_topic_ends_nothing_here()
 def test_a_marker_of_a_producer_without_pending_offsets_changes_nothing():
     host = GroupHost()
     host.end_transaction(12345, commit=True)
-    assert host.coordinator.hard_state() == {"groups": {}, "open": {}}
+    assert hard_state(host.coordinator) == {"groups": {}, "open": {}}
 
 
 def test_a_deletion_removes_pending_offsets():
@@ -844,7 +845,7 @@ def test_a_tombstone_of_a_group_that_there_is_not_changes_nothing():
     of_a_consumer_group = [key for key, _ in rows_of_a_consumer_group()]
     for key in (offset_tombstone("g", "t", 0)[0], group_tombstone("g")[0], *of_a_consumer_group):
         coordinator.replay(0, 0, key, None, None)
-    assert coordinator.hard_state() == {"groups": {}, "open": {}}
+    assert hard_state(coordinator) == {"groups": {}, "open": {}}
     assert coordinator.all_groups() == []
 
 
@@ -887,7 +888,7 @@ def test_the_hard_state_has_the_members_of_consumer_groups():
         coordinator = GroupHost().coordinator
         for key, value in rows_of_a_consumer_group(member):
             coordinator.replay(0, 0, key, value, None)
-        states.append(coordinator.hard_state())
+        states.append(hard_state(coordinator))
     assert states[0] != states[1]
 
 
@@ -895,7 +896,7 @@ def test_an_open_transaction_has_its_producers_latest_epoch():
     host = GroupHost(partition_count=1)
     host.txn_commit("g", {"t": {0: 1}}, producer_epoch=3)
     host.txn_commit("g", {"t": {1: 1}}, producer_epoch=4)
-    assert host.coordinator.hard_state()["open"] == {(0, 7): (4, ("g",))}
+    assert hard_state(host.coordinator)["open"] == {(0, 7): (4, ("g",))}
 
 
 def test_a_group_whose_record_is_deleted_keeps_its_offsets():
@@ -903,7 +904,7 @@ def test_a_group_whose_record_is_deleted_keeps_its_offsets():
     alone(host).leave()
     host.commit("g", {"t": {0: 1}})
     host.handle(Result(partition=0, records=[group_tombstone("g")]))
-    assert host.coordinator.hard_state()["groups"]["g"][1] is None
+    assert hard_state(host.coordinator)["groups"]["g"][1] is None
     host.restart()
     assert host.fetch("g") == {("t", 0): (1, "")}
     assert host.list_groups() == {"g": ("", "Empty")}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers.group_host import GroupHost
+from helpers.hard_state import hard_state
 
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_records import (
@@ -26,7 +27,7 @@ from barnabas.coordinator.groups.group_records import (
     offset_tombstone,
     split_offset_key,
 )
-from barnabas.coordinator.groups.offsets import CommittedOffset
+from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset
 from barnabas.protocol.records import batches_in, decode_marker, records_of
 from barnabas.protocol.wall_clock import WallClock
 
@@ -236,7 +237,7 @@ def test_records_of_other_kinds_of_groups_are_passed_over(version):
     assert decode_key(key) is None
     coordinator = GroupHost().coordinator
     coordinator.replay(0, 0, key, b"\0\0whatever", None)
-    assert coordinator.hard_state() == {"groups": {}, "open": {}}
+    assert hard_state(coordinator) == {"groups": {}, "open": {}}
 
 
 def test_a_value_that_is_cut_off_or_of_an_unknown_version_is_not_taken_for_something_else():

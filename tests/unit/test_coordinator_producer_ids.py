@@ -55,3 +55,15 @@ def test_what_was_used_is_skipped_and_a_block_is_not_given_up_for_less() -> None
     allocator.skip_used(9)
     assert allocator.allocate() == 9
     assert reserved == [3, 12]
+
+
+def test_ids_that_are_skipped_are_given_by_no_later_run_either() -> None:
+    """A leader may have given them out, of which this copy of its directory does not know."""
+    reserved = [0]
+    allocator = ProducerIdAllocator(block_size=3, persist=reserved.append, next_id=0)
+    assert allocator.allocate() == 0
+    allocator.skip(10)
+    assert reserved[-1] == 13, "also where the run ends before it gives one"
+    assert allocator.allocate() == 13
+    later = ProducerIdAllocator(block_size=3, persist=reserved.append, next_id=reserved[-1])
+    assert later.allocate() == 16

@@ -15,7 +15,6 @@ import pytest
 from helpers.txn_host import TxnHost
 
 from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.transactions.transaction_coordinator import TxnSettings
 from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
 from barnabas.coordinator.transactions.transaction_state import (
     LEGAL_PREDECESSORS,
@@ -23,6 +22,7 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
+from barnabas.coordinator.transactions.transaction_table import TxnSettings
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import describe_transactions
 from barnabas.protocol.messages.end_txn import EndTxnRequest
@@ -391,7 +391,7 @@ def test_adding_what_is_there_writes_no_record_but_names_the_partition_to_wait_f
     before = len(host.log)
     assert host.add("txn", pid, epoch, T0) == {("t", 0): 0}
     assert len(host.log) == before
-    assert host.coordinator._result_for("txn", [], []).partition == partition_for("txn", 4)
+    assert host.coordinator._table.result("txn", [], []).partition == partition_for("txn", 4)
 
 
 def test_a_transaction_does_not_begin_without_a_partition(host: TxnHost) -> None:
@@ -1002,6 +1002,25 @@ def test_after_a_power_loss_every_producer_is_fenced_once(slow: TxnHost) -> None
         assert again.error_code == Code.NONE
         assert again.producer_id != pid
         assert slow.add(name, again.producer_id, again.producer_epoch, T0) == {("t", 0): 0}
+
+
+def test_a_producer_that_requested_its_next_epoch_gets_it_after_a_power_loss(
+    slow: TxnHost,
+) -> None:
+    """The epoch that ended its transaction was given to no producer: the one of before asks again,
+    and must not be fenced.
+    """
+    pid, epoch = begun(slow, "txn")
+    slow.init("txn", pid=pid, epoch=epoch, call=False)
+    metadata = slow.coordinator.metadata("txn")
+    assert metadata is not None and not metadata.is_epoch_given_out
+    slow.crash()
+    slow.handle(slow.coordinator.on_power_loss(slow.event_ms()))
+    while slow.markers:
+        slow.write_markers()
+    again = slow.init("txn", pid=pid, epoch=epoch)
+    assert again.error_code == Code.NONE
+    assert again.producer_id != pid
 
 
 def test_one_that_is_being_ended_does_not_hold_up_the_timeouts_of_others(slow: TxnHost) -> None:

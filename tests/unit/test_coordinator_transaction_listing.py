@@ -14,8 +14,11 @@ import pytest
 from helpers.core_host import CoreHost
 
 from barnabas.broker.logs.metadata import Acl
-from barnabas.coordinator import transaction_listing
-from barnabas.coordinator.transaction_listing import LONGEST_PATTERN_BYTES, ROWS_OF_A_SLICE
+from barnabas.coordinator.transactions import transaction_listing
+from barnabas.coordinator.transactions.transaction_listing import (
+    LONGEST_PATTERN_BYTES,
+    ROWS_AT_ONCE,
+)
 from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
     TransactionState,
@@ -74,7 +77,7 @@ def ids(answer: Any) -> list[str]:
     return [row.transactional_id for row in answer.transaction_states]
 
 
-@pytest.mark.parametrize("count", [0, 1, ROWS_OF_A_SLICE, ROWS_OF_A_SLICE + 1, 3000])
+@pytest.mark.parametrize("count", [0, 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 3000])
 @pytest.mark.parametrize("pattern", [None, "", "id-.*7"])
 @pytest.mark.parametrize("version", [0, 2])
 def test_each_id_is_listed_once_however_many_there_are(
@@ -102,7 +105,7 @@ def test_filters_are_a_set_and_an_unknown_state_is_told_once(tmp_path: Path) -> 
 
 
 def test_what_goes_and_comes_while_it_is_listed(tmp_path: Path) -> None:
-    names = [f"id-{number}" for number in range(3 * ROWS_OF_A_SLICE)]
+    names = [f"id-{number}" for number in range(3 * ROWS_AT_ONCE)]
     host = host_with(tmp_path, *names)
     host.ask(1, ListTransactionsRequest(), VERSION)
     del host.broker.transactions._transactions[names[-1]]
@@ -115,7 +118,7 @@ def test_what_goes_and_comes_while_it_is_listed(tmp_path: Path) -> None:
 
 
 def test_a_client_that_has_gone_gets_no_list(tmp_path: Path) -> None:
-    host = host_with(tmp_path, *(f"id-{number}" for number in range(3 * ROWS_OF_A_SLICE)))
+    host = host_with(tmp_path, *(f"id-{number}" for number in range(3 * ROWS_AT_ONCE)))
     host.ask(1, ListTransactionsRequest(), VERSION)
     host.broker.on_closed(1)
     for _ in range(5):

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.coordinator.transactions.transaction_records import decode_value, encode_value
 from barnabas.coordinator.transactions.transaction_state import (
-    NOBODY,
+    NO_PRODUCER,
     ProducerIdAndEpoch,
     TransactionMetadata,
     TransactionState,
@@ -37,7 +37,7 @@ DECISIONS: list[Callable[[TransactionMetadata, int], TransactionMetadata]] = [
     lambda transaction, wall_ms: transaction.prepared(True, wall_ms),
     lambda transaction, wall_ms: transaction.prepared(False, wall_ms),
     lambda transaction, wall_ms: transaction.prepared_with_next_epoch(True, wall_ms, no_id),
-    lambda transaction, wall_ms: transaction.fenced(NOBODY, wall_ms),
+    lambda transaction, wall_ms: transaction.fenced(NO_PRODUCER, wall_ms),
 ]
 YEAR_MS = 365 * 24 * 3_600_000
 
@@ -64,7 +64,9 @@ def test_a_clock_that_was_ahead_for_a_moment_leaves_its_time_in_no_later_record(
     decision = decide(again, 300)
     assert decision.last_update_ms == 300
     assert decision.order_ms == ahead.order_ms + 1, "decisions keep their order"
-    session = decision.completed(300).in_new_session(ProducerIdAndEpoch(9, 0), NOBODY, 60_000, 400)
+    session = decision.completed(300).in_new_session(
+        ProducerIdAndEpoch(9, 0), NO_PRODUCER, 60_000, 400
+    )
     assert (session.last_update_ms, session.order_ms) == (400, decision.order_ms)
     assert decode_value("id", encode_value(session)) == session
     caught_up = session.with_partitions([PAIR], 200 + YEAR_MS)
@@ -74,24 +76,24 @@ def test_a_clock_that_was_ahead_for_a_moment_leaves_its_time_in_no_later_record(
 def test_who_requested_an_epoch_is_known_by_its_own_epoch() -> None:
     """Kafka's records may have a previous producer id alone."""
     metadata = TransactionMetadata("id", 5, 3, 60_000, previous_producer_id=4)
-    assert metadata.last_producer == NOBODY
+    assert metadata.last_producer == NO_PRODUCER
     assert metadata._replace(last_producer_epoch=0).last_producer == ProducerIdAndEpoch(4, 0)
 
 
 def test_a_fence_raises_the_epoch_up_to_the_highest() -> None:
-    fenced = begun(100).fenced(NOBODY, 200)
+    fenced = begun(100).fenced(NO_PRODUCER, 200)
     assert (fenced.producer_epoch, fenced.state) == (4, TransactionState.PREPARE_ABORT)
     assert not fenced.is_epoch_given_out
     highest = begun(100)._replace(producer_epoch=32767)
-    assert highest.fenced(NOBODY, 200).producer_epoch == 32767
+    assert highest.fenced(NO_PRODUCER, 200).producer_epoch == 32767
 
 
 def test_a_first_session_remembers_nobody_before_it() -> None:
     metadata = TransactionMetadata("txn", 7, 0, 60_000)
-    assert metadata.last_producer == NOBODY
+    assert metadata.last_producer == NO_PRODUCER
     after = metadata._replace(previous_producer_id=5)
     assert after.last_producer == (5, 32766), "the last epoch that a producer may have"
-    assert after._replace(producer_epoch=1).last_producer == NOBODY
+    assert after._replace(producer_epoch=1).last_producer == NO_PRODUCER
 
 
 def test_an_epoch_that_only_fences_or_is_the_last_is_nobodys() -> None:
@@ -111,7 +113,7 @@ def test_who_keeps_an_open_transaction_is_its_producer(keeper: ProducerIdAndEpoc
     transaction = begun(100)
     assert not transaction.is_kept and transaction.kept_from is None
     assert transaction.current_producer == (5, 3) and transaction.is_current(5, 3)
-    kept = transaction.kept(keeper, NOBODY, 60_000, 200)
+    kept = transaction.kept(keeper, NO_PRODUCER, 60_000, 200)
     assert kept.is_kept and kept.current_producer == keeper
     assert kept.is_current(*keeper) and not kept.is_current(5, 3)
     assert kept.kept_from == (5, 3), "whose batches join it no more"
@@ -123,11 +125,11 @@ def test_who_keeps_an_open_transaction_is_its_producer(keeper: ProducerIdAndEpoc
 
 def test_a_fence_goes_beyond_who_kept_it() -> None:
     """Up to the highest epoch; where nobody has, it is the producer alone."""
-    kept = begun(100).kept(ProducerIdAndEpoch(5, 4), NOBODY, 60_000, 200)
-    assert kept.fenced(NOBODY, 300).next_producer_epoch == 5
+    kept = begun(100).kept(ProducerIdAndEpoch(5, 4), NO_PRODUCER, 60_000, 200)
+    assert kept.fenced(NO_PRODUCER, 300).next_producer_epoch == 5
     highest = kept._replace(next_producer_epoch=32767)
-    assert highest.fenced(NOBODY, 300).next_producer_epoch == 32767
-    assert begun(100).fenced(NOBODY, 300).next_producer_epoch == -1
+    assert highest.fenced(NO_PRODUCER, 300).next_producer_epoch == 32767
+    assert begun(100).fenced(NO_PRODUCER, 300).next_producer_epoch == -1
 
 
 def test_an_end_of_version_2_is_known_by_who_ended_it() -> None:
@@ -143,7 +145,7 @@ def test_an_end_of_version_2_is_known_by_who_ended_it() -> None:
     of_version_1 = begun(100)._replace(client_transaction_version=2).prepared(True, 200)
     assert of_version_1.client_transaction_version == 0
     assert not of_version_1.was_ended_by(ProducerIdAndEpoch(5, 2))
-    by_the_coordinator = begun(100)._replace(client_transaction_version=2).fenced(NOBODY, 200)
+    by_the_coordinator = begun(100)._replace(client_transaction_version=2).fenced(NO_PRODUCER, 200)
     assert not by_the_coordinator.was_ended_by(ProducerIdAndEpoch(5, 3))
 
 
@@ -151,13 +153,15 @@ def test_at_the_end_of_epochs_the_completion_gives_the_next_id() -> None:
     last = begun(100)._replace(producer_epoch=32766)
     ended = last.prepared_with_next_epoch(True, 200, lambda: 9)
     assert (ended.producer, ended.next_producer) == ((5, 32767), (9, 0))
+    assert ended.partitions
     complete = ended.completed(300)
     assert (complete.producer, complete.next_producer_id) == ((9, 0), -1)
+    assert not complete.partitions, "they are of the transaction that ended"
     assert begun(100).prepared(True, 200).completed(300).producer == (5, 3)
 
 
 def test_a_new_session_begins_in_no_version() -> None:
     ended = begun(100).prepared_with_next_epoch(True, 200, no_id).completed(300)
-    session = ended.in_new_session(ProducerIdAndEpoch(5, 5), NOBODY, 60_000, 400)
+    session = ended.in_new_session(ProducerIdAndEpoch(5, 5), NO_PRODUCER, 60_000, 400)
     assert session.client_transaction_version == 0
     assert (session.state, session.start_ms) == (TransactionState.EMPTY, -1)

@@ -28,12 +28,13 @@ from barnabas.broker.replication.leadership import (
     Write,
     Written,
 )
-from barnabas.broker.replication.lease_engine import (
+from barnabas.broker.replication.lease_engine import EtcdEngine, KubernetesEngine, LeaseEngine
+from barnabas.broker.replication.lease_exchange import (
     ANNOTATION,
     EngineSettings,
-    EtcdEngine,
-    KubernetesEngine,
-    LeaseEngine,
+    EtcdExchange,
+    HttpAnswer,
+    HttpFailure,
 )
 from barnabas.broker.replication.lease_record import LeaseRecord, NodeAddresses
 from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper, lease_ms
@@ -221,10 +222,69 @@ def test_a_keeper_leads_takes_a_standby_in_and_gives_up(engine: LeaseEngine) -> 
     assert keeper.may_be_in_sync() == keeper.in_sync == {1, 2}
     assert keeper.nodes.keys() == {1, 2}
     assert keeper.leader_epoch == 1
-    keeper.release(20)
+    keeper.begin_release()
+    keeper.wait_until_released(20)
     assert keeper.role is Role.RELEASED
     assert not keeper.may_answer()
     assert keeper.record is not None
     assert keeper.record.leader is None
     assert (keeper.trouble, keeper.failure) == ("", None)
     keeper.stop()
+
+
+def test_a_login_that_etcd_does_not_know_any_more_is_made_again() -> None:
+    """Its tokens are in the memory of each member: a restart forgets them."""
+    exchange = EtcdExchange(EngineSettings(("http://a",), "x", 1000, 3000, user="u"))
+    login, token, gone = (
+        "/v3/auth/authenticate",
+        HttpAnswer(200, {"token": "t"}),
+        HttpAnswer(401, {}),
+    )
+    paths = []
+    for answers in ([token, gone], [token, HttpAnswer(200, {})]):
+        asking = exchange.ask(Read())
+        paths.append(next(asking).path)
+        assert asking.send(answers[0]).headers == {"Authorization": "t"}
+        with pytest.raises(StopIteration) as end:
+            asking.send(answers[1])
+    assert paths == [login, login]
+    assert end.value.value == Found(ABSENT, b"")
+
+
+def test_of_endpoints_that_refuse_each_is_asked_once() -> None:
+    exchange = EtcdExchange(EngineSettings(("http://a", "http://b"), "x", 1000, 3000))
+    refused, asked = HttpFailure("refused", is_refused=True), []
+    asking = exchange.ask(Read())
+    asked.append(next(asking).endpoint)
+    asked.append(asking.send(refused).endpoint)
+    with pytest.raises(StopIteration) as end:
+        asking.send(refused)
+    assert asked == ["http://a", "http://b"]
+    assert (end.value.value, exchange.last_error) == (Unknown(), "http://b: refused")
+
+
+def test_a_write_that_may_have_been_sent_is_not_sent_again() -> None:
+    """It may be carried out, and the next endpoint would call it a conflict."""
+    exchange = EtcdExchange(EngineSettings(("http://a", "http://b"), "x", 1000, 3000))
+    asking = exchange.ask(Write("1", b"{}"))
+    next(asking)
+    with pytest.raises(StopIteration) as end:
+        asking.send(HttpFailure("reset by peer"))
+    assert end.value.value == Unknown()
+    assert next(exchange.ask(Read())).endpoint == "http://b"
+
+
+def test_a_record_that_cannot_be_read_ends_the_keeping_of_the_lease() -> None:
+    now_ms = 1000
+    leadership = Leadership(
+        Node(1, NodeAddresses("", {}), "s"), LeaseSettings(3000, 300), Holding.WHOLE, now_ms
+    )
+    engine: Any = None  # nothing is asked here
+    keeper = LeaseKeeper(leadership, engine, lambda: now_ms)
+    changes: list[str] = []
+    keeper.on_change = lambda: changes.append("changed")
+    assert keeper.next_request() == Read()
+    keeper.take_answer(Found("1", b"something else"))
+    assert keeper.failure is not None
+    assert keeper.next_request() is None
+    assert changes == ["changed"]

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+
 from barnabas.broker.requests.dispatch import ROUTES
-from barnabas.protocol.api_table import APIS, BY_KEY
+from barnabas.broker.requests.refusals import message_class
+from barnabas.protocol.api_table import APIS, BY_KEY, Api
 
 
 def test_every_api_that_is_spoken_has_a_row_of_the_dispatch_table_and_the_other_way_round() -> None:
     assert set(BY_KEY) == set(ROUTES) == {api.key for api in APIS}
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_a_row_is_as_the_schemas_have_it(api: Api) -> None:
+    for kind in ("Request", "Response"):
+        message = message_class(api, kind)
+        assert api.key == message.API_KEY
+        assert message.FIRST_VERSION <= api.min_version <= api.max_version <= message.LAST_VERSION
+    assert api.flexible_from == message_class(api, "Request").FLEXIBLE_FROM
 
 
 def test_versions_are_ranges() -> None:

@@ -7,14 +7,13 @@ import errno
 import os
 import random
 import socket
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from helpers.disk_broker import Producer
-from helpers.standby_pair import SECRET, Pair
+from helpers.standby_pair import SECRET, Pair, files_of, replicated_files
 from sim.disk import SimDisk
 from sim.node import SeededIds
 
@@ -22,13 +21,12 @@ from barnabas.broker.replication import catch_up as catch_up_module
 from barnabas.broker.replication import leading as leading_module
 from barnabas.broker.replication.catch_up import CatchUp, Held, take_inventory
 from barnabas.broker.replication.following import Following, StandbyNote
-from barnabas.broker.replication.leadership import Role
+from barnabas.broker.replication.leadership import Holding
 from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
 from barnabas.broker.replication.lease_record import NodeAddresses
 from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.broker.replication.rim import leader_endpoint
-from barnabas.broker.replication.rim.pair_member import PairMember
 from barnabas.broker.replication.rim.standby import Standby
 from barnabas.broker.replication.wire import (
     NONCE_BYTES,
@@ -44,6 +42,7 @@ from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.errors import Code
 from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 NONCE = b"n" * NONCE_BYTES
 
@@ -114,6 +113,21 @@ def test_a_standby_that_says_nothing_is_lost() -> None:
     assert leading.lost is None
     leading.on_tick(1001)
     assert leading.lost == "it said nothing for 1000 ms"
+
+
+def test_a_standby_that_was_lost_comes_again_and_follows() -> None:
+    """The reason for which it was hung up on is of its last connection."""
+    leading, _ = new_leading()
+    follow(leading)
+    leading.on_tick(1001)
+    assert leading.lost is not None
+    leading.on_closed()
+    following = follow(leading)
+    assert leading.lost is None
+    leading.publish(Operation(Kind.CREATE, "f"))
+    for answer in following.on_bytes(leading.take_output()):
+        leading.on_bytes(answer, 1002)
+    assert leading.is_applied(leading.position)
 
 
 @pytest.mark.parametrize("is_alike", [True, False])
@@ -227,31 +241,11 @@ def test_a_standby_that_comes_when_there_are_no_descriptors_waits(
     assert "a standby has to wait: [Errno 24] Too many open files" in caplog.text
 
 
-def test_a_leader_that_cannot_be_followed_is_tried_less_and_less(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    member = object.__new__(PairMember)
-    member.keeper = SimpleNamespace(  # type: ignore[assignment]
-        unchanged_ms=0, role=Role.WATCHING, failure=None, wait=time.sleep
-    )
-    member._leader = leader = ("127.0.0.1", 9)
-    member._followed, member._pause_s, member._sync_ms = None, 0.0, 1000
-    follows = False
-    monkeypatch.setattr(Standby, "_follow", lambda _: follows)
-    monkeypatch.setattr(member, "_leader_address", lambda: leader)
-    pauses = []
-    for _ in range(3):
-        assert not member._follow()
-        pauses.append(member._pause_s)
-    assert pauses == [0.1, 0.2, 0.4]
-    follows = True
-    assert member._follow()
-    assert member._pause_s == 0.0
-    member._pause_s = 60.0
-    leader = ("127.0.0.1", 10)
-    assert not member._follow(), "it goes on with a leader that leads no more"
-    member._leader = leader
-    assert member._follow()
+def test_the_words_of_a_refusal_have_a_bound() -> None:
+    following = Following(new_disk(), "/x", SECRET, NONCE, lambda: None)
+    with pytest.raises(WireError) as refused:
+        list(following.on_bytes(frame(["refused", "a\nb\x1b" + "c" * 3000])))
+    assert str(refused.value) == "it refuses this standby: ab" + "c" * 196
 
 
 @pytest.mark.parametrize("wrong", ["the standby's", "the leader's"])
@@ -327,6 +321,51 @@ def test_what_is_appended_to_a_file_that_is_compared_later_is_sent_once() -> Non
     assert catch_up.is_done
 
 
+@pytest.mark.parametrize("held", [b"", b"of before, and longer"])
+def test_a_file_that_takes_the_name_of_one_that_is_not_compared_yet_is_not_sent_again(
+    held: bytes,
+) -> None:
+    """As a segment's file does that is discarded when the last one of that name is there still."""
+    leader, copy = new_disk(), new_disk()
+    for disk in (leader, copy):
+        disk.mkdir("/x/d")
+        disk.open("/x/d/f", create=True).append(b"new")
+    leader.open("/x/d/f.deleted", create=True).append(b"of before")
+    if held:
+        copy.open("/x/d/f.deleted", create=True).append(held)
+    catch_up = CatchUp(leader, "/x", dict(take_inventory(copy, "/x")))
+    replica = Replica(copy, "/x")
+    while "d/f" in catch_up._pending or not catch_up._pending:
+        for operation in catch_up.next_operations():
+            replica.apply(operation)
+    assert "d/f.deleted" in catch_up._pending
+    leader.rename("/x/d/f", "/x/d/f.deleted")
+    for operation in catch_up.on_operation(Operation(Kind.RENAME, "d/f", new_path="d/f.deleted")):
+        replica.apply(operation)
+    while not catch_up.is_done:
+        for operation in catch_up.next_operations():
+            replica.apply(operation)
+    assert copy.read("/x/d/f.deleted") == b"new"
+    assert not copy.exists("/x/d/f")
+
+
+def test_a_new_entry_takes_the_place_of_an_older_one_that_the_leader_has_no_more() -> None:
+    """As the directory of a topic that was made again while its standby was away."""
+    leader, copy = new_disk(), new_disk()
+    copy.mkdir("/x/t-0")
+    copy.open("/x/t-0/old", create=True).append(b"of the topic before")
+    catch_up = CatchUp(leader, "/x", dict(take_inventory(copy, "/x")))
+    replica = Replica(copy, "/x")
+    leader.mkdir("/x/t-0")
+    for operation in catch_up.on_operation(Operation(Kind.MAKE_DIRECTORY, "t-0")):
+        replica.apply(operation)
+    assert copy.list("/x/t-0") == []
+    while not catch_up.is_done:
+        for operation in catch_up.next_operations():
+            replica.apply(operation)
+    assert copy.list("/x") == ["t-0"]
+
+
 def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
     disk = new_disk()
     replica = Replica(disk, "/x")
@@ -339,6 +378,19 @@ def test_a_copy_writes_to_the_file_that_has_the_name_now() -> None:
     ):
         replica.apply(operation)
     assert (disk.read("/x/e/f"), disk.read("/x/d/f")) == (b"old", b"new")
+
+
+def test_a_copy_writes_to_the_file_that_was_renamed_to_the_name() -> None:
+    disk = new_disk()
+    replica = Replica(disk, "/x")
+    for operation in (
+        Operation(Kind.APPEND, "g", 0, b"old and longer"),
+        Operation(Kind.APPEND, "f", 0, b"new"),
+        Operation(Kind.RENAME, "f", new_path="g"),
+        Operation(Kind.APPEND, "g", 3, b"er"),
+    ):
+        replica.apply(operation)
+    assert disk.read("/x/g") == b"newer"
 
 
 def test_a_copy_appends_to_the_file_that_took_the_name() -> None:
@@ -366,6 +418,61 @@ def test_a_copy_that_is_not_whole_is_refused() -> None:
     pair.deliver_all()
     successor = pair.take_over()
     assert not successor.disk.exists("/data/barnabas-standby")
+
+
+def test_a_copy_is_noted_as_whole_when_it_is_on_the_disk() -> None:
+    """Else a loss of power in between leaves a note that says more than the disk has."""
+    leading, _ = new_leading()
+    leading._disk.open("/x/f", create=True).append(b"of the leader")
+    disk, seen = new_disk(), []
+    note = StandbyNote(disk, "/x")
+
+    def make_durable() -> None:
+        seen.append((disk.read("/x/f"), note.read(), following.has_caught_up))
+        disk.sync_all()
+
+    following = Following(disk, "/x", SECRET, NONCE, make_durable)
+    leading.on_connected(NONCE, 0)
+    talk(leading, following)
+    assert seen == [(b"of the leader", "catching up", False)]
+    assert note.read() == "following"
+
+
+def test_that_a_copy_is_a_brokers_again_is_on_the_disk_at_once() -> None:
+    """A note that came back with a loss of power would take what was written since for a copy's."""
+    disk = new_disk()
+    note = StandbyNote(disk, "/x")
+    for _ in range(12):  # a loss of power may also keep what was not flushed
+        note.write_following(AnswersWait.ALWAYS)
+        disk.fsync_dir("/x")
+        note.remove()
+        disk.lose_power()
+        assert note.read() is None
+
+
+def test_a_standby_with_many_files_says_what_it_has() -> None:
+    """In longer messages than one may send that has not proven itself."""
+    leading, _ = new_leading()
+    copy = new_disk()
+    for number in range(60):
+        copy.open(f"/x/{number:0250d}", create=True).append(b"x")
+    leading.on_connected(NONCE, 0)
+    talk(leading, Following(copy, "/x", SECRET, NONCE, lambda: None))
+    assert leading.follows
+    assert copy.list("/x") == ["barnabas-boot-id", "barnabas-standby"]
+
+
+def test_a_node_knows_that_its_copy_is_worth_nothing_before_it_changes() -> None:
+    leading, _ = new_leading()
+    leading._disk.open("/x/f", create=True).append(b"of the leader")
+    disk, seen = new_disk(), []
+
+    def on_holding(holding: Holding) -> None:
+        seen.append((holding, StandbyNote(disk, "/x").read(), disk.exists("/x/f")))
+
+    leading.on_connected(NONCE, 0)
+    talk(leading, Following(disk, "/x", SECRET, NONCE, lambda: None, on_holding=on_holding))
+    assert seen == [(Holding.NOTHING, None, False), (Holding.WHOLE, "following", True)]
 
 
 def test_comparing_alone_spoils_no_copy() -> None:
@@ -410,7 +517,7 @@ def test_a_full_disk_is_not_told_as_the_leaders_fault(
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path / "copy")})
     standby = Standby(config, ("127.0.0.1", 9))
     monkeypatch.setattr(socket, "create_connection", full)
-    assert not standby._follow()
+    assert not standby.carry_out(standby.steps.follow())
     standby._lock.release()
     assert "copy cannot be written to: No space left on device" in caplog.text
 
@@ -439,6 +546,21 @@ def test_a_data_directory_may_be_given_with_a_slash_at_its_end() -> None:
     disk.write_atomic("/x//f", b"1")
     disk.write_atomic("/x//barnabas-boot-id", b"of this machine")
     assert operations == [Operation(Kind.REPLACE, "f", data=b"1")]
+
+
+def test_of_what_the_cleaner_wrote_the_bytes_are_sent_before_the_name() -> None:
+    """A standby that has the name alone would serve an empty segment for the cleaned one."""
+    operations: list[Operation] = []
+    inner = new_disk()
+    inner.open("/x/f.cleaned", create=True).append(b"kept")
+    disk = ReplicatedDisk(inner, "/x")
+    disk.publish = operations.append
+    disk.rename("/x/f.cleaned", "/x/f")
+    assert [(one.kind, one.path, one.content) for one in operations] == [
+        (Kind.CREATE, "f.cleaned", b""),
+        (Kind.APPEND, "f.cleaned", b"kept"),
+        (Kind.RENAME, "f.cleaned", b""),
+    ]
 
 
 def test_a_copy_that_the_power_may_have_cut_is_refused() -> None:
@@ -529,6 +651,20 @@ def test_a_leader_that_may_not_be_alone_leaves_the_other_node_in_the_set() -> No
     leading.on_closed()
     assert in_sync.wanted == {1, 2}
     assert not leading.is_applied(0)
+
+
+def test_a_standby_that_is_gone_is_asked_out_of_the_set_so_that_answers_go_out() -> None:
+    """Else the leader answers no client until that node comes back."""
+    leading, in_sync = new_leased()
+    in_sync.now = frozenset({1})
+    follow_as(leading, 2)
+    in_sync.now = in_sync.wanted
+    assert in_sync.now == {1, 2}
+    leading.on_closed()
+    assert in_sync.wanted == {1}
+    assert not leading.is_applied(leading.position), "until the set says so"
+    in_sync.now = in_sync.wanted
+    assert leading.is_applied(leading.position)
 
 
 def test_a_copy_is_changed_only_when_its_node_cannot_take_over() -> None:
@@ -622,6 +758,104 @@ def test_a_partition_that_its_leader_lost_stays_with_the_standby() -> None:
     pair.connect()
     pair.deliver_all()
     assert pair.applied >= 0
+
+
+def succeeded(pair: Pair) -> Pair:
+    """The standby leads with what it has, and the leader of before is its standby."""
+    pair.cut()
+    pair.leader.disk.kill()
+    after = Pair()
+    after.leader.load(files_of(pair.standby_disk))
+    after.leader.open()
+    after.standby_disk = pair.leader.disk
+    return after
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_partition_that_no_standby_had_goes_when_its_leader_follows_the_next_one(
+    *, is_sent: bool
+) -> None:
+    """The next leader has not lost it. One that the standby had may be there for the last time."""
+    pair = Pair()
+    pair.leader.topic("t", 2)
+    pair.leader.produce("t", (b"a",))
+    pair.connect()
+    pair.deliver_all()
+    if not is_sent:
+        pair.cut()
+    pair.leader.produce("t", (b"b",), partition=1)
+    pair.deliver_all()
+    pair = succeeded(pair)
+    assert pair.leader.disk.is_dir("/data/t-1") is is_sent
+    pair.leader.disk.rmtree("/data/t-1")
+    pair.leader.kill()
+    pair.connect()
+    if is_sent:
+        with pytest.raises(LogDirectoryError, match="the leader has lost the directories t-1, wh"):
+            pair.deliver_all()
+    else:
+        pair.deliver_all()
+        assert pair.applied >= 0
+    assert pair.standby_disk.is_dir("/data/t-1") is is_sent
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_partition_that_a_standby_has_caught_up_with_is_known_to_be_there(
+    *, is_restarted: bool
+) -> None:
+    """Also one that was made by an earlier process, before any standby came."""
+    pair = Pair()
+    pair.leader.topic("t")
+    pair.leader.produce("t", (b"a",))
+    marks = [name for name in files_of(pair.leader.disk) if name.endswith(NOT_SENT_NAME)]
+    assert marks == ["/data/t-0/barnabas-not-sent"]
+    if is_restarted:
+        pair.leader.kill()
+    pair.connect()
+    pair.deliver_all()
+    assert not any(name.endswith(NOT_SENT_NAME) for name in files_of(pair.leader.disk))
+    assert replicated_files(pair.standby_disk) == replicated_files(pair.leader.disk)
+
+
+def test_a_directory_keeps_its_mark_until_the_standby_has_it() -> None:
+    pair = Pair()
+    pair.leader.topic("t", 2)
+    pair.leader.produce("t", (b"a",))
+    pair.connect()
+    pair.deliver_all()
+    pair.leader.produce("t", (b"b",))
+    pair.leader.produce("t", (b"c",), partition=1)
+    leading, mark = pair.leader.leading, "/data/t-1/barnabas-not-sent"
+    assert leading.link is not None
+    (made_at,) = leading.link.not_sent.values()
+    leading.on_bytes(frame(["applied", made_at - 1]), 0)
+    assert pair.leader.disk.exists(mark)
+    leading.on_bytes(frame(["applied", made_at]), 0)
+    assert not pair.leader.disk.exists(mark)
+    pair.deliver_all()
+    assert replicated_files(pair.standby_disk) == replicated_files(pair.leader.disk)
+
+
+def test_a_mark_of_an_earlier_time_goes_when_its_node_has_caught_up() -> None:
+    """What the directory has is the next leader's from then on, who may lose it."""
+    pair = Pair()
+    pair.leader.topic("t")
+    pair.connect()
+    pair.deliver_all()
+    pair.cut()
+    pair.leader.produce("t", (b"never sent",))
+    pair = succeeded(pair)
+    pair.leader.produce("t", (b"a",))
+    assert pair.standby_disk.exists("/data/t-0/barnabas-not-sent")
+    pair.connect()
+    pair.deliver_all()
+    assert not pair.standby_disk.exists("/data/t-0/barnabas-not-sent")
+    pair.cut()
+    pair.leader.disk.rmtree("/data/t-0")
+    pair.leader.kill()
+    pair.connect()
+    with pytest.raises(LogDirectoryError, match="the leader has lost the directories t-0, which"):
+        pair.deliver_all()
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])

@@ -9,8 +9,9 @@ from helpers.group_host import (
     alone,
     pair,
 )
+from helpers.hard_state import hard_state
 
-from barnabas.coordinator.groups.classic.classic_group import GroupSettings
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.txn_offset_commit import (
@@ -147,7 +148,7 @@ def test_what_a_commit_changes_is_what_its_records_say():
     """
     host = GroupHost()
     host.commit("g", {"t": {0: 1}})
-    before = host.coordinator.hard_state()
+    before = hard_state(host.coordinator)
     partition = TxnOffsetCommitRequestPartition(
         partition_index=0, committed_offset=5, committed_leader_epoch=-1, committed_metadata=""
     )
@@ -164,7 +165,7 @@ def test_what_a_commit_changes_is_what_its_records_say():
     result = host.coordinator.on_txn_offset_commit(
         request, RequestContext(99, 4, "client", CLIENT_HOST), host.now_ms
     )
-    assert host.coordinator.hard_state() == before
+    assert hard_state(host.coordinator) == before
     assert (result.producer, len(result.records)) == ((7, 2), 1)
 
 

@@ -394,6 +394,18 @@ def test_what_was_written_over_is_not_missed(tmp_path: Path) -> None:
     assert lacking(tmp_path, *FOLLOWING, over), "the later one counts"
 
 
+def test_what_was_written_over_by_the_last_run_is_not_missed_for_a_run_behind_it(
+    tmp_path: Path,
+) -> None:
+    """The file was cut twice, the second time further back: the first cut tells nothing more."""
+    first, second, _ = PIECES
+    after_first_cut = (len(first + second), offset_bytes(102) + b"anew")
+    after_second_cut = (len(first), offset_bytes(101) + b"the latest of all, and a long one")
+    partition_with(tmp_path, {LOG: first + after_second_cut[1]})
+    assert not lacking(tmp_path, *FOLLOWING, after_first_cut, after_second_cut)
+    assert lacking(tmp_path, *FOLLOWING, after_first_cut), "without the second cut it is missed"
+
+
 def offset_bytes(offset: int) -> bytes:
     return offset.to_bytes(8)
 
@@ -458,11 +470,14 @@ def test_older_journals_go_when_all_is_flushed(tmp_path: Path, keep_earlier: boo
     journal.forget_older(keep_earlier=keep_earlier)
     first, second, third = (f"barnabas-flush-{number:010}.journal" for number in (1, 2, 3))
     gone = [second] if keep_earlier else [first, second]
-    assert disk.take_steps() == [*(("unlink", name) for name in gone), ("fsync_dir", tmp_path.name)]
+    assert disk.take_steps() == [("unlink", name) for name in gone]
     assert journals(tmp_path) == ([first, third] if keep_earlier else [third])
     assert not journal.has_older
     journal.forget_older()
     assert disk.take_steps() == [], "nothing is removed twice"
+    directory = DirectorySync(disk, str(tmp_path))
+    assert directory in journal.append([], decisions(1)), "it is durable with the next frame"
+    assert directory not in journal.append([], decisions(1))
 
 
 def test_an_unfinished_end_is_cut_for_good(tmp_path: Path) -> None:

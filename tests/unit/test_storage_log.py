@@ -986,6 +986,17 @@ def test_of_deleted_segments_nothing_is_flushed_and_old_snapshots_go(tmp_path: P
     assert left == sorted(log.snapshots.offsets)
 
 
+def test_snapshots_of_deleted_segments_go_with_them(tmp_path: Path) -> None:
+    """Also where the topic is written to no more: no roll looks after them."""
+    log = new_log(tmp_path, segment_bytes=150)[1]
+    for number in range(20):
+        send(log, pid=1, epoch=0, seq=number)
+    assert len(list(Path(log.directory).glob("*.snapshot"))) > 5
+    log.delete_records_before(20)
+    log.delete_old_segments(NOW_MS)
+    assert len(list(Path(log.directory).glob("*.snapshot"))) == KEPT_SNAPSHOTS
+
+
 def test_no_record_at_all_may_be_deleted_before_offset_0(tmp_path: Path) -> None:
     log = new_log(tmp_path)[1]
     assert log.delete_records_before(0) == 0

@@ -39,7 +39,7 @@ from typing import Any
 
 from barnabas.broker.control.faults import Action, fault_of
 from barnabas.broker.control.observed import api_named
-from barnabas.broker.control.rim.server import OUTCOMES, ControlledServer, Exchange
+from barnabas.broker.control.rim.control import OUTCOMES, Control, Exchange
 from barnabas.broker.rim.http_server import (
     HttpServer,
     Request,
@@ -62,8 +62,8 @@ Values = Mapping[str, Any]
 class ControlEndpoint:
     """The HTTP server, in threads of its own; what it is asked to do is done in the loop's."""
 
-    def __init__(self, server: ControlledServer, sock: socket.socket) -> None:
-        self._server = server
+    def __init__(self, control: Control, sock: socket.socket) -> None:
+        self._control = control
         self._http = HttpServer(sock, self._answer, "control", changes_things=True)
 
     @property
@@ -76,7 +76,7 @@ class ControlEndpoint:
             values = json.loads(request.body) if request.body else {}
             if not isinstance(values, dict):
                 raise ValueError("the body has to be a JSON object")
-            call = _route(self._server, request.method, request.path)
+            call = _route(self._control, request.method, request.path)
             if call is None:
                 return error_response(
                     404, f"there is no {request.method} {request.path}: see GET /"
@@ -91,15 +91,13 @@ class ControlEndpoint:
         async def run() -> Any:
             return await call(values)
 
-        return in_loop(self._server.loop, run())
+        return in_loop(self._control.server.loop, run())
 
 
-def _route(
-    server: ControlledServer, method: str, path: str
-) -> Callable[[Values], Awaitable[Any]] | None:
+def _route(control: Control, method: str, path: str) -> Callable[[Values], Awaitable[Any]] | None:
     """What does it; the module's table tells each."""
     parts = [part for part in path.split("/") if part]
-    calls = _Calls(server)
+    calls = _Calls(control)
     match (method, *parts):
         case ("GET",):
             return calls.help
@@ -159,15 +157,15 @@ def _node_id(value: object) -> int:
 class _Calls:
     """What the endpoint can be asked to do; each runs in the loop's thread."""
 
-    def __init__(self, server: ControlledServer) -> None:
-        self._server = server
+    def __init__(self, control: Control) -> None:
+        self._control = control
 
     async def help(self, _: Values) -> Any:
         lines = (__doc__ or "").partition("\n\n")[2].partition("\n\n")[0].splitlines()
         return {"barnabas": "test control", "requests": [line.strip() for line in lines]}
 
     async def time(self, _: Values) -> Any:
-        clock = self._server.clock
+        clock = self._control.clock
         return {
             "wall_ms": clock.wall_ms(),
             "ahead_ms": clock.ahead_ms,
@@ -185,31 +183,31 @@ class _Calls:
             by_ms += value * _UNITS_MS[name]
         if not by_ms <= LONGEST_ADVANCE_MS:
             raise ValueError("time goes on by a hundred years at most")
-        await self._server.advance(round(by_ms))
+        await self._control.advance(round(by_ms))
         return await self.time({})
 
     async def freeze(self, freeze: bool) -> Any:
-        self._server.set_frozen(freeze)
+        self._control.set_frozen(freeze)
         return await self.time({})
 
     async def faults(self, _: Values) -> Any:
-        return [fault.told() for fault in self._server.faults]
+        return [fault.told() for fault in self._control.faults]
 
     async def add_fault(self, values: Values) -> Any:
-        return self._server.add_fault(fault_of(values)).told()
+        return self._control.add_fault(fault_of(values)).told()
 
     async def release(self, number: int) -> Any:
-        fault = self._server.faults[number]
+        fault = self._control.faults[number]
         if fault.action is not Action.HOLD:
             raise ValueError(f"a fault that is `{fault.action.value}` holds no request")
-        self._server.release(number)
+        self._control.release(number)
         return {}
 
     async def remove_fault(self, number: int) -> Any:
-        return self._server.remove_fault(number).told()
+        return self._control.remove_fault(number).told()
 
     async def remove_all_faults(self, _: Values) -> Any:
-        return [fault.told() for fault in self._server.remove_all_faults()]
+        return [fault.told() for fault in self._control.remove_all_faults()]
 
     async def requests(self, values: Values) -> Any:
         unknown = [name for name in values if name not in _FILTERS]
@@ -227,40 +225,40 @@ class _Calls:
         after = int(str(values.get("after", 0)))
         return [
             exchange.told()
-            for exchange in self._server.journal
+            for exchange in self._control.journal
             if exchange.number > after and _is_wanted(exchange, values)
         ]
 
     async def forget_requests(self, _: Values) -> Any:
-        self._server.journal.clear()
+        self._control.journal.clear()
         return {}
 
     async def connections(self, _: Values) -> Any:
-        return self._server.told_connections()
+        return self._control.told_connections()
 
     async def close_connections(self, values: Values) -> Any:
-        return {"closed": self._server.close_connections(values.get("client_id"))}
+        return {"closed": self._control.close_connections(values.get("client_id"))}
 
     async def refuse(self, refuse: bool) -> Any:
-        self._server.refuse_connections(refuse)
+        self._control.refuse_connections(refuse)
         return {"refused": refuse}
 
     async def brokers(self, _: Values) -> Any:
-        return self._server.told_brokers()
+        return self._control.told_brokers()
 
     async def change_broker(self, node_id: int, verb: str) -> Any:
         if verb == "take-away":
-            self._server.take_away(node_id)
+            self._control.take_away(node_id)
         elif verb == "give-back":
-            self._server.give_back(node_id)
+            self._control.give_back(node_id)
         else:
-            self._server.change(self._server.broker.failover.set_controller, node_id)
+            self._control.change(self._control.server.broker.failover.set_controller, node_id)
         return await self.brokers({})
 
     async def leader(self, values: Values) -> Any:
         topic, index = _values_of(values, "topic", "partition")
         leadership = (
-            self._server.broker.cluster.leadership(str(topic), int(str(index)))
+            self._control.server.broker.cluster.leadership(str(topic), int(str(index)))
             if _NUMBER.fullmatch(str(index))
             else None
         )
@@ -272,9 +270,9 @@ class _Calls:
         topic, index, node_id = _values_of(values, "topic", "partition", "broker")
         if not _NUMBER.fullmatch(str(index)):
             raise ValueError(f"`partition` has to be the index of one, not {index!r}")
-        self._server.change(
-            self._server.broker.failover.move_leader,
-            str(topic), int(index), _node_id(node_id), self._server.now_ms(),
+        self._control.change(
+            self._control.server.broker.failover.move_leader,
+            str(topic), int(index), _node_id(node_id), self._control.server.now_ms(),
         )  # fmt: skip
         return await self.brokers({})
 
@@ -283,14 +281,14 @@ class _Calls:
         if "transactional_id" in values:
             kind, name = ("transaction", "transactional_id")
         key, node_id = _values_of(values, name, "broker")
-        self._server.change(
-            self._server.broker.failover.move_coordinator,
-            kind, str(key), _node_id(node_id), self._server.now_ms(),
+        self._control.change(
+            self._control.server.broker.failover.move_coordinator,
+            kind, str(key), _node_id(node_id), self._control.server.now_ms(),
         )  # fmt: skip
         return await self.brokers({})
 
     async def lose_power(self, _: Values) -> Any:
-        self._server.lose_power()
+        self._control.lose_power()
         return {}
 
 

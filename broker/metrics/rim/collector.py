@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -19,13 +19,7 @@ from prometheus_client.exposition import generate_latest
 from barnabas.broker.metrics import table
 from barnabas.broker.metrics.histogram import Buckets
 from barnabas.broker.metrics.rim.exposition import Exposition, label_text
-from barnabas.broker.metrics.rim.measured import (
-    MeasuredServer,
-    ReplicationState,
-    RequestTimes,
-    Traffic,
-    traffic_of,
-)
+from barnabas.broker.metrics.rim.measured import Measuring, RequestTimes, Traffic, traffic_of
 from barnabas.broker.metrics.table import Detail
 from barnabas.broker.observation.error_counts import ErrorCounts
 from barnabas.broker.observation.login_counts import LoginCounts
@@ -39,8 +33,10 @@ from barnabas.broker.observation.observe import (
     look_at_partitions,
     look_at_transactional_ids,
 )
+from barnabas.broker.replication.state import ReplicationState
 from barnabas.broker.requests.telemetry import Telemetry
 from barnabas.broker.rim.http_server import in_slices
+from barnabas.broker.rim.server import Server
 from barnabas.coordinator.transactions.transaction_state import (
     AT_REST,
     NO_TIMEOUT_MS,
@@ -79,12 +75,20 @@ class _Broker(NamedTuple):
 class Collector:
     """Makes the text of a scrape, in any thread.
 
-    Takes: detail, whether partitions and topics have metrics of their own.
+    Takes: detail, whether partitions and topics have metrics of their own; replication, how far the
+           standby is, where one can follow.
     After: the broker counts errors.
     """
 
-    def __init__(self, server: MeasuredServer, detail: Detail) -> None:
+    def __init__(
+        self,
+        server: Server,
+        measuring: Measuring,
+        detail: Detail,
+        replication: Callable[[], ReplicationState] | None,
+    ) -> None:
         self._server, self._broker, self._detail = server, server.broker, detail
+        self._measuring, self._replication = measuring, replication
         self._errors = self._broker.errors = ErrorCounts()
         self._lock = threading.Lock()
         self._process = CollectorRegistry()
@@ -123,7 +127,7 @@ class Collector:
     def _look(self) -> Look[_Broker]:
         server, broker = self._server, self._broker
         now_ms = server.now_ms()
-        server.instruments.fold()
+        self._measuring.instruments.fold()
         partitions = yield from look_at_partitions(broker)
         transactional_ids = yield from look_at_transactional_ids(broker, now_ms)
         groups = yield from look_at_groups(broker)
@@ -134,15 +138,15 @@ class Collector:
             groups,
             traffic,
             connection_count,
-            server.connections_opened,
+            server.acceptor.connections_opened,
             server.throttled_count,
             broker.purgatory.waiting_count,
             server.request_memory_bytes,
-            server.selector.longest_stall_ns(),
+            self._measuring.selector.longest_stall_ns(),
             len(broker.metadata.topics),
             len(broker.logs.offline),
             now_ms + broker.wall.ahead_ms,
-            server.replication(),
+            None if self._replication is None else self._replication(),
         )
 
     def _look_at_traffic(self) -> Look[tuple[Traffic, int]]:
@@ -155,13 +159,13 @@ class Collector:
                 received, sent = received + traffic.received, sent + traffic.sent
             if number % ROWS_AT_ONCE == 0:
                 yield
-        closed = self._server.instruments.closed_traffic
+        closed = self._measuring.instruments.closed_traffic
         return Traffic(received + closed.received, sent + closed.sent), len(connections)
 
     # --- the text --------------------------------------------------------------------------------
 
     def _add_requests(self, out: Exposition, seen: _Broker) -> None:
-        rows = [row for row in self._server.instruments.by_api() if row[1].work.total]
+        rows = [row for row in self._measuring.instruments.by_api() if row[1].work.total]
         out.add_histograms(
             table.REQUEST, [((name,), times.whole.buckets()) for name, times in rows]
         )
@@ -191,7 +195,7 @@ class Collector:
         out.add(table.REQUEST_MEMORY, seen.request_memory_bytes)
 
     def _add_loop_and_disk(self, out: Exposition, seen: _Broker) -> None:
-        instruments, logs = self._server.instruments, self._broker.logs
+        instruments, logs = self._measuring.instruments, self._broker.logs
         out.add(table.LONGEST_STALL, seen.longest_stall_ns / 1e9)
         out.add_histograms(table.STALL, [((), instruments.stalls.buckets())])
         out.add_histograms(table.FSYNC, [((), instruments.fsyncs.buckets())])

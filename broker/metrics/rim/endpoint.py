@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 from barnabas.broker.metrics.rim.collector import Collector
 from barnabas.broker.metrics.rim.exposition import CONTENT_TYPE
-from barnabas.broker.metrics.rim.measured import MeasuredServer
+from barnabas.broker.metrics.rim.measured import Measuring
 from barnabas.broker.metrics.table import Detail
+from barnabas.broker.replication.state import ReplicationState
 from barnabas.broker.rim.http_server import HttpServer, Request, Response, error_response
+from barnabas.broker.rim.server import Server
 
 PATH = "/metrics"
 
@@ -16,9 +19,16 @@ PATH = "/metrics"
 class MetricsEndpoint:
     """The HTTP server; a scrape is made in its threads, and looks at the broker in the loop's."""
 
-    def __init__(self, server: MeasuredServer, sock: socket.socket, detail: Detail) -> None:
+    def __init__(
+        self,
+        server: Server,
+        measuring: Measuring,
+        sock: socket.socket,
+        replication: Callable[[], ReplicationState] | None,
+    ) -> None:
+        detail = Detail(server.broker.config.barnabas_metrics_detail)
         self._loop = server.loop
-        self._collector = Collector(server, detail)
+        self._collector = Collector(server, measuring, detail, replication)
         self._http = HttpServer(sock, self._answer, "metrics")
 
     @property

@@ -1,4 +1,4 @@
-"""A server that measures how long requests queue, work and wait, flushes take, the loop stalls.
+"""Measures how long requests queue, work and wait, how long flushes take and the loop stalls.
 
     phase   of a request                                     from             until
     queue   it is there, and others have their turn          the loop woke    its handling begins
@@ -16,20 +16,21 @@ second each is measured, and above that the number is exact and the times are of
 
 from __future__ import annotations
 
+import asyncio
 import selectors
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import sub
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
 from barnabas.broker.metrics.histogram import Histogram
-from barnabas.broker.outbox import CloseReason, FlushJob
-from barnabas.broker.rim.clocks import steady_ns
+from barnabas.broker.outbox import FlushJob
+from barnabas.broker.rim.connection import Connection, HandleFrame
 from barnabas.broker.rim.flusher import Flusher
-from barnabas.broker.rim.server import Connection, Server
+from barnabas.broker.rim.server import Server
 from barnabas.protocol.api_table import BY_KEY
 
 NOTABLE_STALL_NS, STALL_WINDOW_NS = 5_000_000, 60_000_000_000
@@ -195,69 +196,28 @@ class TimedFlusher(Flusher):
         self.instruments.fsyncs.observe_all(durations_ns)
 
 
-class ReplicationState(NamedTuple):
-    """How far a leader's standby is.
-
-    lag_bytes: what is not sent; lag_operations: what is not applied. lag_ms: since the standby last
-    had all; None: it never had. leader_epoch: of the lease; None: there is none.
-    """
-
-    mode: str
-    follows: bool
-    is_in_sync: bool
-    lag_bytes: int
-    lag_operations: int
-    lag_ms: int | None
-    waiting_answers: int
-    leader_epoch: int | None
-
-
-class MeasuredServer(Server):
-    """A server whose requests are measured.
+class Measuring:
+    """Measures the requests of a server: its Observer.
 
     _parked: by connection, of a request that is not answered yet: its row, how long it took so far,
     and since when it waits.
     """
 
-    def __init__(
-        self, instruments: Instruments, selector: TimedSelector, *arguments: Any, **options: Any
-    ) -> None:
+    def __init__(self, instruments: Instruments, selector: TimedSelector) -> None:
         self.instruments, self.selector = instruments, selector
         self._parked: dict[int, tuple[RequestTimes, int, int]] = {}
-        self._is_flushed = False
-        super().__init__(*arguments, **options)
-        self.on_frame = self._measure(self.on_frame)
-        self._fold_timer = self.loop.call_later(FOLD_INTERVAL_S, self._fold)
+        self._fold_timer: asyncio.TimerHandle | None = None
 
-    def replication(self) -> ReplicationState | None:
-        """How far the standby is; None where nobody can follow. In the loop's thread."""
-        return None
-
-    def _fold(self) -> None:
-        self.instruments.fold()
-        self._fold_timer = self.loop.call_later(FOLD_INTERVAL_S, self._fold)
-
-    def close(self) -> None:
-        """Close all as Server does."""
-        self._fold_timer.cancel()
-        super().close()
-
-    def _flusher_of(self) -> Flusher:
-        flusher = TimedFlusher(self._flushed_in_thread)
-        flusher.instruments = self.instruments
-        return flusher
-
-    def _measure(
-        self, handle: Callable[[int, memoryview, int], None]
-    ) -> Callable[[int, memoryview, int], None]:
-        """What takes a request in the place of `handle`, and puts a stop-watch to it.
+    def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
+        """What takes a request in the place of `handle`, and measures how long it takes.
 
         `pump` reads the clock right before, and so that is when the request began.
         """
-        selector, outbox = self.selector, self.broker.outbox
+        self._fold_later(server.loop)
+        selector, outbox = self.selector, server.broker.outbox
         note = [times.latest.append for times in self.instruments.requests]
         left = self.instruments.left
-        clock, is_controlled = monotonic_ns, self._steady_ns is not steady_ns
+        clock, is_controlled = monotonic_ns, not server.has_machine_clock
 
         def on_frame(connection_id: int, frame: memoryview, now_ms: int) -> None:
             try:
@@ -268,7 +228,7 @@ class MeasuredServer(Server):
             if more < 0:
                 handle(connection_id, frame, now_ms)
                 return
-            began = clock() if is_controlled else self.event_ns
+            began = clock() if is_controlled else server.event_ns
             handle(connection_id, frame, now_ms)
             ended = clock()
             try:
@@ -279,11 +239,43 @@ class MeasuredServer(Server):
                 note[key]((selector.woke_ns, began, ended))
             else:
                 queue_ns = began - selector.woke_ns
-                self._note_others(connection_id, frame, queue_ns, ended - began, ended)
+                self._note_other(connection_id, frame, queue_ns, ended - began, ended)
+                if outbox.sends:
+                    self._note_answers(outbox.sends, ended, answered_at_once=connection_id)
 
         return on_frame
 
-    def _note_others(
+    def flusher(self, on_flushed: Callable[[FlushJob, OSError | None], None]) -> Flusher:
+        """A flusher that is measured."""
+        flusher = TimedFlusher(on_flushed)
+        flusher.instruments = self.instruments
+        return flusher
+
+    def on_answers(self, sends: Sequence[tuple[int, Any]], *, after_flush: bool) -> None:
+        """These answers are about to be sent; after_flush: a flush released them."""
+        if self._parked:
+            self._note_answers(sends, monotonic_ns(), after_flush=after_flush)
+
+    def on_closing(self, connection: Connection) -> None:
+        """A connection is about to end; what came and went by it goes on counting."""
+        self._parked.pop(connection.connection_id, None)
+        received, sent = traffic_of(connection)
+        before = self.instruments.closed_traffic
+        self.instruments.closed_traffic = Traffic(before.received + received, before.sent + sent)
+
+    def close(self) -> None:
+        """Measure nothing more."""
+        if self._fold_timer is not None:
+            self._fold_timer.cancel()
+
+    def _fold_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._fold_timer = loop.call_later(FOLD_INTERVAL_S, self._fold, loop)
+
+    def _fold(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.instruments.fold()
+        self._fold_later(loop)
+
+    def _note_other(
         self, connection_id: int, frame: memoryview, queue_ns: int, work_ns: int, now_ns: int
     ) -> None:
         """Note a request that was not the only one to be answered, or was not answered at once."""
@@ -292,47 +284,23 @@ class MeasuredServer(Server):
         times.queue.observe(queue_ns)
         times.work.observe(work_ns)
         self._parked[connection_id] = (times, queue_ns + work_ns, now_ns)
-        self._note_answers(now_ns, connection_id)
 
-    def _note_answers(self, now_ns: int, answered_at_once: int = 0) -> None:
-        """Note the answers that the core has put into its outbox."""
-        for connection_id, _ in self.broker.outbox.sends:
+    def _note_answers(
+        self,
+        sends: Sequence[tuple[int, Any]],
+        now_ns: int,
+        *,
+        answered_at_once: int = 0,
+        after_flush: bool = False,
+    ) -> None:
+        for connection_id, _ in sends:
             request = self._parked.pop(connection_id, None)
             if request is not None:
                 times, took_ns, since_ns = request
                 waited_ns = now_ns - since_ns
                 if connection_id != answered_at_once:
-                    (times.disk if self._is_flushed else times.wait).observe(waited_ns)
+                    (times.disk if after_flush else times.wait).observe(waited_ns)
                 times.whole.observe(took_ns + waited_ns)
-
-    def _guarded(self, event: Any, *arguments: Any) -> None:
-        super()._guarded(self._note_event, event, *arguments)
-
-    def _note_event(self, event: Any, *arguments: Any) -> None:
-        event(*arguments)
-        self._note_answers(monotonic_ns())
-
-    def _do_deferred(self) -> None:
-        super()._do_deferred()
-        self._note_answers(monotonic_ns())
-
-    def _on_flushed(self, job: FlushJob, error: OSError | None) -> None:
-        self._is_flushed = True
-        try:
-            super()._on_flushed(job, error)
-        finally:
-            self._is_flushed = False
-
-    def disconnect(self, connection: Connection, reason: CloseReason | None, *level: int) -> None:
-        """End a connection as Server does; what came and went by it goes on counting."""
-        if not connection.closed:
-            self._parked.pop(connection.connection_id, None)
-            received, sent = traffic_of(connection)
-            before = self.instruments.closed_traffic
-            self.instruments.closed_traffic = Traffic(
-                before.received + received, before.sent + sent
-            )
-        super().disconnect(connection, reason, *level)
 
 
 def traffic_of(connection: Connection) -> Traffic:

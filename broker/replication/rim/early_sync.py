@@ -11,31 +11,48 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+Call = Callable[[], None]
+
+
+def _run_in_thread(call: Call) -> Call:
+    thread = threading.Thread(target=call, name="early-sync", daemon=True)
+    thread.start()
+    return thread.join
+
+
+def _nothing() -> None:
+    """There is no sync to wait for."""
+
 
 class EarlySync:
-    """Takes: sync, which makes durable all that was written before. What was written before this
-    was made counts as not durable.
+    """Takes: sync, which makes durable all that was written before; run_beside, which runs a call
+    beside what goes on, and gives what waits for its end. What was written before this was made
+    counts as not durable.
     """
 
-    def __init__(self, sync: Callable[[], None]) -> None:
-        self._sync = sync
+    def __init__(
+        self, sync: Callable[[], None], run_beside: Callable[[Call], Call] = _run_in_thread
+    ) -> None:
+        self._sync, self._run_beside = sync, run_beside
         self._written, self._synced = 1, 0  # counts of `on_written`
-        self._thread: threading.Thread | None = None
+        self._is_running, self._join = False, _nothing
 
     def on_written(self) -> None:
         """Note that something was written, so that not all is durable."""
         self._written += 1
 
     def begin(self) -> None:
-        """Begin in a thread, unless all is durable or one is at it."""
-        if self._synced == self._written or (self._thread and self._thread.is_alive()):
-            return
-        self._thread = threading.Thread(target=self._try, name="early-sync", daemon=True)
-        self._thread.start()
+        """Begin, unless all is durable or a sync is under way."""
+        if self._synced != self._written and not self._is_running:
+            self._is_running = True
+            self._join = self._run_beside(self._try)
 
     def _try(self) -> None:
-        with suppress(OSError):  # `finish` tells of it
-            self._run()
+        try:
+            with suppress(OSError):  # `finish` tells of it
+                self._run()
+        finally:
+            self._is_running = False
 
     def _run(self) -> None:
         written = self._written
@@ -44,7 +61,6 @@ class EarlySync:
 
     def finish(self) -> None:
         """All that has been written is durable then. Raises: OSError."""
-        if self._thread is not None:
-            self._thread.join()
+        self._join()
         if self._synced != self._written:
             self._run()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from barnabas.broker.replication.leadership import Holding, Leadership, Role
+from barnabas.broker.replication.leadership import Answer, Holding, Leadership, Request, Role
 from barnabas.broker.replication.lease_engine import LeaseEngine
 from barnabas.broker.replication.lease_record import LeaseRecord, LeaseRecordError, NodeAddresses
 
@@ -35,8 +35,13 @@ class LeaseKeeper:
     on_change: called in the thread after each answer. failure: why it goes on no more.
     """
 
-    def __init__(self, leadership: Leadership, engine: LeaseEngine) -> None:
-        self._leadership, self._engine = leadership, engine
+    def __init__(
+        self,
+        leadership: Leadership,
+        engine: LeaseEngine,
+        clock_ms: Callable[[], int] = lease_ms,
+    ) -> None:
+        self._leadership, self._engine, self._clock_ms = leadership, engine, clock_ms
         self.node_id = leadership.node_id
         self._changed = threading.Condition(threading.RLock())
         self._ends = False
@@ -55,34 +60,47 @@ class LeaseKeeper:
             logger.exception("the lease is kept no more")
             with self._changed:
                 self.failure, self._ends = LeaseRecordError(f"the lease: {error!r}"), True
-                self._changed.notify_all()
+                self._notify()
             self.on_change()
 
     def _keep(self) -> None:
-        leadership, changed = self._leadership, self._changed
         while not self._ends:
-            with changed:
-                now_ms = lease_ms()
-                request = leadership.next_request(now_ms)
+            with self._changed:
+                request = self.next_request()
                 if request is None:
-                    next_ms = leadership.next_request_ms(now_ms)
-                    wait_s = LONGEST_WAIT_S if next_ms is None else (next_ms - now_ms) / 1000
-                    changed.wait(max(0.001, wait_s))
+                    self._changed.wait(max(0.001, self.pause_s()))
                     continue
-            answer = self._engine.ask(request)
-            with changed:
-                try:
-                    leadership.on_answer(answer, lease_ms())
-                except LeaseRecordError as error:
-                    self.failure, self._ends = error, True
-                changed.notify_all()
-            self.on_change()
+            self.take_answer(self._engine.ask(request))
+
+    def next_request(self) -> Request | None:
+        """What the engine is asked now; None: nothing for `pause_s`, if nothing changes before."""
+        return None if self._ends else self._leadership.next_request(self._clock_ms())
+
+    def pause_s(self) -> float:
+        """How long nothing is asked."""
+        now_ms = self._clock_ms()
+        next_ms = self._leadership.next_request_ms(now_ms)
+        return LONGEST_WAIT_S if next_ms is None else (next_ms - now_ms) / 1000
+
+    def take_answer(self, answer: Answer) -> None:
+        """The engine's answer to the request of before."""
+        with self._changed:
+            try:
+                self._leadership.on_answer(answer, self._clock_ms())
+            except LeaseRecordError as error:
+                self.failure, self._ends = error, True
+            self._notify()
+        self.on_change()
+
+    def _notify(self) -> None:
+        """Something has changed: wake up who waits for that, and ask the engine if need be."""
+        self._changed.notify_all()
 
     # --- what is asked of it, in any thread ------------------------------------------------------
 
     def may_answer(self) -> bool:
         """Whether this node leads, and certainly no other does."""
-        return self._leadership.may_answer(lease_ms())
+        return self._leadership.may_answer(self._clock_ms())
 
     @property
     def role(self) -> Role:
@@ -119,13 +137,13 @@ class LeaseKeeper:
     def obstacle(self) -> str:
         """Why this node does not lead, though nobody has for a while; empty where it is not so."""
         with self._changed:
-            return self._leadership.obstacle(lease_ms())
+            return self._leadership.obstacle(self._clock_ms())
 
     @property
     def unchanged_ms(self) -> int:
         """For how long nobody has renewed, as far as was seen."""
         with self._changed:
-            return self._leadership.unchanged_ms(lease_ms())
+            return self._leadership.unchanged_ms(self._clock_ms())
 
     def may_be_in_sync(self) -> frozenset[int]:
         """Every node that is in the set, or may come to be."""
@@ -144,7 +162,7 @@ class LeaseKeeper:
         """What the directory is worth from now on."""
         with self._changed:
             self._leadership.holding = holding
-            self._changed.notify_all()
+            self._notify()
 
     def set_opened(self, cluster_id: str, leader_epoch: int) -> None:
         """The leader's directory is open, no standby's any more, of that cluster, and led in that
@@ -153,15 +171,24 @@ class LeaseKeeper:
         with self._changed:
             self._leadership.cluster_id = cluster_id
             self._leadership.set_opened(leader_epoch)
-            self._changed.notify_all()
+            self._notify()
 
-    def release(self, timeout_s: float) -> None:
-        """Give the leadership up, and wait until another may have it, or for so long."""
-        ends_s = time.monotonic() + timeout_s
+    def begin_release(self) -> None:
+        """Give the leadership up. After: `has_released`, once another may have it."""
         with self._changed:
             self._leadership.release()
-            self._changed.notify_all()
-            while self.role is Role.LEADING and self.failure is None:
+            self._notify()
+
+    @property
+    def has_released(self) -> bool:
+        """Whether another node may lead, as far as this one can say."""
+        return self.role is not Role.LEADING or self.failure is not None
+
+    def wait_until_released(self, timeout_s: float) -> None:
+        """After `begin_release`: wait for its end, or for so long."""
+        ends_s = time.monotonic() + timeout_s
+        with self._changed:
+            while not self.has_released:
                 left_s = ends_s - time.monotonic()
                 if left_s <= 0:
                     break
@@ -177,11 +204,11 @@ class LeaseKeeper:
         self.on_change = lambda: None
         with self._changed:
             self._ends = True
-            self._changed.notify_all()
+            self._notify()
         self._thread.join(self._leadership.timeout_ms / 1000)
         self._engine.close()
 
     def _change(self, call: Callable[..., None], *arguments: Any) -> None:
         with self._changed:
             call(*arguments)
-            self._changed.notify_all()
+            self._notify()

@@ -1,7 +1,8 @@
 """One of two nodes that share a lease, until it leads: it follows whoever does, or waits.
 
-`barnabas start` with `barnabas.lease.url` is this on both nodes. Once its claim is in the lease's
-record the directory is let go, and a broker is opened on it (`lease_endpoint` is its rim).
+`barnabas start` with `barnabas.lease.url` is this on both nodes; what it does `member_steps` says.
+Once its claim is in the lease's record the directory is let go, and a broker is opened on it
+(`lease_endpoint` is its rim).
 """
 
 from __future__ import annotations
@@ -17,41 +18,22 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from barnabas.broker.replication.following import Following, cluster_id_of, holding_of
-from barnabas.broker.replication.leadership import Leadership, LeaseSettings, Node, Role
-from barnabas.broker.replication.lease_engine import (
-    ACCOUNT,
-    EngineSettings,
-    EtcdEngine,
-    KubernetesEngine,
-)
-from barnabas.broker.replication.lease_record import (
-    LeaseRecordError,
-    NodeAddresses,
-    addresses_for_clients,
-)
+from barnabas.broker.replication.following import Following, holding_of
+from barnabas.broker.replication.leadership import TIMEOUT_PARTS, Leadership, LeaseSettings, Role
+from barnabas.broker.replication.lease_engine import EtcdEngine, KubernetesEngine
+from barnabas.broker.replication.lease_exchange import ACCOUNT, EngineSettings
+from barnabas.broker.replication.lease_record import NodeAddresses, addresses_for_clients
+from barnabas.broker.replication.member_steps import MemberSteps, node_of
 from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper, lease_ms
 from barnabas.broker.replication.rim.reception import Reception
 from barnabas.broker.replication.rim.standby import SIGNALS, Standby
-from barnabas.broker.replication.session_note import read_session, write_session
 from barnabas.broker.replication.wire import NONCE_BYTES
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.exposure import without_password
 from barnabas.broker.settings.listeners import ANYWHERE, ListenerConfig
-from barnabas.storage.files.checkpoints import (
-    META_PROPERTIES_NAME,
-    STANDBY_NOTE_NAME,
-    decode_properties,
-    encode_properties,
-)
-from barnabas.storage.files.leader_epochs import HighestEpoch
 
 logger = logging.getLogger("barnabas.lease")
 
-POLL_S = 0.1
-LONGEST_PAUSE_S = 2.0  # before a leader that cannot be followed is tried again
-TROUBLE_EVERY_S = 30.0
-SYNC_PARTS = 3  # of ttl: a leader that has not renewed for so long may be lost
 URL = "barnabas.lease.url"
 FORMS = "etcd://HOST:PORT,HOST:PORT/NAME or kubernetes://NAMESPACE/NAME"
 
@@ -167,26 +149,24 @@ class PairMember(Standby):
         """Raises: PairSettingsError; LogDirectoryError as a standby does."""
         self.reception = Reception(config, listen, self._client_address)
         self._addresses = addresses_of(config)
+        self._engine = engine_of(config, config.barnabas_lease_ttl_ms // TIMEOUT_PARTS)
+        super().__init__(config, ("", 0))
+
+    def _new_steps(self) -> MemberSteps:
+        config, session = self._config, secrets.token_hex(8)
         ttl_ms = config.barnabas_lease_ttl_ms
         settings = LeaseSettings(ttl_ms, config.barnabas_lease_margin_ms)
-        engine = engine_of(config, ttl_ms // 4)
-        super().__init__(config, ("", 0))
-        self._session = secrets.token_hex(8)
-        node = Node(
-            config.node_id,
-            self._addresses,
-            self._session,
-            cluster_id_of(self._disk, self._data_dir),
-            max(0, HighestEpoch(self._disk, self._data_dir).read()),
-            earlier_session=read_session(self._disk, self._data_dir),
-        )
+        node = node_of(self._disk, self._data_dir, config.node_id, self._addresses, session)
         holding = holding_of(self._disk, self._data_dir)
-        self.keeper = LeaseKeeper(Leadership(node, settings, holding, lease_ms()), engine)
-        self._told_s, self._sync_ms = 0.0, ttl_ms // SYNC_PARTS
-        # an address that does not answer is not waited for while this node could lead
-        self._connect_timeout_s = min(self._timeout_s, ttl_ms / 1000 / 4)
-        self._pause_s = 0.0
-        self._followed: tuple[str, int] | None = None
+        self.keeper = LeaseKeeper(Leadership(node, settings, holding, lease_ms()), self._engine)
+        return MemberSteps(
+            self._copy(),
+            self._timeout_s,
+            keeper=self.keeper,
+            session=session,
+            ttl_ms=ttl_ms,
+            now_s=time.monotonic,
+        )
 
     def wait_until_leading(self) -> bool:
         """Follow until this node leads: True; or until a signal comes. The directory is free then.
@@ -210,49 +190,6 @@ class PairMember(Standby):
         logger.warning("node %d leads, in epoch %d", self.keeper.node_id, self.keeper.leader_epoch)
         return True
 
-    def _goes_on(self) -> bool:
-        return self.keeper.role is Role.WATCHING and self.keeper.failure is None
-
-    def _follow_again(self) -> None:
-        while self._goes_on():
-            leader = self._leader_address()
-            if leader is not None:
-                self._leader = leader
-                self._follow()
-            self._tell_trouble()
-            self._prepare_to_lead()
-            if self._goes_on():
-                self.keeper.wait(POLL_S)
-        if self.keeper.failure is None:
-            self._take_directory()
-
-    def _follow(self) -> bool:
-        """One connection; before a leader that could not be followed the pause grows."""
-        if self._leader != self._followed:
-            self._followed, self._pause_s = self._leader, 0.0
-        ends_s = time.monotonic() + self._pause_s
-        while time.monotonic() < ends_s:
-            self.keeper.wait(POLL_S)
-            self._prepare_to_lead()
-            if not self._goes_on() or self._leader_address() != self._leader:
-                return False
-        is_followed = super()._follow()
-        longer_s = min(max(2 * self._pause_s, POLL_S), LONGEST_PAUSE_S)
-        self._pause_s = 0.0 if is_followed else longer_s
-        return is_followed
-
-    def _leader_address(self) -> tuple[str, int] | None:
-        """Where the other node is, if it leads by the record."""
-        record = self.keeper.record
-        if record is None or record.leader in (None, self.keeper.node_id):
-            return None
-        assert record.leader is not None, "nobody leads"
-        node = record.nodes.get(record.leader)
-        host, _, port = ("" if node is None else node.replication).rpartition(":")
-        if not host or not port.isdecimal():
-            raise LeaseRecordError(f"the lease does not say where its leader {record.leader} is")
-        return host.strip("[]"), int(port)
-
     def _client_address(self, listener: str) -> tuple[str, int] | None:
         """Where clients of that listener find who leads; None: nobody does, as far as is known."""
         record = self.keeper.record
@@ -263,61 +200,20 @@ class PairMember(Standby):
         node = record.nodes.get(record.leader)
         return None if node is None else addresses_for_clients(node).get(listener)
 
-    def _prepare_to_lead(self) -> None:
-        """Bring the copy to the disk while a lease that nobody renews comes to its end."""
-        if self.keeper.unchanged_ms >= self._sync_ms:
-            self._sync.begin()
+    def _wait(self, seconds: float) -> None:
+        self.keeper.wait(seconds)
 
-    def _tell_trouble(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._told_s < TROUBLE_EVERY_S:
-            return
-        trouble, obstacle = self.keeper.trouble, self.keeper.obstacle
-        if trouble:
-            logger.warning("the lease cannot be read, and nobody can lead by it: %s", trouble)
-        elif obstacle:
-            logger.warning("nobody leads: %s", obstacle)
-        if trouble or obstacle:
-            self._told_s = now_s
-
-    def _new_following(self) -> Following:
+    def _new_following(self, make_durable: Callable[[], None]) -> Following:
         return Following(
             self._disk,
             self._data_dir,
             self._config.barnabas_replication_secret or "",
             secrets.token_bytes(NONCE_BYTES),
-            self._begin_from_here,
+            make_durable,
             node_id=self.keeper.node_id,
             addresses=self._addresses,
             on_holding=self.keeper.set_holding,
         )
-
-    def _receive(self, sock: socket.socket) -> bytes:
-        """What the leader says next; empty at the end, when it is silent, and when this leads."""
-        ends_s = time.monotonic() + self._timeout_s
-        sock.settimeout(POLL_S)
-        self._prepare_to_lead()
-        try:
-            while self._goes_on() and time.monotonic() < ends_s:
-                try:
-                    return super()._receive(sock) if self._goes_on() else b""
-                except TimeoutError:
-                    self._tell_trouble()
-                    self._prepare_to_lead()
-            return b""
-        finally:
-            sock.settimeout(self._timeout_s)
-
-    def _take_directory(self) -> None:
-        """A standby's copy has the leader's node.id: it is this node's from now on."""
-        if self.keeper.role is Role.LEADING:
-            write_session(self._disk, self._data_dir, self._session)
-        path = f"{self._data_dir}/{META_PROPERTIES_NAME}"
-        if self._disk.exists(f"{self._data_dir}/{STANDBY_NOTE_NAME}") and self._disk.exists(path):
-            properties = decode_properties(self._disk.read(path))
-            properties["node.id"] = str(self.keeper.node_id)
-            self._disk.write_atomic(path, encode_properties(properties))
-        self._sync.on_written()
 
 
 def begin_anew() -> NoReturn:

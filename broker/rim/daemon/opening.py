@@ -21,6 +21,7 @@ from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
 from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
 from barnabas.storage.log_config import LogManagerConfig
+from barnabas.storage.pooled_disk import PooledDisk
 
 if TYPE_CHECKING:
     from barnabas.storage.log_config import LogConfig
@@ -52,7 +53,7 @@ def open_broker(
     Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError
             of the disk.
     """
-    disk = OsDisk() if disk is None else disk
+    disk = PooledDisk(OsDisk() if disk is None else disk)
     was_standby = _was_standby(disk, config.data_dir)
     log_config = _log_manager_config(config, ids, leader_epoch)
     if was_standby:

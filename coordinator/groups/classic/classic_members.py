@@ -1,16 +1,16 @@
 """Members of the classic protocol in a consumer group (KIP-848, "Supporting Online Consumer Group
 Upgrade").
 
-Such a member joins, syncs and sends heartbeats as ever, and nobody waits for it: JoinGroup is
-answered at once, and its generation is the member's epoch; it leads nothing; SyncGroup gives it
-what the broker has assigned. Heartbeat tells it to join again when there is something to learn,
-and then its time to do so begins.
+Such a member joins, syncs and sends heartbeats as in a classic group. JoinGroup is answered at
+once, with the member's epoch as its generation; no member is a leader; SyncGroup returns the
+broker's assignment. Heartbeat is REBALANCE_IN_PROGRESS when the member has to join again, and then
+the time for that begins.
 
     request     answered
     JoinGroup   MEMBER_ID_REQUIRED with an id; INCONSISTENT_GROUP_PROTOCOL where it shares no
                 protocol with the other classic members; GROUP_MAX_SIZE_REACHED; else NONE
-    SyncGroup   ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS where there is a newer assignment; NONE
-    Heartbeat   ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS where it is to give something up, or can
+    SyncGroup   ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS where a newer assignment exists; NONE
+    Heartbeat   ILLEGAL_GENERATION; REBALANCE_IN_PROGRESS where it has to give up partitions, or can
                 get more; NONE
     LeaveGroup  NONE, also for a member of the consumer protocol
 
@@ -23,12 +23,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups import group_timers as timers_of
-from barnabas.coordinator.groups.classic.classic_group import (
-    FIRST_VERSION_WITH_MEMBER_ID_REQUIRED,
+from barnabas.coordinator.groups.classic.classic_answers import (
     JoinRequest,
     join_error_response,
     sync_response,
 )
+from barnabas.coordinator.groups.classic.classic_group import FIRST_VERSION_WITH_MEMBER_ID_REQUIRED
 from barnabas.coordinator.groups.classic.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     Subscription,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 class ClassicMembers:
-    """What members of the classic protocol ask of a consumer group."""
+    """The requests of members of the classic protocol to a consumer group."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ClassicMembers:
     # --- joining ---------------------------------------------------------------------------------
 
     def on_join(self, group: Group, join: JoinRequest, result: Result, now_ms: int) -> None:
-        """Join a consumer group that has members, or join it again."""
+        """Answer the JoinGroup of a new or known member of a group that has members."""
         try:
             response = self._join(group, join, result, now_ms)
         except KafkaError as error:
@@ -86,7 +86,7 @@ class ClassicMembers:
     def _join(
         self, group: Group, join: JoinRequest, result: Result, now_ms: int
     ) -> JoinGroupResponse | None:
-        """The answer; None where the group became classic, and answers itself."""
+        """The answer; None where the group became classic, whose machine answers."""
         consumer = group.require_consumer()
         self._check_join(consumer, join)
         former_id = self._former_id(consumer, join)
@@ -133,7 +133,7 @@ class ClassicMembers:
             raise KafkaError(Code.GROUP_MAX_SIZE_REACHED)
 
     def _former_id(self, consumer: ConsumerGroup, join: JoinRequest) -> str | None:
-        """The id under which the group has the member; None for a new one."""
+        """The current id of the member in the group; None for a new member."""
         if join.group_instance_id is None:
             return join.member_id if join.member_id in consumer.members else None
         if join.member_id:
@@ -164,8 +164,8 @@ class ClassicMembers:
     def _maybe_downgrade(
         self, group: Group, former_id: str | None, join: JoinRequest, result: Result, now_ms: int
     ) -> bool:
-        """Whether a static member that comes back with the classic protocol was the last of the
-        other: then the group is classic, and takes it in.
+        """Make the group classic if a returning static member was its last one of the consumer
+        protocol. Gives: whether it was; then the member has joined the classic group.
         """
         consumer = group.require_consumer()
         remaining = [member_id for member_id in consumer.members if member_id != former_id]
@@ -180,7 +180,7 @@ class ClassicMembers:
     def on_sync(
         self, group: Group, request: SyncGroupRequest, result: Result, now_ms: int
     ) -> SyncGroupResponse:
-        """What the member is assigned."""
+        """Answer a SyncGroup with the member's assignment."""
         consumer = group.require_consumer()
         try:
             member_id, value = self._require_member(
@@ -216,8 +216,10 @@ class ClassicMembers:
         return sync_response(Code.NONE, request.protocol_type, request.protocol_name, assignment)
 
     def on_heartbeat(self, group: Group, request: HeartbeatRequest, now_ms: int) -> Code:
-        """NONE, or REBALANCE_IN_PROGRESS where the member is to join again: what it is to have has
-        changed, or is to change and all members are classic, whose heartbeats do not change it.
+        """Restart the session; REBALANCE_IN_PROGRESS where the member has to join again.
+
+        That is so where its target has changed, or is to change and all members are classic: their
+        heartbeats do not compute a new one.
         """
         consumer = group.require_consumer()
         try:
@@ -252,7 +254,7 @@ class ClassicMembers:
     ) -> list[Code]:
         """Remove each (member_id, group_instance_id).
 
-        An empty member_id stands for the member of that instance.
+        Of a static member the member_id may be empty.
         """
         consumer = group.require_consumer()
         codes, removed = [], dict[str, None]()
@@ -278,7 +280,10 @@ class ClassicMembers:
     def _require_member(
         self, consumer: ConsumerGroup, member_id: str, instance_id: str | None
     ) -> tuple[str, MemberValue]:
-        """Raises: KafkaError UNKNOWN_MEMBER_ID, also for a member of the consumer protocol."""
+        """The id and value of a classic member.
+
+        Raises: KafkaError UNKNOWN_MEMBER_ID, also for a member of the consumer protocol.
+        """
         if instance_id is not None:
             member_id = static_member_id(consumer, instance_id, member_id)
         value = consumer.members.get(member_id)
@@ -295,8 +300,10 @@ class ClassicMembers:
         )
 
     def _is_join_awaited(self, group_id: str, consumer: ConsumerGroup, now_ms: int) -> bool:
-        """Whether there is something to be assigned, and nobody does it but a classic member that
-        joins. Beside a consumer Apache Kafka 4.3 answers NONE, and waits for its heartbeat.
+        """Whether a new target is due that only the join of a classic member can compute.
+
+        In a group with members of the consumer protocol Apache Kafka 4.3 answers NONE, and waits
+        for their heartbeats.
         """
         return (
             consumer.epoch > consumer.target_epoch
@@ -317,7 +324,7 @@ class ClassicMembers:
 
 
 def _needs_id(join: JoinRequest) -> bool:
-    """Whether a new member is only told its id by this join."""
+    """Whether the answer to a new member is only its id (KIP-394)."""
     return (
         not join.member_id
         and join.group_instance_id is None

@@ -1,8 +1,8 @@
-"""What consumers of the classic protocol tell each other through JoinGroup and SyncGroup.
+"""The subscriptions and assignments that classic consumers exchange by JoinGroup and SyncGroup.
 
-For classic groups the broker reads the topics of subscriptions alone; all else is between the
-consumers. Where classic members are in a consumer group it reads and writes the rest, too. All
-versions begin with the fields of version 0, big-endian; a string is int16 size and UTF-8:
+Of classic groups the broker reads only the topics of subscriptions; the consumers read the rest. Of
+classic members in a consumer group it reads and writes all. All versions begin with the fields of
+version 0, big-endian; a string is int16 size and UTF-8:
 
     subscription   version int16, topics (int32 count, each a string),
                    user_data (int32 size, -1 for null, bytes)
@@ -34,7 +34,7 @@ PartitionsByTopic = dict[str, list[int]]
 
 
 class Subscription(NamedTuple):
-    """What a classic consumer wants, and what it has."""
+    """The topics that a classic consumer reads, and the partitions that it owns."""
 
     version: int
     topics: tuple[str, ...]
@@ -43,13 +43,13 @@ class Subscription(NamedTuple):
 
 
 def subscribed_topics(metadata: bytes) -> list[str] | None:
-    """The topics of a consumer's subscription; None where the bytes are no subscription."""
+    """The topics of a consumer's subscription; None where the bytes cannot be read."""
     head = _read_head(metadata)
     return None if head is None else head[1]
 
 
 def read_subscription(metadata: bytes) -> Subscription | None:
-    """A consumer's subscription; None where the bytes are none."""
+    """A consumer's subscription; None where the bytes cannot be read."""
     head = _read_head(metadata)
     if head is None:
         return None
@@ -69,7 +69,7 @@ def read_subscription(metadata: bytes) -> Subscription | None:
 
 
 def read_assignment(assignment: bytes) -> PartitionsByTopic | None:
-    """The partitions in what a leader has assigned; None where the bytes are no assignment."""
+    """The partitions of a leader's assignment; None where the bytes cannot be read."""
     if not assignment:
         return {}
     try:
@@ -91,7 +91,7 @@ def write_assignment(version: int, partitions: Mapping[str, Sequence[int]]) -> b
 
 
 def _read_head(metadata: bytes) -> tuple[int, list[str], int] | None:
-    """(version, topics, where user data end) of a subscription."""
+    """(version, topics, position after the user data) of a subscription."""
     try:
         version, count = _HEAD.unpack_from(metadata)
         if version < 0 or count < 0:
@@ -113,7 +113,7 @@ def _read_head(metadata: bytes) -> tuple[int, list[str], int] | None:
 
 
 def _read_partitions(data: bytes, at: int) -> tuple[PartitionsByTopic, int]:
-    """Raises ValueError or struct.error where they cannot be read."""
+    """The partitions, and the position after them. Raises: ValueError, struct.error."""
     partitions: PartitionsByTopic = {}
     (topic_count,) = _INT32.unpack_from(data, at)
     at += _INT32.size

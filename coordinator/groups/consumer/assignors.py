@@ -1,18 +1,18 @@
-"""How the partitions of topics are shared out among the members of a consumer group (KIP-848).
+"""Assignors: how the partitions of topics are distributed to the members of a consumer group.
 
-`uniform` gives each member as many partitions as any other, as far as the subscriptions let it, and
-moves as few as that takes: a member keeps what it has. `range` gives each member a run of each
-topic, so that members which read topics of as many partitions get the same numbers of all (they can
-join by key); it forgets what was before.
+`uniform` gives each member the same number of partitions, as far as the subscriptions allow, and
+moves as few partitions as possible. `range` gives each member a run of consecutive partitions of
+each topic, so that of topics with the same number of partitions a member gets the same numbers (it
+can join them by key); it ignores the former assignment.
 
-`uniform` has two ways. Where all members want the same topics, a member above its share gives up
-what is too much, and the rest goes to those below. Else partitions that nobody has go to the least
-loaded of those who want them, and then single partitions are handed on along the shortest path
-of members from one to another that has at least two fewer, until there is no such path. What comes
-out is balanced as well as any assignment can be: the sum of the squares of the loads is the
-least (a path that lowers it is a negative cycle of the flow network; none is left).
+`uniform` has two algorithms. Where all members want the same topics, each member above its share
+gives up the excess, which goes to members below theirs. Else each partition without an owner goes
+to the least loaded member that wants it; then single partitions are moved along the shortest path
+of members from one to another with at least two fewer, until no such path exists. The result is as
+balanced as any assignment can be: the sum of the squares of the loads is minimal (a path that
+lowers it is a negative cycle of the flow network, and none is left).
 
-All is deterministic: members and topics are taken in the order given.
+Both are deterministic: members and topics are processed in the given order.
 
 Source: KIP-848, "Server Side Assignors".
 """
@@ -28,7 +28,7 @@ Assignment = dict[uuid.UUID, tuple[int, ...]]
 
 
 class MemberToAssign(NamedTuple):
-    """What an assignor sees of a member: what it wants, and the partitions that it was to have."""
+    """The input of an assignor for one member: the topics that it wants, and its last target."""
 
     instance_id: str | None
     topics: frozenset[uuid.UUID]
@@ -36,15 +36,15 @@ class MemberToAssign(NamedTuple):
 
 
 Assignor = Callable[[Mapping[str, MemberToAssign], Mapping[uuid.UUID, int]], dict[str, Assignment]]
-"""Takes: members by id, and how many partitions each topic has that a member wants."""
+"""Takes: members by id, and the partition count of each topic that a member wants."""
 
 
 def assign_range(
     members: Mapping[str, MemberToAssign], topics: Mapping[uuid.UUID, int]
 ) -> dict[str, Assignment]:
-    """Give each member a run of each topic that it wants; the first ones get one more.
+    """Give each member a run of partitions of each topic that it wants; the first get one more.
 
-    Static members come first, by the names of their instances, so that a member which returns under
+    Static members come first, by the names of their instances, so that a member that returns with
     another id gets the same run.
     """
     ordered = sorted(
@@ -69,7 +69,7 @@ def assign_range(
 def assign_uniform(
     members: Mapping[str, MemberToAssign], topics: Mapping[uuid.UUID, int]
 ) -> dict[str, Assignment]:
-    """Share out evenly, and leave where it is what can stay there."""
+    """Distribute the partitions evenly, and move as few as possible."""
     if not members:
         return {}
     wanted = next(iter(members.values())).topics
@@ -87,8 +87,10 @@ _Partition = tuple[uuid.UUID, int]
 def _kept(
     members: Mapping[str, MemberToAssign], topics: Mapping[uuid.UUID, int]
 ) -> tuple[dict[str, list[_Partition]], list[_Partition]]:
-    """What members have and may keep, and what nobody has. The first that has a partition keeps
-    it."""
+    """The partitions that members keep, and those without an owner.
+
+    Where two members have a partition, the first keeps it.
+    """
     free = {topic_id: dict.fromkeys(range(count)) for topic_id, count in topics.items()}
     kept: dict[str, list[_Partition]] = {}
     for member_id, member in members.items():
@@ -135,7 +137,7 @@ def _assign_alike(
 def _as_assignments(
     members: Mapping[str, MemberToAssign], given: Mapping[str, Iterable[_Partition]]
 ) -> dict[str, Assignment]:
-    """The assignments; the very object that a member had where it has the same."""
+    """The assignments; the former object where a member's assignment is unchanged."""
     assigned = {}
     for member_id, partitions in given.items():
         by_topic: dict[uuid.UUID, list[int]] = {}
@@ -153,7 +155,7 @@ def _as_assignments(
 class _Balance:
     """Partitions among members with subscriptions of their own.
 
-    owned: by member and topic, in the order in which they came.
+    owned: partitions by member and topic, in the order in which they were added.
     """
 
     def __init__(
@@ -173,7 +175,7 @@ class _Balance:
                 self._give(member_id, topic_id, partition)
 
     def assign(self) -> dict[str, Assignment]:
-        # topics that few want first: there is less choice
+        # topics that few members want come first, since they leave less choice
         self._unowned.sort(key=lambda partition: len(self._takers[partition[0]]))
         for topic_id, partition in self._unowned:
             takers = self._takers[topic_id]
@@ -193,10 +195,10 @@ class _Balance:
         self._loads[member_id] += 1
 
     def _level(self) -> None:
-        """Hand partitions on until nobody is reached who has two fewer.
+        """Move partitions until no member reaches another one with two fewer.
 
-        A member that is handed something after its turn may have somebody two below it then: so
-        there are passes until nobody hands on.
+        A member that receives a partition after its turn may then be two above another one: so the
+        passes are repeated until none moves a partition.
         """
         waiting = sorted(self._members, key=self._loads.__getitem__, reverse=True)
         is_level = False
@@ -205,10 +207,10 @@ class _Balance:
             for member_id in waiting:
                 while path := self._path_down(member_id):
                     is_level = False
-                    self._hand_on(path)
+                    self._move_along(path)
 
     def _path_down(self, giver: str) -> list[tuple[str, uuid.UUID, str]]:
-        """The shortest path from a member to one that has two fewer at least; empty: none."""
+        """The shortest path from a member to one with at least two fewer; empty: none."""
         goal = self._loads[giver] - 2
         if goal < 0:
             return []
@@ -243,9 +245,11 @@ class _Balance:
             taker = former
         return steps
 
-    def _hand_on(self, path: Sequence[tuple[str, uuid.UUID, str]]) -> None:
-        """One partition from each member on the path to the next: the last that came, so that what
-        a member had before stays."""
+    def _move_along(self, path: Sequence[tuple[str, uuid.UUID, str]]) -> None:
+        """Move one partition from each member on the path to the next.
+
+        It is the last that was added, so that a member keeps its former partitions.
+        """
         for giver, topic_id, taker in path:
             partitions = self._owned[giver][topic_id]
             self._give(taker, topic_id, partitions.pop())
@@ -255,4 +259,4 @@ class _Balance:
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
-"""By the names that `group.consumer.assignors` and members use."""
+"""The assignors by the names that `group.consumer.assignors` and members use."""

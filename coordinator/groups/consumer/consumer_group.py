@@ -1,21 +1,22 @@
-"""One group of the consumer protocol (KIP-848): its members, and what they have and are to have.
+"""One group of the consumer protocol (KIP-848): its members, their current and target assignments.
 
-All of it is hard state, written by `replay` alone, each part as the record has it
-(consumer_group_records.py); what is computed from it is kept beside it. A group is there from its
-epoch 1 on. The exceptions are three times of day, which only bound how often something is done.
+All of it is hard state, written only by `replay`, in the form of its records
+(consumer_group_records.py), with the values computed from it. A group exists from its epoch 1 on.
+Soft state are the times of the last assignment and the last lookup of patterns, which only bound
+how often they are done, and a lookup under way.
 
     state of the group    when
     Empty                 it has no members
     Assigning             its epoch is above that of its target assignment
-    Reconciling           a member has not come to the target assignment
-    Stable                all have
+    Reconciling           a member does not have its target assignment
+    Stable                all members have their target assignments
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.coordinator.groups.consumer import consumer_group_records as records
 from barnabas.coordinator.groups.consumer.assignors import Assignment
@@ -27,7 +28,7 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
     PatternValue,
 )
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING, is_reconciled
-from barnabas.coordinator.groups.offsets import CommitCheck
+from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import Code
 
@@ -45,29 +46,29 @@ class TopicDirectory(Protocol):
 
     @property
     def version(self) -> int:
-        """A number that rises whenever a topic comes, grows or goes."""
+        """A number that rises whenever a topic is created, grows or is deleted."""
 
     def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """The id of a topic, and how many partitions it has; None where there is none."""
+        """The id and the partition count of a topic; None where it is unknown."""
 
     def name(self, topic_id: uuid.UUID) -> str | None:
-        """The name of the topic of that id."""
+        """The name of the topic with that id; None where it is unknown."""
 
     def names(self) -> Iterable[str]:
-        """All topics that a pattern may match: not those of the broker itself."""
+        """All topics that a pattern may match: not the internal ones."""
 
     def visible_to(self, context: RequestContext) -> IsVisible | None:
-        """Which of them the client of a request may describe, as of each call; None: all."""
+        """The check whether the client of a request may describe a topic; None: it may all."""
 
 
 class ConsumerGroup:
     """The members of one group of the consumer protocol.
 
-    epoch: 0 for a group that is not there. owners: who has a partition, be it that it was told to
-    give it up. assigned_ms, patterns_ms: when the target assignment was computed, and when patterns
-    were looked up; topics_version: of the topics when those of the group were last looked at.
-    lookup: of patterns, while it is under way; looked_up_for: what the member may describe that is
-    the reason for it.
+    epoch: 0 for a group that does not exist. owners: the member that has a partition, also while it
+    has to give it up. assigned_ms, patterns_ms: when the target assignment was computed, and when
+    patterns were last looked up; topics_version: `TopicDirectory.version` when the topics of the
+    group were last read. lookup: of patterns, while it is under way; looked_up_for: the topics that
+    the member of the lookup may describe.
     """
 
     def __init__(self) -> None:
@@ -87,8 +88,8 @@ class ConsumerGroup:
         self.topics_version = NO_TOPICS_VERSION
         self._subscribed: frozenset[str] | None = None
 
-    def decide_anew(self) -> None:
-        """Forget what was last looked at and computed: nothing came of it."""
+    def decide_again(self) -> None:
+        """Let the next heartbeat read the topics and assign again: the last one was dropped."""
         self.assigned_ms, self.topics_version = None, NO_TOPICS_VERSION
 
     # --- hard state ------------------------------------------------------------------------------
@@ -147,22 +148,8 @@ class ConsumerGroup:
             for topic_id, partition in held(current):
                 self.owners.setdefault(topic_id, {})[partition] = member_id
 
-    def hard_state(self) -> dict[str, Any] | None:
-        """The state that is the same in every coordinator that was fed the same log."""
-        if self.epoch == 0:
-            return None
-        return {
-            "epochs": (self.epoch, self.metadata_hash, self.target_epoch),
-            "members": self.members,
-            "currents": self.currents,
-            "targets": self.targets,
-            "patterns": self.patterns,
-            "owners": self.owners,
-            "static": self.static_members,
-        }
-
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; what belongs to it goes before it."""
+        """The records that remove the group; its own record is the last."""
         for member_id in list(self.currents):
             yield records.tombstone(records.CURRENT_VERSION, group_id, member_id)
         for member_id in list(self.targets):
@@ -176,13 +163,13 @@ class ConsumerGroup:
             yield records.tombstone(records.TOPICS_VERSION, group_id)
         yield records.tombstone(records.GROUP_VERSION, group_id)
 
-    # --- what others ask -------------------------------------------------------------------------
+    # --- for readers -----------------------------------------------------------------------------
 
     def current(self, member_id: str) -> CurrentValue:
         return self.currents.get(member_id, NOTHING)
 
     def is_free(self, member_id: str, topic_id: uuid.UUID, partition: int) -> bool:
-        """Whether nobody else than the member has the partition."""
+        """Whether no other member has the partition."""
         return self.owners.get(topic_id, {}).get(partition, member_id) == member_id
 
     def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
@@ -190,7 +177,7 @@ class ConsumerGroup:
         return self.assigned_ms is None or now_ms - self.assigned_ms >= interval_ms
 
     def waits_for_others(self, member_id: str) -> bool:
-        """Whether something of what the member is to have, and has not, is with others yet."""
+        """Whether other members still have a partition of the member's target."""
         assigned = self.current(member_id).assigned
         return any(
             partition not in assigned.get(topic_id, {})
@@ -252,7 +239,7 @@ class ConsumerGroup:
         return False
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
-        """NONE where offsets may be fetched, else the error. Who names no member is not checked."""
+        """NONE where offsets may be fetched, else the code. A request without a member may."""
         if member_id is None and epoch < 0:
             return Code.NONE
         member = self.members.get(member_id or "")
@@ -264,7 +251,7 @@ class ConsumerGroup:
 
 
 def held(current: CurrentValue) -> Iterator[tuple[uuid.UUID, int]]:
-    """Each partition that a member has, those included that it is to give up."""
+    """Each partition that a member has, including those that it has to give up."""
     for partitions in (current.assigned, current.pending_revocation):
         for topic_id, epochs in partitions.items():
             for partition in epochs:
@@ -272,7 +259,7 @@ def held(current: CurrentValue) -> Iterator[tuple[uuid.UUID, int]]:
 
 
 def topics_of(member: MemberValue, patterns: Mapping[str, PatternValue]) -> frozenset[str]:
-    """The topics that a member wants, by name and by pattern; there or not."""
+    """The topics that a member wants, by name and by pattern; they need not exist."""
     pattern = patterns.get(member.subscribed_topic_regex)
     if pattern is None:
         return frozenset(member.subscribed_topic_names)
@@ -290,11 +277,11 @@ def wanted_topics(
 
 
 def hash_of_topics(names: Iterable[str], topics: TopicDirectory) -> int:
-    """A number that changes when one of the topics comes, grows, goes, or is another of its name.
+    """A number that changes when one of the topics is created, grows, or is deleted.
 
-    NO_HASH where none of them is there.
+    NO_HASH where none of them exists.
     """
-    from hashlib import blake2b  # a start without such groups does without it
+    from hashlib import blake2b  # here, since a start without such groups does not need it
 
     digest = blake2b(digest_size=8)
     is_any_there = False

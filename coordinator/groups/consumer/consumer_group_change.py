@@ -1,9 +1,9 @@
-"""What one event changes of a consumer group, worked out before anything of it is written.
+"""The change of a consumer group by one event, computed before its records are written.
 
-The steps come in the order of Apache Kafka's records: members and patterns; the group's epoch,
-where what they want has changed; the target assignment of that epoch; what the member has that
-asked. Each step sees the ones before. The group itself is not touched: `records` change it when
-they are replayed.
+The steps are in the order of Apache Kafka's records: members and patterns; the group's epoch, where
+the subscriptions have changed; the target assignment of that epoch; the current assignment of the
+member whose request it is. Each step sees the earlier ones. The group itself does not change until
+`records` are replayed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from barnabas.coordinator.groups.consumer.consumer_group_settings import Consume
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING, Owned, reconcile
 from barnabas.coordinator.result import CoordinatorRecord
 
-FIRST_EPOCH = 1  # of a group that is there
+FIRST_EPOCH = 1  # of a group that exists
 
 
 class GroupChange:
     """The change of one group by one event.
 
-    records: what is to be written, in order. members, patterns, epoch, target_epoch: as they are
-    after it.
+    records: to be written, in order. members, patterns, epoch, target_epoch: the values after it.
     """
 
     def __init__(self, group_id: str, group: ConsumerGroup, topics: TopicDirectory) -> None:
@@ -58,7 +57,7 @@ class GroupChange:
         return self._targets.get(member_id, {})
 
     def set_member(self, member_id: str, value: MemberValue) -> None:
-        """Let the member be like that. Nothing is written where it is."""
+        """Set what is known of the member. No record is written where nothing changes."""
         if self.members.get(member_id) != value:
             self._own_members()[member_id] = value
             self.records.append(records.member_record(self.group_id, member_id, value))
@@ -73,7 +72,7 @@ class GroupChange:
             self.records.append(records.tombstone(version, self.group_id, member_id))
 
     def replace_member(self, former_id: str, member_id: str) -> None:
-        """Give all that a static member has and is to have to its next incarnation."""
+        """Give the current and the target assignment of a static member to its new id."""
         value, target = self.members[former_id], self.target(former_id)
         current = self.current(former_id)._replace(member_epoch=0, previous_member_epoch=0)
         self.remove_member(former_id)
@@ -107,7 +106,7 @@ class GroupChange:
         self.records.append(records.pattern_record(self.group_id, regex, pattern))
 
     def drop_unused_patterns(self) -> None:
-        """Remove the patterns that no member names any more."""
+        """Remove the patterns that no member has any more."""
         used = {member.subscribed_topic_regex for member in self.members.values()}
         for regex in [regex for regex in self.patterns if regex not in used]:
             self.patterns = {name: row for name, row in self.patterns.items() if name != regex}
@@ -116,10 +115,10 @@ class GroupChange:
     # --- epochs ----------------------------------------------------------------------------------
 
     def raise_epoch_if(self, has_changed: bool, first_epoch: int = FIRST_EPOCH) -> None:
-        """Raise the group's epoch where what members want has changed, or the topics have.
+        """Raise the group's epoch where subscriptions or topics have changed.
 
-        Takes: first_epoch, of a group that was not there, before its first change.
-        After: a group that was not there is.
+        Takes: first_epoch, of a new group, before its first change.
+        After: a new group exists.
         """
         group = self._group
         is_new = group.epoch == 0
@@ -135,7 +134,7 @@ class GroupChange:
             self.records.append(records.group_epoch_record(self.group_id, self.epoch, topics_hash))
 
     def assign_if_due(self, settings: ConsumerGroupSettings, interval_ms: int, now_ms: int) -> None:
-        """Compute the target assignment of the group's epoch, unless the last is too young.
+        """Compute the target assignment of the group's epoch, unless the last is too recent.
 
         Source: KIP-1263 for the interval.
         """
@@ -153,7 +152,7 @@ class GroupChange:
         self.records.append(records.target_epoch_record(self.group_id, self.epoch))
 
     def _members_to_assign(self) -> tuple[dict[str, MemberToAssign], dict[uuid.UUID, int]]:
-        """The members as an assignor sees them, and the sizes of the topics that they want."""
+        """The input of an assignor: the members, and the partition counts of their topics."""
         counts: dict[uuid.UUID, int] = {}
         ids: dict[tuple[tuple[str, ...], str], frozenset[uuid.UUID]] = {}
         members = {}
@@ -177,13 +176,13 @@ class GroupChange:
         """The assignor that most members prefer; the first of the settings if none does."""
         return preferred_assignor(self.members.values(), settings)
 
-    # --- the member that asked -------------------------------------------------------------------
+    # --- the member of the request ---------------------------------------------------------------
 
     def reconcile(self, member_id: str, owned: Owned | None) -> CurrentValue:
-        """Bring the member nearer to its target. Gives what it has then.
+        """Move the member towards its target. Gives: its current assignment afterwards.
 
-        While the target is of an earlier epoch of the group, what the member has ceased to want is
-        left out of it.
+        While the target is of an earlier epoch of the group, topics that the member no longer wants
+        are left out of it.
         """
         target = self.target(member_id)
         if self.target_epoch < self.epoch and target:
@@ -219,7 +218,7 @@ class GroupChange:
 
 
 def preferred_assignor(members: Iterable[MemberValue], settings: ConsumerGroupSettings) -> str:
-    """The assignor that most members name; the first of the settings where none is named."""
+    """The assignor that most members prefer; the first of the settings where none does."""
     votes: dict[str, int] = {}
     for member in members:
         if member.server_assignor in settings.assignors:

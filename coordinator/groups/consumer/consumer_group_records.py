@@ -7,7 +7,7 @@ Keys: int16 version, then strings of int16 length and UTF-8:
     5      a member                    group_id, member_id
     6      its target assignment       group_id
     7      a member's target           group_id, member_id
-    8      what a member has           group_id, member_id
+    8      a member's assignment       group_id, member_id
     16     the topics of a pattern     group_id, regular_expression
 
 Values: int16 version (0), then, in compact forms and with tagged fields at the end of each struct:
@@ -27,9 +27,9 @@ Values: int16 version (0), then, in compact forms and with tagged fields at the 
     16     topics (array of strings), version int64 (of the metadata that they come from),
            timestamp int64
 
-A value of None is a tombstone. The hash is this broker's own: an Apache Kafka that takes the
-directory over computes another, raises the group's epoch once, and leaves partitions where they
-are; and so it is the other way round.
+A value of None is a tombstone. The hash is this broker's own: an Apache Kafka that takes over the
+directory computes another one, raises the group's epoch once, and leaves partitions with their
+members. This broker does the same with Kafka's.
 
 Source: Apache Kafka's schemas ConsumerGroup*Key and ConsumerGroup*Value; KIP-848, KIP-1101,
 KIP-1251.
@@ -96,8 +96,8 @@ PartitionEpochs = dict[uuid.UUID, dict[int, int]]
 class ConsumerGroupKey(NamedTuple):
     """The key of a record of a consumer group.
 
-    version: says what of the group. name: the member's id, or the regular expression; empty where
-    there is none.
+    version: the kind of the record. name: the member's id, or the regular expression; empty in
+    other kinds.
     """
 
     version: int
@@ -137,16 +137,16 @@ class MemberValue(NamedTuple):
 
 
 class MemberState(IntEnum):
-    """Where a member stands on the way to its target assignment."""
+    """The progress of a member towards its target assignment."""
 
     STABLE = 0
-    """It has what it is to have in its epoch."""
+    """It has its target assignment."""
 
     UNREVOKED_PARTITIONS = 1
-    """It was told to give partitions up, and has not said that it has. Its epoch stays."""
+    """It has to give up partitions, and has not confirmed it. Its epoch stays."""
 
     UNRELEASED_PARTITIONS = 2
-    """It has come to the target's epoch, and waits for partitions that others have yet."""
+    """It is in the target's epoch, and waits for partitions that other members still have."""
 
 
 class CurrentValue(NamedTuple):
@@ -338,7 +338,10 @@ def current_record(group_id: str, member_id: str, current: CurrentValue) -> Coor
 
 
 def decode_current(value: bytes) -> CurrentValue:
-    """What a member has. Where it is not told in which epoch it got a partition, it is its own."""
+    """The current assignment of a member.
+
+    Where the record has no assignment epoch of a partition, it is the member's epoch.
+    """
     at = _value_start(value)
     member_epoch, previous_epoch, state = _CURRENT_HEAD.unpack_from(value, at)
     read = _current_topic_reader(max(member_epoch, 0))
@@ -391,7 +394,7 @@ def decode_pattern(value: bytes) -> PatternValue:
 
 
 def _write_tag(out: bytearray, field: bytes | bytearray) -> None:
-    """Write tagged fields of which there is one, the first."""
+    """Write tagged fields with one field, of the first tag."""
     out.append(1)
     out.append(FIRST_TAG)
     write_uvarint(out, len(field))

@@ -1,15 +1,15 @@
 """The settings of consumer groups (KIP-848).
 
-Apache Kafka 3.9 has a preview of them. Where it answers otherwise, `is_preview` decides:
+Apache Kafka 3.9 has a preview of them. `is_preview` chooses between their answers:
 
 | what | preview | today |
 |---|---|---|
 | the epoch of a new group | 0, so that the first member gets 1 | 1 |
-| who joins with an empty list of topics | INVALID_REQUEST | a member that wants nothing |
+| a member joins with an empty list of topics | INVALID_REQUEST | accepted, without partitions |
 | LeaveGroup of a member of the consumer protocol | UNKNOWN_MEMBER_ID | it leaves |
-| a classic member joins, by `group.consumer.migration.policy=disabled` | taken | refused |
-| a commit in an earlier epoch | STALE_MEMBER_EPOCH | taken for what the member had (KIP-1251) |
-| TxnOffsetCommit of nobody, into a group with members | UNKNOWN_MEMBER_ID | taken |
+| a classic member joins, by `group.consumer.migration.policy=disabled` | accepted | refused |
+| a commit in an earlier epoch | STALE_MEMBER_EPOCH | accepted for partitions it had (KIP-1251) |
+| TxnOffsetCommit without a member, to a group with members | UNKNOWN_MEMBER_ID | accepted |
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ConsumerGroupSettings(NamedTuple):
 
     @property
     def takes_classic_members(self) -> bool:
-        """Whether a group of the consumer protocol takes them."""
+        """Whether a consumer group accepts members of the classic protocol."""
         return self.is_preview or self.migration_policy != "disabled"
 
     @property

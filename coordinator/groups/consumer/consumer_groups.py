@@ -1,22 +1,22 @@
 """Members of the consumer protocol (KIP-848): heartbeats that join, stay and leave; sessions;
 patterns.
 
-A heartbeat carries all that a member has to say, and its answer all that it is to do. Steps in
-order: the request is checked; the group is made, or converted from a classic one; the member is
-found, made, or put in the place of its former incarnation; then the steps of `GroupChange`.
+A heartbeat has the whole request of a member, and its answer its assignment. Steps in order: the
+request is checked; the group is made, or converted from a classic one; the member is found, made,
+or replaces its former incarnation; then the steps of `GroupChange`.
 
 Timers, keyed (kind, group, member):
 
     SESSION    the end of a member's session: it is removed
     REBALANCE  the end of the time to give partitions up: it is removed
-    JOIN       of a classic member that was told to join again: it is removed
+    JOIN       of a classic member that has to join again: it is removed
     SYNC       of a classic member that has joined: it is removed
     PATTERNS   the patterns of a group are looked up (without a member)
 
 Patterns are looked up after the answer, in events of their own, a bounded part in each, so that no
-heartbeat waits for it; a member gets the topics by a later heartbeat, as with Apache Kafka. As
-there, they find what the member may describe whose heartbeat was the reason: after a start, the
-first one.
+heartbeat waits for it; a member gets the topics by a later heartbeat, as in Apache Kafka. As there,
+a lookup finds the topics that the member may describe whose heartbeat caused it: after a start, the
+member of the first heartbeat.
 
 Source: KIP-848; KIP-1082 (members name themselves); Apache Kafka 4.3's answers where these are
 silent.
@@ -71,7 +71,7 @@ NO_REBALANCE_TIMEOUT = -1
 FIRST_VERSION_WITH_OWN_ID = 1
 PATTERNS_INTERVAL_MS = 1_000  # between two times that a group's patterns are looked up
 LOOKUP_PAUSE_MS = 40  # so that it takes a fifth of the broker's time at most
-LONGEST_NAME_BYTES = (1 << 15) - 1  # what the key of a record can tell
+LONGEST_NAME_BYTES = (1 << 15) - 1  # that the key of a record can store
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1  # KIP-1099
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
@@ -79,10 +79,9 @@ ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 
 
 class ConsumerGroupsContext(NamedTuple):
-    """What consumer groups share with the rest of the coordinator.
+    """The parts that the machines of consumer groups share with the coordinator.
 
-    overrides: the settings of a group of its own. new_member_id: a unique id for a member that has
-    not named itself.
+    overrides: a group's own settings. new_member_id: a unique id for a member without one.
     """
 
     settings: ConsumerGroupSettings
@@ -94,7 +93,7 @@ class ConsumerGroupsContext(NamedTuple):
 
 
 class ConsumerGroups:
-    """What members of the consumer protocol ask of their groups."""
+    """The requests of members of the consumer protocol, and their timers."""
 
     def __init__(self, context: ConsumerGroupsContext, conversion: GroupConversion) -> None:
         self._context, self._conversion = context, conversion
@@ -105,7 +104,7 @@ class ConsumerGroups:
     # --- heartbeats ------------------------------------------------------------------------------
 
     def check_request(self, request: ConsumerGroupHeartbeatRequest, api_version: int) -> None:
-        """Raise KafkaError INVALID_REQUEST or UNSUPPORTED_ASSIGNOR where it cannot be meant."""
+        """Check the fields. Raises: KafkaError INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
         epoch = request.member_epoch
         for name, text in (
             ("GroupId", request.group_id),
@@ -125,25 +124,25 @@ class ConsumerGroups:
         if epoch == JOINING:
             _require(
                 request.rebalance_timeout_ms != NO_REBALANCE_TIMEOUT,
-                "RebalanceTimeoutMs is missing: who joins gives it.",
+                "RebalanceTimeoutMs is missing: a member that joins sends it.",
             )
             _require(
                 request.topic_partitions == [],
-                "TopicPartitions is not an empty list: who joins owns nothing.",
+                "TopicPartitions is not an empty list: a member that joins owns no partition.",
             )
             _require(
                 request.subscribed_topic_names is not None
                 or request.subscribed_topic_regex is not None,
-                "neither topics nor a pattern: who joins gives one of them, be it empty.",
+                "neither topics nor a pattern: a member that joins sends one of them, be it empty.",
             )
             _require(
                 not self._settings.is_preview or bool(request.subscribed_topic_names),
-                "SubscribedTopicNames is empty: who joins names a topic.",
+                "SubscribedTopicNames is empty: a member that joins names a topic.",
             )
         elif epoch == LEAVING_FOR_A_WHILE:
             _require(
                 request.instance_id is not None,
-                "InstanceId is missing: static members alone leave for a while.",
+                "InstanceId is missing: only static members leave for a while.",
             )
         assignor = request.server_assignor
         if assignor is not None and assignor not in self._settings.assignors:
@@ -160,7 +159,7 @@ class ConsumerGroups:
         result: Result,
         now_ms: int,
     ) -> ConsumerGroupHeartbeatResponse:
-        """Join, stay, or tell what has changed.
+        """Answer the heartbeat of a member that joins or stays.
 
         Takes:  a request that passed `check_request` and does not leave; group, of any type if the
                 request joins, else a consumer group.
@@ -174,7 +173,7 @@ class ConsumerGroups:
         consumer = upgrade.consumer
         member_id = request.member_id or self._context.new_member_id()
         former_id = self._former_id(consumer, request, member_id)
-        if group.consumer is not consumer:  # only now, when nothing more is refused
+        if group.consumer is not consumer:  # only now, since nothing refuses the request any more
             self._conversion.begin(group, upgrade, result, now_ms)
         change = GroupChange(request.group_id, consumer, self._topics)
         if former_id is not None:
@@ -212,13 +211,13 @@ class ConsumerGroups:
         )
 
     def _upgraded(self, group: Group) -> Upgrade:
-        """The consumer group that this is, or becomes."""
+        """The consumer group that the group is, or becomes."""
         if group.is_consumer:
             return Upgrade(group.require_consumer(), [])
         return self._conversion.upgraded(group) or Upgrade(ConsumerGroup(), [])
 
     def set_member(self, change: GroupChange, member_id: str, value: MemberValue) -> None:
-        """Let the member be as it says, and raise the group's epoch if it wants other topics."""
+        """Set what is known of the member, and raise the group's epoch if its topics change."""
         has_changed = False
         former = change.members.get(member_id)
         if value is not former:
@@ -232,7 +231,7 @@ class ConsumerGroups:
     def _former_id(
         self, consumer: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, member_id: str
     ) -> str | None:
-        """The id under which the group has the member; None for a new one.
+        """The current id of the member in the group; None for a new member.
 
         Raises: KafkaError where it is not a member, its epoch is wrong, or there is no room.
         """
@@ -242,7 +241,7 @@ class ConsumerGroups:
         if known_id is None:
             if request.member_epoch != JOINING:
                 raise KafkaError(
-                    Code.UNKNOWN_MEMBER_ID, f"'{member_id}' is no member of this group: join it."
+                    Code.UNKNOWN_MEMBER_ID, f"'{member_id}' is not a member of this group: join it."
                 )
             if len(consumer.members) >= self._settings.max_size:
                 raise KafkaError(
@@ -257,7 +256,7 @@ class ConsumerGroups:
     def _static_id(
         self, consumer: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, member_id: str
     ) -> str | None:
-        """The id under which the group has the instance; None for a new one."""
+        """The current member id of the instance; None for a new one."""
         assert request.instance_id is not None
         if request.member_epoch != JOINING:
             return static_member_id(consumer, request.instance_id, member_id)
@@ -274,8 +273,8 @@ class ConsumerGroups:
         return known_id
 
     def _take_over(self, change: GroupChange, former_id: str, member_id: str) -> None:
-        """Put the member in the place of its former self: of another id, or of the classic
-        protocol, which had to join again or to sync in time.
+        """Let the member replace its former incarnation, which had another id, or spoke the classic
+        protocol and has timers for its next join or sync.
         """
         if former_id != member_id or change.members[former_id].classic is not None:
             timers_of.cancel_member(self._timers, change.group_id, former_id)
@@ -286,7 +285,7 @@ class ConsumerGroups:
         self, group_id: str, member_id: str, value: MemberValue, current: CurrentValue, now_ms: int
     ) -> None:
         key = (timers_of.REBALANCE, group_id, member_id)
-        has_to_revoke = current.pending_revocation  # not so one that has left for a while
+        has_to_revoke = current.pending_revocation  # empty if it has left for a while
         if current.state is MemberState.UNREVOKED_PARTITIONS and has_to_revoke:
             self._timers.schedule(key, now_ms + value.rebalance_timeout_ms)
         else:
@@ -297,7 +296,7 @@ class ConsumerGroups:
     def on_leave(
         self, group: Group, request: ConsumerGroupHeartbeatRequest, result: Result, now_ms: int
     ) -> ConsumerGroupHeartbeatResponse:
-        """Leave for good; or for a while: then a static member keeps what it has for the rest of
+        """Leave for good; or for a while: then a static member keeps its partitions for the rest of
         its session.
 
         Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
@@ -307,7 +306,7 @@ class ConsumerGroups:
             static_member_id(consumer, request.instance_id, member_id)
         elif member_id not in consumer.members:
             raise KafkaError(
-                Code.UNKNOWN_MEMBER_ID, f"'{member_id}' is no member of this group: it may go."
+                Code.UNKNOWN_MEMBER_ID, f"'{member_id}' is not a member: it need not leave."
             )
         if request.member_epoch == LEAVING_FOR_A_WHILE:
             change = GroupChange(request.group_id, consumer, self._topics)
@@ -378,7 +377,7 @@ class ConsumerGroups:
                 removed[member_id] = None
         if removed:
             self.remove_members(group, removed, result, now_ms)
-            if looks_up and group.is_consumer:  # it must see what this event changes
+            if looks_up and group.is_consumer:  # the lookup must see the changes of this event
                 self._timers.schedule((timers_of.PATTERNS, group.group_id, ""), now_ms + 1)
         elif looks_up:
             self._look_up_patterns(group, result, now_ms)
@@ -399,9 +398,9 @@ class ConsumerGroups:
         context: RequestContext,
         now_ms: int,
     ) -> None:
-        """Look the group's patterns up if one is new, topics have changed, or it was long ago.
+        """Look up the group's patterns if one is new, topics have changed, or it was long ago.
 
-        Takes: regex, of the member, which may have none; context, of its heartbeat.
+        Takes: regex, of the member, empty for none; context, of its heartbeat.
         """
         is_new = bool(regex) and regex not in consumer.patterns
         if not is_new and not consumer.patterns:
@@ -420,7 +419,7 @@ class ConsumerGroups:
             consumer.looked_up_for = self._topics.visible_to(context)
 
     def _look_up_patterns(self, group: Group, result: Result, now_ms: int) -> None:
-        """Look the group's patterns up, or go on with that; what comes of it holds at its end."""
+        """Look up the group's patterns, or continue; the result is applied at the end."""
         consumer, key = group.require_consumer(), (timers_of.PATTERNS, group.group_id, "")
         if consumer.lookup is None:
             consumer.patterns_ms, consumer.patterns_version = now_ms, self._topics.version
@@ -438,7 +437,7 @@ class ConsumerGroups:
         has_changed = False
         for regex in _regexes(consumer):
             topics = found.get(regex)
-            if topics is None:  # it came while the others were looked up
+            if topics is None:  # added while the others were looked up
                 self._timers.schedule(key, now_ms + PATTERNS_INTERVAL_MS)
                 continue
             if is_visible is not None:
@@ -468,13 +467,13 @@ class ConsumerGroups:
                     yield
                 found[regex] = yield from self.patterns(regex).matching(names)
             except InvalidPatternError:
-                found[regex] = ()  # of a log of Apache Kafka's, which knows more of RE2's syntax
+                found[regex] = ()  # from a log of Apache Kafka, which supports more of RE2
         return found
 
     # --- looking in ------------------------------------------------------------------------------
 
     def describe(self, group: Group) -> describing.DescribedGroup:
-        """The group as ConsumerGroupDescribe shows it."""
+        """The group's row of ConsumerGroupDescribe."""
         consumer = group.require_consumer()
         return describing.DescribedGroup(
             group_id=group.group_id,
@@ -501,7 +500,7 @@ class ConsumerGroups:
         )
 
     def _described(self, partitions: Mapping[uuid.UUID, Iterable[int]]) -> describing.Assignment:
-        """Partitions of topics that are there."""
+        """Partitions of known topics."""
         return describing.Assignment(
             [
                 describing.TopicPartitions(topic_id, name, sorted(of_topic))
@@ -523,7 +522,7 @@ def heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
 
 
 def static_member_id(consumer: ConsumerGroup, instance_id: str, member_id: str) -> str:
-    """The id of an instance, which is the one that the request bears.
+    """The member id of an instance, which must be that of the request.
 
     Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
@@ -546,8 +545,10 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _check_epoch(current: CurrentValue, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Raise KafkaError FENCED_MEMBER_EPOCH unless it is the member's epoch; or the one before, from
-    a member that owns nothing but what it has, and may not have had the last answer.
+    """Check the epoch of a request: the member's epoch, or the previous one where it owns only
+    partitions that are assigned to it, since it may not have received the last answer.
+
+    Raises: KafkaError FENCED_MEMBER_EPOCH.
     """
     epoch, known_epoch = request.member_epoch, current.member_epoch
     if epoch == known_epoch:
@@ -574,7 +575,7 @@ def _check_epoch(current: CurrentValue, request: ConsumerGroupHeartbeatRequest) 
 def _updated_member(
     former: MemberValue | None, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> MemberValue:
-    """What is known of the member after the request; the same object where nothing is new."""
+    """The member's value after the request; the same object where nothing is new."""
     known = former or MemberValue(None, None, "", "", (), "", NO_REBALANCE_TIMEOUT, None, None)
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -595,7 +596,7 @@ def _updated_member(
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
-    """The partitions that the member says it owns; None where it says nothing."""
+    """The partitions that the request lists as owned; None where it lists none."""
     if request.topic_partitions is None:
         return None
     owned: dict[uuid.UUID, list[int]] = {}
@@ -606,7 +607,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request tells all, as a member does that may not have had the last answer."""
+    """Whether the request has all fields: its member may not have received the last answer."""
     return request.member_epoch == JOINING or (
         request.rebalance_timeout_ms != NO_REBALANCE_TIMEOUT
         and (

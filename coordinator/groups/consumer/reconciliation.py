@@ -1,21 +1,22 @@
-"""The way of one member from what it has to what it is to have (KIP-848, "Member Assignment").
+"""How one member moves from its current assignment to its target (KIP-848, "Member Assignment").
 
-    what it has (state)          what it tells             next
-    STABLE, in the target's      anything                  the same
+    current state                owned partitions in       next
+                                 its heartbeat
+    STABLE, in the target's      any                       unchanged
       epoch
-    STABLE, in an earlier one    anything                  a step
-    UNREVOKED_PARTITIONS         still owns them, or       the same
-                                 nothing of what it owns
-    UNREVOKED_PARTITIONS         owns none of them         a step, in the next epoch
-    UNRELEASED_PARTITIONS        anything                  a step
+    STABLE, in an earlier one    any                       a step
+    UNREVOKED_PARTITIONS         some of the revoked       unchanged
+                                 ones, or not listed
+    UNREVOKED_PARTITIONS         none of the revoked ones  a step, in the next epoch
+    UNRELEASED_PARTITIONS        any                       a step
 
-A step keeps what the member has and is to have. If it has more, and has not said that it gave that
-up, it is UNREVOKED_PARTITIONS and stays in its epoch. Else it comes to the target's epoch, gets
-what is free of the rest, and is STABLE, or UNRELEASED_PARTITIONS where others have something of it
-yet.
-So no partition has two owners: it is free only when the one who had it said so, or is gone.
+A step keeps the partitions that are in the target. If the member has others, and its heartbeat does
+not confirm that it gave them up, it is UNREVOKED_PARTITIONS and stays in its epoch. Else it enters
+the target's epoch, gets the free partitions of the rest, and is STABLE, or UNRELEASED_PARTITIONS
+where other members still have some of them. So no partition has two owners: it is free only when
+its former owner has confirmed that, or has left.
 
-A partition keeps the epoch in which the member got it, by which its commits are judged (KIP-1251).
+A partition keeps the epoch in which the member got it; commits are checked by it (KIP-1251).
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ IsFree = Callable[[uuid.UUID, int], bool]
 Owned = Mapping[uuid.UUID, Collection[int]]
 
 NOTHING = CurrentValue(0, 0, MemberState.STABLE, {}, {})
-"""What a new member has."""
+"""The current assignment of a new member."""
 
 
 def is_reconciled(current: CurrentValue, target_epoch: int) -> bool:
-    """Whether the member has come to the target."""
+    """Whether the member has its target assignment."""
     return current.state is MemberState.STABLE and current.member_epoch == target_epoch
 
 
@@ -49,10 +50,10 @@ def reconcile(
     owned: Owned | None,
     is_free: IsFree,
 ) -> CurrentValue:
-    """What the member has after its heartbeat; the same object where nothing changes.
+    """The current assignment after a heartbeat; the same object where nothing changes.
 
-    Takes:  owned, what the member says that it owns, None where it does not say; is_free, whether
-            nobody else has a partition.
+    Takes:  owned, the partitions in the heartbeat, None where it lists none; is_free, whether no
+            other member has a partition.
     """
     if current.state is MemberState.UNREVOKED_PARTITIONS:
         if _owns_any(owned, current.pending_revocation):
@@ -104,7 +105,7 @@ def _in_epoch(
     assigned: PartitionEpochs,
     pending_revocation: PartitionEpochs,
 ) -> CurrentValue:
-    """The previous epoch is the one that the member may name if it has not had the answer."""
+    """The assignment in an epoch. The previous epoch is accepted, too: the answer may be lost."""
     previous = (
         current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
     )
@@ -112,7 +113,7 @@ def _in_epoch(
 
 
 def _owns_any(owned: Owned | None, partitions: PartitionEpochs) -> bool:
-    """Whether the member may still own one of the partitions: it does unless it says otherwise."""
+    """Whether the member may still own one of the partitions; so it is if it lists none."""
     if owned is None:
         return True
     return any(
@@ -124,5 +125,5 @@ def _owns_any(owned: Owned | None, partitions: PartitionEpochs) -> bool:
 
 
 def _exceeds(assigned: PartitionEpochs, target: Assignment) -> bool:
-    """Whether the member has what it is not to have: topics that it has ceased to want."""
+    """Whether the member has topics that are not in its target: it no longer wants them."""
     return any(topic_id not in target for topic_id in assigned)

@@ -1,20 +1,20 @@
 """Patterns of topics' names in RE2's syntax, matched in time linear in the name.
 
-A pattern is parsed, made a nondeterministic automaton (Thompson's construction), and run as a
-deterministic one whose states are made when a name first reaches them. Nothing backtracks, so no
-pattern of a client can hold up the broker: `(a+)+$` costs as much as `a+`.
+A pattern is parsed, compiled to a nondeterministic automaton (Thompson's construction), and run as
+a deterministic one whose states are made when a name first reaches them. Nothing backtracks, so no
+pattern of a client can block the broker: `(a+)+$` costs as much as `a+`.
 
-    understood   literals, `.`, classes with ranges and `[:alpha:]`, `\\d \\D \\w \\W \\s \\S`,
+    supported    literals, `.`, classes with ranges and `[:alpha:]`, `\\d \\D \\w \\W \\s \\S`,
                  `\\pL` and the like, escapes, `\\Q...\\E`, groups of every kind, `|`, `* + ?`
                  and `{n,m}` with their lazy forms, flags `(?i)` `(?s)` `(?U)` `(?m)`, anchors
                  `^ $ \\A \\z`
-    refused      what RE2 refuses: look-around, references back, possessive and nested repetition,
+    refused      what RE2 refuses: look-around, back references, possessive and nested repetition,
                  counts above 1,000; besides, `\\b` and `\\B`, which have no use in a whole name,
-                 and patterns that come to more than 20,000 states
+                 and patterns of more than 20,000 states
 
-A name matches as a whole, as with Apache Kafka. A class is the set of its letters among those that
-names may have: of topics, or of what else is matched (transactional ids, KIP-1152). `\\p{...}`
-knows the general categories and no scripts.
+A pattern matches a whole name, as in Apache Kafka. A class is the set of its letters among those
+that names may have: of topics, or of other texts that are matched (transactional ids, KIP-1152).
+`\\p{...}` supports the general categories and no scripts.
 
 Source: RE2's wiki, "Syntax"; KIP-848, "Regular Expressions".
 """
@@ -29,14 +29,14 @@ from typing import NamedTuple
 
 LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
 MAX_REPEAT = 1000
-MOST_DIGITS = 100  # of a count: Python refuses to read thousands
+MOST_DIGITS = 100  # of a count: Python refuses to convert thousands of digits
 MAX_STATES = 20_000
 MAX_DEPTH = 200
-MAX_CACHED_STATES = 50_000  # of the automaton, over all sets of them that are kept
-MAX_KEPT_STATES = 100_000  # of all patterns that are remembered
-MOST_KEPT_LETTERS = 1 << 20  # of the texts of all patterns that are remembered
+MAX_CACHED_STATES = 50_000  # of one automaton, over all cached sets of states
+MAX_KEPT_STATES = 100_000  # of all cached patterns
+MOST_KEPT_LETTERS = 1 << 20  # of the texts of all cached patterns
 MOST_KEPT = 100
-# what is longer, or counts repetitions, takes up to 100 ms to read
+# a longer text, or one that counts repetitions, takes up to 100 ms to compile
 LONGEST_AT_ONCE = 500
 MOST_SHOWN = 100  # letters of a pattern in an error
 WORK_BETWEEN_PAUSES = 20_000  # in states that are visited: some 10 ms
@@ -68,10 +68,10 @@ _HIGHEST_CODE_POINT = 0x10FFFF
 
 
 class InvalidPatternError(ValueError):
-    """The text is no pattern of RE2's syntax; it says what is wrong, and where."""
+    """The text is not a pattern of RE2's syntax; the message names the mistake and its place."""
 
 
-# --- what a pattern is made of ------------------------------------------------------------------
+# --- the parts of a pattern ---------------------------------------------------------------------
 
 
 class _One(NamedTuple):
@@ -97,11 +97,11 @@ class _Repeat(NamedTuple):
 
 
 class _Start(NamedTuple):
-    """Nothing, at the beginning of the name alone."""
+    """Matches no letter, and only at the beginning of the name."""
 
 
 class _End(NamedTuple):
-    """Nothing, at the end of the name alone."""
+    """Matches no letter, and only at the end of the name."""
 
 
 _Node = _One | _Sequence | _Choice | _Repeat | _Start | _End
@@ -109,14 +109,14 @@ _NOTHING = _Sequence([])
 
 
 class _Parser:
-    """One pattern's text, read from left to right."""
+    """A parser of one pattern, which it reads from left to right."""
 
     def __init__(self, text: str, letters: frozenset[str]) -> None:
         self._text, self._at, self._depth = text, 0, 0
         self._letters = letters
         self._ignores_case = self._dot_is_any = False
         self._group_names: set[str] = set()
-        self._literals: dict[str, _One] = {}  # of the flags that hold now
+        self._literals: dict[str, _One] = {}  # under the current flags
         self._categories: dict[str, frozenset[str]] = {}
         self._any, self._any_but_line_end = _One(letters), _One(letters - {"\n"})
 
@@ -131,7 +131,7 @@ class _Parser:
         raise InvalidPatternError(f"{reason} (at letter {self._at + 1} of {shown!r})")
 
     def _take(self, text: str) -> bool:
-        """Whether the text comes next; then it is passed."""
+        """Whether the text comes next; if so, read it."""
         if not self._text.startswith(text, self._at):
             return False
         self._at += len(text)
@@ -154,8 +154,8 @@ class _Parser:
         return options[0] if len(options) == 1 else _Choice(options)
 
     def _sequence(self) -> _Node:
-        """Parts without those that match nothing: each part makes a state, so `MAX_STATES` bounds
-        the work on all of them, repeated as they may be.
+        """Parts, without those that match no letter: each part makes a state, so `MAX_STATES`
+        bounds the work on all parts, including repeated ones.
         """
         parts: list[_Node] = []
         atom: _Node | None
@@ -191,7 +191,7 @@ class _Parser:
         return _Repeat(node, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """What comes next, if that is a repetition."""
+        """The bounds of the repetition that comes next; None where none does."""
         if self._take("*"):
             return 0, None
         if self._take("+"):
@@ -201,7 +201,7 @@ class _Parser:
         return self._counted()
 
     def _counted(self) -> tuple[int, int | None] | None:
-        """The bounds of `{n}`, `{n,}` and `{n,m}`; anything else in braces stands for itself."""
+        """The bounds of `{n}`, `{n,}` and `{n,m}`; other text in braces is literal."""
         end = self._text.find("}", self._at)
         if not self._text.startswith("{", self._at) or end < 0:
             return None
@@ -220,7 +220,7 @@ class _Parser:
     # --- one part --------------------------------------------------------------------------------
 
     def _atom(self) -> _Node | None:
-        """One part; None for flags, which match nothing."""
+        """One part; None for flags, which are not a part."""
         start = self._at
         if self._bounds() is not None:
             self._at = start
@@ -261,7 +261,7 @@ class _Parser:
             ):
                 self._group_name()
             elif self._flags():
-                return None  # they hold to the end of the group around them
+                return None  # the flags apply to the end of the group around them
         node = self._choice()
         if not self._take(")"):
             self._refuse("there is a '(' without its ')'")
@@ -278,7 +278,7 @@ class _Parser:
         self._at = end + 1
 
     def _flags(self) -> bool:
-        """Read `i-s)` or `i-s:`. Gives whether it was the former, without a group."""
+        """Read `i-s)` or `i-s:`. Gives: whether it was the former, which opens no group."""
         value, count = True, 0
         while True:
             letter = self._next()
@@ -306,7 +306,7 @@ class _Parser:
         if letter == "z":
             return _End()
         if letter in "bB":
-            self._refuse("boundaries of words are not understood here: name what stands there")
+            self._refuse("word boundaries are not supported: write the letters that may be there")
         if letter == "C":
             return _One(self._letters)
         letters = self._class_escape(letter)
@@ -315,7 +315,7 @@ class _Parser:
         return self._literal(self._letter_escape(letter))
 
     def _class_escape(self, letter: str) -> frozenset[str] | None:
-        """The letters of `\\d` and `\\pL`; None where it is no class."""
+        """The letters of `\\d` and `\\pL`; None where the escape is not a class."""
         if letter in "dws":
             return _CLASSES[letter]
         if letter in "DWS":
@@ -333,7 +333,7 @@ class _Parser:
         if name.startswith("^"):
             name, is_negated = name[1:], not is_negated
         if name not in ("L", "N", "P", "S", "Z", "C", "M", "Lu", "Ll", "Nd", "Pd", "Pc", "Po"):
-            self._refuse("that is no general category that topics' names have letters of")
+            self._refuse("no letter of a topic's name is in that general category")
         letters = self._categories.get(name)
         if letters is None:
             letters = self._categories[name] = frozenset(
@@ -342,7 +342,7 @@ class _Parser:
         return self._letters - letters if is_negated else self._both_cases(letters)
 
     def _letter_escape(self, letter: str) -> str:
-        """The letter that an escape stands for."""
+        """The letter of an escape."""
         if letter in _CONTROLS:
             return _CONTROLS[letter]
         if letter == "x":
@@ -372,7 +372,7 @@ class _Parser:
         if not digits or any(digit not in string.hexdigits for digit in digits):
             self._refuse("a letter's hexadecimal number is wrong")
         if int(digits, 16) > _HIGHEST_CODE_POINT:
-            self._refuse("there is no letter of that number")
+            self._refuse("no letter has that number")
         return chr(int(digits, 16))
 
     # --- classes ---------------------------------------------------------------------------------
@@ -400,14 +400,14 @@ class _Parser:
         return self._letters - letters if is_negated else letters
 
     def _range(self, first: str) -> frozenset[str]:
-        """The letters from `first` to the one after a dash; that one alone without a dash."""
+        """The letters from `first` to the one after a dash; only `first` without a dash."""
         if not self._text.startswith("-", self._at) or self._text.startswith("-]", self._at):
             return frozenset(first)
         self._at += 1
         last = self._letter_escape(self._next()) if self._take("\\") else self._next()
         if last < first:
             self._refuse("a range of letters ends before it begins")
-        # also those that become one of a name's letters by the other case
+        # also letters whose other case is one of a name's letters
         return frozenset(one for one in self._letters if first <= one <= last)
 
     def _posix_class(self) -> frozenset[str]:
@@ -534,11 +534,11 @@ class TopicPattern:
 
     @property
     def state_count(self) -> int:
-        """How large the pattern is."""
+        """The size of the pattern."""
         return len(self._automaton.letters)
 
     def matches(self, name: str) -> bool:
-        """Whether the whole name matches. O(length), once its states have been met."""
+        """Whether the whole name matches. O(length), once its states are cached."""
         if not name:
             states = self._automaton.closure((self._first,), is_start=True, is_end=True)
             return _ACCEPT in states
@@ -580,7 +580,7 @@ class TopicPattern:
         return accepts
 
     def _next(self, states: _States, letter: str) -> _States:
-        """The states after a letter, which are remembered."""
+        """The states after a letter, cached."""
         following = self._step(states, letter)
         self._steps.setdefault(states, {})[letter] = following
         self._work += len(states) + len(following)
@@ -603,9 +603,9 @@ class TopicPattern:
 
 
 class PatternReader:
-    """Makes patterns, and remembers the last hundred; of large ones fewer.
+    """Compiles patterns, and caches the last hundred; of large ones fewer.
 
-    Tracks what came of each text: a pattern, or the reason why it is none.
+    The cache has a pattern or an error for each text.
     """
 
     def __init__(self) -> None:
@@ -624,11 +624,11 @@ class PatternReader:
         return made
 
     def takes_long(self, text: str) -> bool:
-        """Whether to make the pattern would hold up everybody else."""
+        """Whether compiling the pattern would delay other requests."""
         return text not in self._made and (len(text) > LONGEST_AT_ONCE or "{" in text)
 
     def keep(self, text: str, made: TopicPattern | InvalidPatternError) -> None:
-        """Remember what `read_pattern` gave, and forget others for it."""
+        """Cache the result of `read_pattern`; the oldest ones make room for it."""
         self._forget(text)
         self._made[text] = made
         self._kept_states += _state_count(made)
@@ -652,7 +652,7 @@ def _state_count(made: TopicPattern | InvalidPatternError) -> int:
 
 
 def read_pattern(text: str) -> TopicPattern | InvalidPatternError:
-    """The pattern, or why it is none."""
+    """The pattern, or the error of its text."""
     try:
         return TopicPattern(text)
     except InvalidPatternError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.control.observed import observe
-from barnabas.broker.control.rim.server import Exchange, Journal
+from barnabas.broker.control.rim.control import Exchange, Journal
 from barnabas.protocol.framing import SIZE, encode_request
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from helpers.hard_state import hard_state
 
-from barnabas.coordinator.groups.offsets import CommittedOffset, Expiry, GroupOffsets
+from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset, Expiry, GroupOffsets
 from barnabas.protocol.topic_partition import TopicPartition
 
 P0, P1, P2 = (TopicPartition("t", partition) for partition in range(3))
@@ -77,9 +78,9 @@ def test_the_hard_state_does_not_depend_on_the_clock() -> None:
         committed = offset(1)._replace(since_ms=since_ms)
         offsets.replay_commit(P0, committed)
         offsets.replay_pending(7, P1, committed)
-    assert early.hard_state() == late.hard_state()
+    assert hard_state(early) == hard_state(late)
     late.replay_pending(7, P1, offset(2))
-    assert early.hard_state() != late.hard_state()
+    assert hard_state(early) != hard_state(late)
 
 
 def expiry(offsets: GroupOffsets, now_ms: int, max_count: int | None = None) -> Expiry:

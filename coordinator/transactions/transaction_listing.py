@@ -1,11 +1,11 @@
-"""ListTransactions: which transactional ids pass its filters. Pure, and in parts.
+"""ListTransactions and DescribeTransactions: pure functions over the transactional ids.
 
-There may be a hundred thousand ids, with letters of all the world, and a pattern of them that is
-costly to read and to run. So a client gets only what its own pattern may cost:
+ListTransactions works in two steps, since there may be a hundred thousand ids with any letters of
+Unicode, and a pattern may be costly to compile and to run:
 
     rows       in slices: the ids that the client may see, and that pass the other filters
-    matching   in a thread, where there are many rows or the pattern is long: those of them that the
-               pattern matches, and the rows of the answer as they are on the wire
+    matching   in a thread, where there are many rows or the pattern is long: the rows that the
+               pattern matches, with their encoding for the answer
 
 Source: KIP-664; KIP-994 (the duration), KIP-1152 (the pattern).
 """
@@ -16,6 +16,15 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import NamedTuple
 
 from barnabas.coordinator.transactions.transaction_state import STATE_BY_NAME, TransactionMetadata
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+)
+from barnabas.protocol.messages.describe_transactions import (
+    TransactionState as DescribedTransaction,
+)
 from barnabas.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -23,7 +32,7 @@ from barnabas.protocol.messages.list_transactions import (
 from barnabas.protocol.messages.list_transactions import TransactionState as ListedTransaction
 from barnabas.protocol.primitives import Writable
 
-ROWS_OF_A_SLICE = 500
+ROWS_AT_ONCE = 500
 LONGEST_PATTERN_BYTES = (1 << 15) - 1  # as of a heartbeat's
 MOST_PAUSES = 200  # of a pattern that is run: some 2 s
 
@@ -31,7 +40,7 @@ Rows = list[ListedTransaction]
 
 
 class EncodedRows:
-    """Rows of an answer that are encoded already: as many, and one that writes them all."""
+    """Rows of an answer that are encoded already: their count, and one element that writes all."""
 
     def __init__(self, count: int, data: bytes) -> None:
         self._count, self._data = count, data
@@ -43,12 +52,12 @@ class EncodedRows:
         return iter((self,))
 
     def write(self, out: bytearray, version: int) -> None:
-        """Append what was encoded, which is of one version."""
+        """Append the encoded rows. They are of one version, which `version` must be."""
         out += self._data
 
 
 class Filters(NamedTuple):
-    """What a request asks for, but for the pattern."""
+    """The filters of a request, without its pattern."""
 
     states: frozenset[object] | None
     producer_ids: frozenset[int] | None
@@ -57,7 +66,7 @@ class Filters(NamedTuple):
 
     @classmethod
     def of(cls, request: ListTransactionsRequest, now_ms: int) -> Filters:
-        """Takes: now_ms, of the wall clock, which the durations go by."""
+        """The filters of a request. Takes: now_ms, by the wall clock, for the durations."""
         names, ids = request.state_filters, request.producer_id_filters
         return cls(
             frozenset(STATE_BY_NAME[name] for name in names if name in STATE_BY_NAME)
@@ -69,7 +78,7 @@ class Filters(NamedTuple):
         )
 
     def pass_for(self, transaction: TransactionMetadata) -> bool:
-        """Whether the transaction passes all of them."""
+        """Whether the transaction passes all filters."""
         if self.states is not None and transaction.state not in self.states:
             return False
         if self.producer_ids is not None and transaction.producer_id not in self.producer_ids:
@@ -82,13 +91,13 @@ def rows(
     filters: Filters,
     is_visible: Callable[[str], bool],
 ) -> Generator[None, int, Rows]:
-    """The rows that pass, of the ids that the client may see; a slice after the other.
+    """The rows of the ids that pass the filters and that the client may see, in slices.
 
-    Ids that come in between are not looked at, those that go are left out.
+    Ids that are created between two slices are not listed, those that expire are left out.
     """
     found = []
     for number, name in enumerate(list(transactions)):
-        if number % ROWS_OF_A_SLICE == ROWS_OF_A_SLICE - 1:
+        if number % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
             yield
         transaction = transactions.get(name)
         if transaction is not None and filters.pass_for(transaction) and is_visible(name):
@@ -97,9 +106,9 @@ def rows(
 
 
 def matching(found: Rows, pattern: str | None) -> Rows | None:
-    """Those rows whose whole id the pattern matches; of no pattern, and an empty one, each does.
+    """The rows whose whole id matches the pattern; all rows where there is none, or an empty one.
 
-    None where the text is no pattern, or where it would take too long to run it.
+    None where the text is not a pattern, or where running it would take too long.
     """
     if not pattern:
         return found
@@ -126,25 +135,70 @@ def matching(found: Rows, pattern: str | None) -> Rows | None:
 
 
 def takes_long(found: Rows, pattern: str | None) -> bool:
-    """Whether `matching` and encoding these rows would hold up everybody else."""
+    """Whether `matching` and encoding these rows would delay other requests."""
     from barnabas.coordinator.groups.consumer.topic_patterns import LONGEST_AT_ONCE
 
-    if len(found) > ROWS_OF_A_SLICE:
+    if len(found) > ROWS_AT_ONCE:
         return True
     if not pattern:
         return False
     size = sum(len(row.transactional_id) for row in found)
-    return len(pattern) > LONGEST_AT_ONCE or "{" in pattern or size > 32 * ROWS_OF_A_SLICE
+    return len(pattern) > LONGEST_AT_ONCE or "{" in pattern or size > 32 * ROWS_AT_ONCE
 
 
 def is_too_long(pattern: str | None) -> bool:
-    """Whether the pattern is not even read."""
+    """Whether the pattern is refused for its length."""
     return pattern is not None and (
         len(pattern) > LONGEST_PATTERN_BYTES or len(pattern.encode()) > LONGEST_PATTERN_BYTES
     )
 
 
 def answer(request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """The answer, still without rows. Each unknown state is listed once."""
+    """The answer without its rows. Each unknown state is listed once."""
     unknown = dict.fromkeys(name for name in request.state_filters if name not in STATE_BY_NAME)
     return ListTransactionsResponse(unknown_state_filters=list(unknown))
+
+
+# --- DescribeTransactions ------------------------------------------------------------------------
+
+
+def described(
+    request: DescribeTransactionsRequest, transactions: Mapping[str, TransactionMetadata]
+) -> DescribeTransactionsResponse:
+    """The answer, with an error for each id that is empty or unknown."""
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            _description(transactional_id, transactions.get(transactional_id))
+            for transactional_id in request.transactional_ids
+        ]
+    )
+
+
+def _description(
+    transactional_id: str, transaction: TransactionMetadata | None
+) -> DescribedTransaction:
+    if transaction is None:
+        code = Code.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Code.INVALID_REQUEST
+        return DescribedTransaction(
+            error_code=code,
+            transactional_id=transactional_id,
+            transaction_state="",
+            transaction_timeout_ms=0,
+            transaction_start_time_ms=0,
+            producer_id=0,
+            producer_epoch=0,
+            topics=[],
+        )
+    topics: dict[str, list[int]] = {}
+    for topic, partition in transaction.partitions:
+        topics.setdefault(topic, []).append(partition)
+    return DescribedTransaction(
+        error_code=Code.NONE,
+        transactional_id=transactional_id,
+        transaction_state=transaction.state.value,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+    )

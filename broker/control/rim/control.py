@@ -1,17 +1,16 @@
-"""The rim under a test's control: what each request meets, a clock to be moved, and what happened.
+"""A test's control of the server: what each request meets, a clock to be moved, and what happened.
 
-It is the same server with the same broker. What is added sits between a connection and the broker:
-requests are looked at before they are handed on, answers before they are sent. The core knows
-nothing of it.
+It is the server's Gate: requests are looked at before they are handed on, answers before they are
+sent. The core and the server are the same as without it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -29,18 +28,18 @@ from barnabas.broker.control.observed import (
     with_fetch_session,
 )
 from barnabas.broker.control.rim.clock import ControlledClock
-from barnabas.broker.core import Broker
-from barnabas.broker.outbox import CloseReason, ConnectionState
-from barnabas.broker.requests.refusals import can_refuse, refusal
+from barnabas.broker.outbox import ConnectionState
 from barnabas.broker.rim.clocks import NS_PER_MS
-from barnabas.broker.rim.server import Connection, Server
+from barnabas.broker.rim.connection import Connection, HandleFrame
+from barnabas.broker.rim.server import Clock, Server
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import SIZE, response_has_tagged_header
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.storage.log.log_reader import Slice
+from barnabas.storage.pooled_disk import disk_below
 
 if TYPE_CHECKING:
-    from barnabas.broker.rim.tls import TlsSocket
+    pass
 
 logger = logging.getLogger("barnabas.control")
 
@@ -142,77 +141,6 @@ class Journal:
         first.size = 0
 
 
-class ControlledConnection(Connection):
-    """A connection whose answers are looked at before they are sent."""
-
-    __slots__ = ("_is_delayed", "exchange")
-
-    def __init__(
-        self,
-        server: Server,
-        connection_id: int,
-        sock: socket.socket | TlsSocket,
-        peer: str,
-        greeting_bytes: int = 0,
-    ) -> None:
-        self.exchange: Exchange | None = None
-        self._is_delayed = False  # its answer is
-        super().__init__(server, connection_id, sock, peer, greeting_bytes)
-
-    def unmute(self) -> None:
-        """Go on with what waits, unless the answer itself is still kept back."""
-        if not self._is_delayed and self.exchange is None:
-            super().unmute()
-
-    def send(self, pieces: Any) -> None:
-        """Send an answer as its request's faults will have it."""
-        exchange, self.exchange = self.exchange, None
-        if exchange is None:
-            super().send(pieces)
-            return
-        frame = _whole(pieces)
-        exchange.answer = answer_of(exchange.request, frame)
-        exchange.errors = error_codes(exchange.answer)
-        server = self._server
-        assert isinstance(server, ControlledServer)
-        server.journal.on_answer(exchange, len(frame))
-        if exchange.has(Action.TWICE) and exchange.deliveries == 1:
-            self.exchange, self.in_flight = exchange, True
-            self._loop.call_soon(server.deliver, self, exchange)
-        elif delay := exchange.has(Action.DELAY_ANSWER):
-            self.in_flight = self._is_delayed = True
-            self._loop.call_later(delay.ms / 1000, self._send_later, exchange, frame)
-        else:
-            self._send_or_not(exchange, frame)
-
-    def _send_later(self, exchange: Exchange, frame: bytes) -> None:
-        self._is_delayed = False
-        if not self.closed:
-            self.in_flight = self._server.is_muted(self.connection_id)
-            self._send_or_not(exchange, frame)
-            self.wake()
-        else:
-            exchange.outcome = "connection closed"
-
-    def _send_or_not(self, exchange: Exchange, frame: bytes) -> None:
-        if exchange.has(Action.DROP_ANSWER):
-            exchange.outcome = "answer dropped"
-        elif exchange.has(Action.CLOSE_AFTER):
-            self.close_soon(exchange)
-        elif exchange.has(Action.CUT):
-            super().send([frame[: len(frame) // 2]])
-            self.close_soon(exchange, "answer cut")
-        else:
-            exchange.outcome = "answered"
-            super().send([frame])
-
-    def close_soon(self, exchange: Exchange, outcome: str = "connection closed") -> None:
-        """End the connection after this event; nothing more is read from it."""
-        exchange.outcome = outcome
-        self.in_flight = True
-        self._loop.call_soon(self._server.disconnect, self, None)
-
-
 class LateConnection:
     """What stands for a connection that its client has ended, until a late request of it is done.
 
@@ -237,53 +165,64 @@ class LateConnection:
         """How many sweeps it was quiet for: it is never idle."""
         return 0
 
+    def socket_option(self, level: int, option: int, size: int) -> bytes:
+        """What the system says of its socket. Raises: OSError, since it has none."""
+        raise OSError(errno.ENOTCONN, "its client has hung up")
+
     def close(self) -> None:
         """Do nothing: it has no socket."""
         self.closed = True
 
 
-class ControlledServer(Server):
-    """A server under a test's control. All of it is to be called in the loop's thread."""
+class Control:
+    """What a test commands. All of it is to be called in the loop's thread.
 
-    connection_class = ControlledConnection
+    server: known once it is made. _exchanges: what each connection has under way.
+    """
 
-    def __init__(
-        self,
-        broker: Broker,
-        sock: socket.socket | Sequence[socket.socket],
-        loop: asyncio.AbstractEventLoop,
-        clock: ControlledClock,
-    ) -> None:
+    server: Server
+    silence: Callable[[], str | None] | None = None
+
+    def __init__(self, clock: ControlledClock) -> None:
         self.clock = clock
         self.faults = FaultTable()
         self.journal = Journal()
         self._next_number = 1
+        self._exchanges: dict[int, Exchange] = {}
         self._held: dict[int, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._refuses = False
-        super().__init__(
-            broker,
-            sock,
-            loop,
-            steady_ns=lambda: clock.steady_ms() * NS_PER_MS,
-            wall_ns=lambda: clock.wall_ms() * NS_PER_MS,
+
+    def server_clock(self) -> Clock:
+        """The clock for the server."""
+        clock = self.clock
+        return Clock(
+            lambda: clock.steady_ms() * NS_PER_MS,
+            lambda: clock.wall_ms() * NS_PER_MS,
         )
-        self.on_frame = self._on_controlled_frame
+
+    def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
+        """What takes each request of that server first."""
+        self.server, self._broker, self._handle = server, server.broker, handle
+        return self._on_frame
+
+    def start(self) -> None:
+        """Do nothing: the endpoint commands."""
 
     # --- requests --------------------------------------------------------------------------------
 
-    def _on_controlled_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
-        if self._is_closed:
+    def _on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
+        if self.server.is_closed:
             return  # the power is lost, and the process about to end
-        connection = self._connections[connection_id]
-        assert isinstance(connection, ControlledConnection)
+        connection = self.server.connection(connection_id)
+        assert connection is not None
         copy = bytes(frame)  # the frame's memory is the next request's soon
         request = observe(memoryview(copy))
         if request is None:
-            connection.exchange = None
-            self.broker.on_frame(connection_id, frame, now_ms)
+            self._exchanges.pop(connection_id, None)
+            self._handle(connection_id, frame, now_ms)
             return
-        sender = self.broker.connections[connection_id]
+        sender = self._broker.connections[connection_id]
         node_id = sender.node_id
         request = self._with_names(request, node_id)
         exchange = Exchange(
@@ -294,7 +233,7 @@ class ControlledServer(Server):
         self._next_number += 1
         self.journal.add(exchange)
         if exchange.faults and request.body is not None:
-            connection.exchange = exchange
+            self._exchanges[connection_id] = exchange
             # held from now on: the fault may be removed before the steps come to it
             released = None
             if hold := exchange.has(Action.HOLD):
@@ -309,22 +248,22 @@ class ControlledServer(Server):
         session.
         """
         if isinstance(request.body, FetchRequest) and request.body.session_epoch > 0:
-            sessions = self.broker.cluster.nodes[node_id].fetch_sessions
+            sessions = self._broker.cluster.nodes[node_id].fetch_sessions
             remembered = sessions.partitions_of(request.body.session_id)
             request = with_fetch_session(request, remembered)
-        by_id = {str(topic.topic_id): topic.name for topic in self.broker.metadata.topics.values()}
+        by_id = {str(topic.topic_id): topic.name for topic in self._broker.metadata.topics.values()}
         return request._replace(
             topics={by_id.get(name, name): rows for name, rows in request.topics.items()}
         )
 
     def _start(self, steps: Coroutine[Any, Any, None]) -> None:
-        task = self.loop.create_task(steps)
+        task = self.server.loop.create_task(steps)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _meet(
         self,
-        connection: ControlledConnection,
+        connection: Connection,
         exchange: Exchange,
         released: asyncio.Event | None,
     ) -> None:
@@ -341,34 +280,36 @@ class ControlledServer(Server):
         else:
             self.deliver(connection, exchange)
 
-    def _refuse(self, connection: ControlledConnection, exchange: Exchange, code: Code) -> None:
+    def _refuse(self, connection: Connection, exchange: Exchange, code: Code) -> None:
         request = exchange.request
         frame = bytearray(SIZE.size) + SIZE.pack(request.correlation_id)
         if response_has_tagged_header(request.api, request.version):
             frame.append(0)
         assert request.body is not None
-        refusal(request.api, request.version, request.body, code).write(frame, request.version)
+        request.body.error_response(request.version, code).write(frame, request.version)
         SIZE.pack_into(frame, 0, len(frame) - SIZE.size)
         connection.in_flight = False
-        connection.send([bytes(frame)])
+        self.send(connection, [bytes(frame)])
         connection.wake()
 
-    def deliver(self, connection: ControlledConnection, exchange: Exchange) -> None:
+    def deliver(self, connection: Connection, exchange: Exchange) -> None:
         """Hand a request on to the broker that was kept back, or is to come twice."""
-        if self._is_closed:
+        if self.server.is_closed:
             return
         try:
             frame = memoryview(bytearray(exchange.frame))
             if connection.closed:
                 self._deliver_late(exchange, frame)
                 return
-            self._hand_on(connection, exchange, frame, self.now_ms())
+            self._hand_on(connection, exchange, frame, self.server.now_ms())
         except (OSError, AssertionError) as error:
-            self.fail(error)
+            self.server.fail(error)
         except Exception as error:
             logger.exception("a request of %s could not be handled", connection.peer)
-            self.disconnect(connection, f"an error in the broker: {error!r}; please report it")
-        self.carry_out()
+            self.server.disconnect(
+                connection, f"an error in the broker: {error!r}; please report it"
+            )
+        self.server.carry_out()
 
     def _deliver_late(self, exchange: Exchange, frame: memoryview) -> None:
         """A request whose client has hung up meanwhile: it had come before, so it is carried out.
@@ -381,57 +322,106 @@ class ControlledServer(Server):
         host, _, _ = exchange.client.rpartition(":")
         sender = exchange.sender
         assert sender is not None
-        late = cast("Connection", LateConnection(self, exchange))
-        self.broker.on_connected(
+        late = cast("Connection", LateConnection(self.server, exchange))
+        self._broker.on_connected(
             connection_id, host, sender.local_host, sender.local_port, sender.node_id,
             sender.listener,
         )  # fmt: skip
-        state = self.broker.connections[connection_id]
+        state = self._broker.connections[connection_id]
         state.principal, state.authentication = sender.principal, sender.authentication
-        self._connections[connection_id] = late
+        self.server.put_connection(late)
         exchange.deliveries += 1
         try:
-            self.broker.on_frame(connection_id, frame, self.now_ms())
+            self._handle(connection_id, frame, self.server.now_ms())
         except BaseException:
-            self.disconnect(late, None)
+            self.server.disconnect(late, None)
             raise
-        self.carry_out()
+        self.server.carry_out()
 
     def _hand_on(
         self,
-        connection: ControlledConnection,
+        connection: Connection,
         exchange: Exchange,
         frame: memoryview,
         now_ms: int,
     ) -> None:
         exchange.deliveries += 1
-        connection.exchange = exchange
+        self._exchanges[connection.connection_id] = exchange
         if getattr(exchange.request.body, "acks", None) == 0:
-            exchange.outcome, connection.exchange = "no answer", None
+            exchange.outcome = "no answer"
+            del self._exchanges[connection.connection_id]
             if exchange.has(Action.TWICE):
                 exchange.deliveries += 1
-                self.broker.on_frame(connection.connection_id, memoryview(bytearray(frame)), now_ms)
-        self.broker.on_frame(connection.connection_id, frame, now_ms)
+                self._handle(connection.connection_id, memoryview(bytearray(frame)), now_ms)
+        self._handle(connection.connection_id, frame, now_ms)
 
-    def _end(self, connection: ControlledConnection, exchange: Exchange) -> None:
+    def _end(self, connection: Connection, exchange: Exchange) -> None:
         exchange.outcome = "connection closed"
-        self.disconnect(connection, None)
+        self.server.disconnect(connection, None)
 
-    def disconnect(
-        self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
-    ) -> None:
-        """End a connection as Server does; a request that is under way stays without its answer."""
-        exchange = getattr(connection, "exchange", None)
+    def on_closing(self, connection: Connection) -> None:
+        """A connection is about to end; a request that is under way stays without its answer."""
+        exchange = self._exchanges.pop(connection.connection_id, None)
         if exchange is not None and exchange.outcome == "under way":
             exchange.outcome = "connection closed"
-        super().disconnect(connection, reason, level)
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def send(self, connection: Connection, pieces: Any) -> None:
+        """Send an answer as its request's faults will have it."""
+        exchange = self._exchanges.pop(connection.connection_id, None)
+        connection.is_held = False
+        if exchange is None:
+            connection.send(pieces)
+            return
+        frame = _whole(pieces)
+        exchange.answer = answer_of(exchange.request, frame)
+        exchange.errors = error_codes(exchange.answer)
+        self.journal.on_answer(exchange, len(frame))
+        if exchange.has(Action.TWICE) and exchange.deliveries == 1:
+            self._exchanges[connection.connection_id] = exchange
+            connection.hold()
+            self.server.loop.call_soon(self.deliver, connection, exchange)
+        elif delay := exchange.has(Action.DELAY_ANSWER):
+            connection.hold()
+            self.server.loop.call_later(
+                delay.ms / 1000, self._send_later, connection, exchange, frame
+            )
+        else:
+            self._send_or_not(connection, exchange, frame)
+
+    def _send_later(self, connection: Connection, exchange: Exchange, frame: bytes) -> None:
+        if not connection.closed:
+            connection.release()
+            self._send_or_not(connection, exchange, frame)
+            connection.wake()
+        else:
+            exchange.outcome = "connection closed"
+
+    def _send_or_not(self, connection: Connection, exchange: Exchange, frame: bytes) -> None:
+        if exchange.has(Action.DROP_ANSWER):
+            exchange.outcome = "answer dropped"
+        elif exchange.has(Action.CLOSE_AFTER):
+            self._close_soon(connection, exchange)
+        elif exchange.has(Action.CUT):
+            connection.send([frame[: len(frame) // 2]])
+            self._close_soon(connection, exchange, "answer cut")
+        else:
+            exchange.outcome = "answered"
+            connection.send([frame])
+
+    def _close_soon(
+        self, connection: Connection, exchange: Exchange, outcome: str = "connection closed"
+    ) -> None:
+        """End the connection after this event; nothing more is read from it."""
+        exchange.outcome = outcome
+        connection.in_flight = True
+        self.server.loop.call_soon(self.server.disconnect, connection, None)
 
     # --- faults ----------------------------------------------------------------------------------
 
     def add_fault(self, fault: Fault) -> Fault:
-        """Let a fault hold. Raises: ValueError where its API's answers can bear no error."""
-        if fault.action is Action.ERROR and not can_refuse(fault.api or ""):
-            raise ValueError(f"an answer to {fault.api} can bear no error of a test's choice")
+        """Let a fault hold from now on."""
         return self.faults.add(fault)
 
     def remove_fault(self, number: int) -> Fault:
@@ -462,20 +452,24 @@ class ControlledServer(Server):
         last = {exchange.connection: exchange.request.client_id for exchange in self.journal}
         chosen = [
             connection
-            for connection in list(self._connections.values())
+            for connection in self.server.connections()
             if isinstance(connection, Connection)
             if client_id is None or last.get(connection.connection_id) == client_id
         ]
         for connection in chosen:
-            self.disconnect(connection, None)
+            self.server.disconnect(connection, None)
         return len(chosen)
 
     def told_connections(self) -> list[dict[str, Any]]:
         """Who is connected, as plain values; client_id is that of the last request."""
         last = {exchange.connection: exchange.request.client_id for exchange in self.journal}
         return [
-            {"connection": number, "client": connection.peer, "client_id": last.get(number)}
-            for number, connection in self._connections.items()
+            {
+                "connection": connection.connection_id,
+                "client": connection.peer,
+                "client_id": last.get(connection.connection_id),
+            }
+            for connection in self.server.connections()
             if isinstance(connection, Connection)
         ]
 
@@ -485,11 +479,11 @@ class ControlledServer(Server):
         """
         if refuse == self._refuses:
             return
-        for node in self.broker.cluster.nodes_there():
+        for node in self._broker.cluster.nodes_there():
             if refuse:
-                self.close_listener(node.node_id)
+                self.server.acceptor.close_listener(node.node_id)
             else:  # another may have the port by now: then it goes on refusing
-                self.open_listener(node.node_id)
+                self.server.acceptor.open_listener(node.node_id)
         self._refuses = refuse
 
     # --- several brokers -------------------------------------------------------------------------
@@ -500,31 +494,31 @@ class ControlledServer(Server):
         Raises: ValueError where it cannot be.
         """
         call(*arguments)
-        self.carry_out()
+        self.server.carry_out()
 
     def take_away(self, node_id: int) -> None:
         """Let a broker be gone: its port closes, and its connections end. Raises: ValueError."""
-        self.change(self.broker.failover.take_away, node_id, self.now_ms())
-        self.close_listener(node_id)
+        self.change(self._broker.failover.take_away, node_id, self.server.now_ms())
+        self.server.acceptor.close_listener(node_id)
 
     def give_back(self, node_id: int) -> None:
         """Let a broker be there again, at its port. Raises: ValueError; OSError where another has
         the port by now.
         """
-        self.broker.cluster.node(node_id)
+        self._broker.cluster.node(node_id)
         if not self._refuses:
-            self.open_listener(node_id)
-        self.change(self.broker.failover.give_back, node_id, self.now_ms())
+            self.server.acceptor.open_listener(node_id)
+        self.change(self._broker.failover.give_back, node_id, self.server.now_ms())
 
     def told_brokers(self) -> list[dict[str, Any]]:
         """The brokers, and what each leads, as plain values."""
-        cluster = self.broker.cluster
+        cluster = self._broker.cluster
         rows = []
         for node in cluster.nodes.values():
-            host, port = self.listener_of(node.node_id).address
+            host, port = self.server.acceptor.listener_of(node.node_id).address
             leads = {
                 name: indexes
-                for name in self.broker.metadata.topics
+                for name in self._broker.metadata.topics
                 if (
                     indexes := [
                         index
@@ -551,7 +545,7 @@ class ControlledServer(Server):
         """Move time on, and wait until all that was due by then is done and on the disk."""
         self.clock.advance(by_ms)
         self._say_time()
-        self._guarded(self.broker.on_tick, self.now_ms())
+        self.server.guarded(self._broker.on_tick, self.server.now_ms())
         await self._until_quiet()
 
     def set_frozen(self, freeze: bool) -> None:
@@ -561,7 +555,7 @@ class ControlledServer(Server):
         else:
             self.clock.unfreeze()
         self._say_time()
-        self._reset_timer()
+        self.server.reset_timer()
 
     def _say_time(self) -> None:
         """Whoever starts the broker again after it died reads there where its time was."""
@@ -570,19 +564,12 @@ class ControlledServer(Server):
     async def _until_quiet(self) -> None:
         """Until nothing is due and no flush is under way, some times in a row."""
         quiet = 0
-        while quiet < _QUIET_ROUNDS and not self.failed:
-            self._reset_timer()
+        while quiet < _QUIET_ROUNDS and not self.server.failed:
+            self.server.reset_timer()
             await asyncio.sleep(_ROUND_S)
-            deadline = self.broker.next_deadline_ms()
+            deadline = self._broker.next_deadline_ms()
             is_due = deadline is not None and deadline <= self.clock.steady_ms()
-            quiet = 0 if is_due or not self.broker.flushes.is_idle else quiet + 1
-
-    def _reset_timer(self) -> None:
-        """The time has jumped: when the timer is to come is worked out anew."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._set_timer()
+            quiet = 0 if is_due or not self._broker.flushes.is_idle else quiet + 1
 
     # --- power -----------------------------------------------------------------------------------
 
@@ -591,20 +578,19 @@ class ControlledServer(Server):
 
         Raises: ValueError where the disk is not one that can.
         """
-        disk = self.broker.logs.disk
+        disk = disk_below(self._broker.logs.disk)
         if not isinstance(disk, ForgetfulDisk):
             raise ValueError("this broker's disk does not know what was flushed")
-        self._is_closed = True  # nothing more is answered or written
+        self.server.is_closed = True  # nothing more is answered or written
         disk.lose_power()
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
     # --- end -------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close all as Server does."""
+        """Hand on nothing more."""
         for task in self._tasks:
             task.cancel()
-        super().close()
 
 
 def _whole(pieces: Sequence[Any]) -> bytes:

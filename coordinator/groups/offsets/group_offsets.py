@@ -1,9 +1,9 @@
 """The offsets of one group: committed ones, and pending ones of open transactions.
 
-All of it is hard state: `replay_*` methods are its only writers. An offset of a transaction is
+All of it is hard state: the `replay_*` methods are its only writers. An offset of a transaction is
 pending, by producer, until the transaction's marker is replayed. When the transaction commits, each
-pending offset is compared with what is committed by then: the one whose record stands later in the
-log is kept. So a plain commit that came after the pending one survives, live and after a restart.
+pending offset is compared with the one that is committed: the one with the later record in the log
+stays. So a plain commit that came after the pending one survives, live and after a restart.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ class CommittedOffset(NamedTuple):
 
     expire_timestamp_ms: NO_TIMESTAMP unless the request (versions 2 to 4) named a retention time.
     record_offset: the offset of its record in the internal topic.
-    since_ms: the steady time of the commit; the timestamps are the wall clock's, as the record has
-    them.
+    since_ms: the steady time of the commit; the timestamps are wall-clock times, as in the record.
     """
 
     offset: int
@@ -50,10 +49,10 @@ class OffsetReset(NamedTuple):
 
 
 class CommitCheck(NamedTuple):
-    """What came of a commit's member and epoch.
+    """The result of checking the member and epoch of a commit.
 
     partition_code: for the partitions that the member has not had since `since_epoch`; None where
-    all may be committed.
+    all partitions may be committed.
     """
 
     code: Code
@@ -86,17 +85,6 @@ class GroupOffsets:
 
     def __bool__(self) -> bool:
         return bool(self.committed or self.pending)
-
-    def hard_state(
-        self,
-    ) -> tuple[
-        dict[TopicPartition, CommittedOffset], dict[int, dict[TopicPartition, CommittedOffset]]
-    ]:
-        """The offsets as the records have them, without the steady times derived from the clock."""
-        pending = {
-            producer_id: _without_age(offsets) for producer_id, offsets in self.pending.items()
-        }
-        return _without_age(self.committed), pending
 
     def is_pending(self, partition: TopicPartition) -> bool:
         """Whether an open transaction has an offset for the partition."""
@@ -180,20 +168,11 @@ class GroupOffsets:
         )
 
 
-def _without_age(
-    offsets: dict[TopicPartition, CommittedOffset],
-) -> dict[TopicPartition, CommittedOffset]:
-    return {
-        partition: committed._replace(since_ms=NO_TIMESTAMP)
-        for partition, committed in offsets.items()
-    }
-
-
 @dataclass(slots=True)
 class OpenTransaction:
     """The open transaction of one producer on one partition of the internal topic.
 
-    producer_epoch: the latest one. group_ids: the groups that it has pending offsets for, in order.
+    producer_epoch: the latest one. group_ids: the groups with pending offsets of it, in order.
     """
 
     producer_epoch: int

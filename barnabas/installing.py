@@ -1,0 +1,45 @@
+"""How more of Barnabas is installed: the command that hints and errors name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NAME = "barnabas"
+
+
+def install_command(*extras: str) -> str:
+    """The command that installs extras of the Barnabas that runs, from where it came.
+
+    Takes: extras, such as `cli`, by their names in pyproject.toml.
+    Gives: a line for a shell. From an index it names the project; from a wheel, an archive or a
+           checkout that one, since an index may have another version, or none.
+    Source: PEP 610 (direct_url.json), PEP 508 (`name[extra] @ URL`).
+    """
+    return f"pip install {_requirement(','.join(extras))}"
+
+
+def _requirement(extras: str) -> str:
+    named = f"{NAME}[{extras}]" if extras else NAME
+    origin = _origin()
+    url = origin.get("url")
+    if url is None:
+        return f"'{named}'"
+    if origin.get("dir_info", {}).get("editable"):
+        from urllib.parse import unquote, urlsplit
+
+        folder = unquote(urlsplit(url).path)
+        return f"--editable '{folder}[{extras}]'" if extras else f"--editable '{folder}'"
+    return f"'{named} @ {url}'"
+
+
+def _origin() -> dict[str, Any]:
+    """What pip noted of where this installation came from; empty where it came from an index."""
+    import importlib.metadata  # a start needs none of this
+    import json
+
+    try:
+        text = importlib.metadata.distribution(NAME).read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:  # run from a folder, not installed
+        return {}
+    noted: dict[str, Any] = json.loads(text) if text else {}
+    return noted

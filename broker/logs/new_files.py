@@ -1,0 +1,125 @@
+"""The files of partitions that were just made: a thread makes them, before anything is written.
+
+A partition gets its directory and files when it is first written to, which takes the loop up to
+2.3 ms while something is flushed. Where many are to be written to, a thread makes them:
+
+    when                                                whose files
+    topics come or grow, by 9 to 1,000 partitions       all of these; internal topics, too
+    a partition without files is written to             of its topic those after it, up to 1,000,
+                                                        where there are nine
+    a Produce names more than four such partitions      those beyond
+    a transaction ends that has more than four, or      all of these
+    an operator writes markers to as many
+
+The thread makes 16 at a time, and the log takes what is made with one rename. A Produce whose log's
+files are under way is parked until they are made, as where its batches take long to check. An end
+of a transaction waits before anything of it is decided. What the thread cannot make is tried again
+by the loop, whose error is the request's. A coordinator's write waits for nothing: its log takes
+what is made, or makes its own files.
+
+A partition that is never written to costs a start as much as one that is, which is why larger
+topics get no files before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker.outbox import Outbox, Work
+
+if TYPE_CHECKING:
+    from barnabas.storage.directory.log_manager import LogManager
+    from barnabas.storage.directory.new_files import NewFiles
+    from barnabas.storage.log.log import Log
+
+FEWEST_AHEAD, MOST_AHEAD = 9, 1000
+MADE_AT_ONCE = 16
+MADE_BY_A_REQUEST = 4
+NO_CONNECTION = 0
+
+
+class FilesAhead:
+    """The logs whose files are to be made, and those that the thread is at.
+
+    fewest: for how many the thread is used. most_by_request: how many logs make their files
+    themselves for one request.
+    """
+
+    def __init__(self, outbox: Outbox, logs: LogManager) -> None:
+        self._outbox, self._logs = outbox, logs
+        self._waiting: deque[tuple[Log, NewFiles]] = deque()
+        self._is_under_way = False
+        self.fewest, self.most_by_request = FEWEST_AHEAD, MADE_BY_A_REQUEST
+
+    def begin(self, logs: Sequence[Log]) -> None:
+        """Have the files made of those of these logs that have none, where they are many."""
+        without = [log for log in logs if not log.has_files and log.new_files is None]
+        if self.fewest <= len(without) <= MOST_AHEAD:
+            self._waiting += [(log, self._logs.begin_files(log)) for log in without]
+            self._go_on()
+
+    def _begin_after(self, log: Log, topic: Sequence[Log | None]) -> None:
+        following = topic[log.partition + 1 : log.partition + 1 + MOST_AHEAD]
+        self.begin([other for other in following if other is not None])
+
+    def _go_on(self) -> None:
+        if self._is_under_way or not self._waiting:
+            return
+        self._is_under_way = True
+        count = min(MADE_AT_ONCE, len(self._waiting))
+
+        def on_made(_: int) -> None:
+            self._is_under_way = False
+            self._go_on()
+
+        self._make([self._waiting.popleft() for _ in range(count)], on_made)
+
+    def make(self, logs: Sequence[Log], then: Callable[[int], None]) -> None:
+        """Have the files made that these logs lack; `then(now_ms)` is called when that is done.
+
+        A log whose files cannot be made has none then.
+        """
+        some = [log for log in logs[:MADE_AT_ONCE] if not log.has_files]
+        rest = logs[MADE_AT_ONCE:]
+
+        def go_on(now_ms: int) -> None:
+            if rest:
+                self.make(rest, then)
+            else:
+                then(now_ms)
+
+        self._make([(log, log.new_files or self._logs.begin_files(log)) for log in some], go_on)
+
+    def _make(self, some: Sequence[tuple[Log, NewFiles]], then: Callable[[int], None]) -> None:
+        """Have the thread make some files, and the logs take them."""
+
+        def run() -> None:
+            for _, files in some:
+                files.make()
+
+        def done(_: None, now_ms: int) -> None:
+            for log, files in some:
+                self._logs.take_files(log, files, now_ms)
+            then(now_ms)
+
+        self._outbox.work.append(Work(NO_CONNECTION, run, done))
+
+    def for_write(
+        self, log: Log, topic: Sequence[Log | None], made: int, now_ms: int
+    ) -> NewFiles | None:
+        """What a log's first batch has to wait for; None: nothing, and what it lacks it makes.
+
+        Takes: topic, the logs of its topic; made, how many logs make their files for the request.
+        """
+        files = log.new_files
+        if files is None:
+            if made < self.most_by_request:
+                self._begin_after(log, topic)
+                return None
+            return self._logs.begin_files(log)
+        if files.is_made or files.error is not None:
+            self._logs.take_files(log, files, now_ms)
+            return None
+        return files

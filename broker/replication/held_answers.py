@@ -1,0 +1,42 @@
+"""Answers to clients that may not go out yet: until the standby has what was done before them, and
+only within the lease where there is one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+Answer = TypeVar("Answer")
+
+
+class HeldAnswers(Generic[Answer]):
+    """The answers that wait, in their order.
+
+    Takes: may_go_out, whether an answer may that was ready at a position.
+    """
+
+    def __init__(self, may_go_out: Callable[[int], bool]) -> None:
+        self._may_go_out = may_go_out
+        self._waiting: deque[tuple[int, Answer]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def holds(self, position: int, answer: Answer) -> bool:
+        """Whether an answer has to wait; it is kept then. None goes before an earlier one."""
+        if not self._waiting and self._may_go_out(position):
+            return False
+        self._waiting.append((position, answer))
+        return True
+
+    def released(self) -> Iterator[Answer]:
+        """The answers that need not wait any more, each when the one before has been sent."""
+        waiting = self._waiting
+        while waiting and self._may_go_out(waiting[0][0]):
+            yield waiting.popleft()[1]
+
+    def clear(self) -> None:
+        """No answer goes out any more."""
+        self._waiting.clear()

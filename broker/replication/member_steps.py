@@ -1,0 +1,186 @@
+"""What one of two nodes that share a lease does until it leads: it follows the node that does, or
+waits; sans-IO, in the steps of `standby_steps`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from barnabas.broker.replication.following import cluster_id_of
+from barnabas.broker.replication.leadership import Node, Role
+from barnabas.broker.replication.lease_record import LeaseRecord, LeaseRecordError, NodeAddresses
+from barnabas.broker.replication.session_note import read_session, write_session
+from barnabas.broker.replication.standby_steps import (
+    Address,
+    Copy,
+    Receive,
+    StandbySteps,
+    Steps,
+    Wait,
+)
+from barnabas.storage.disk import Disk
+from barnabas.storage.files.checkpoints import (
+    META_PROPERTIES_NAME,
+    STANDBY_NOTE_NAME,
+    decode_properties,
+    encode_properties,
+)
+from barnabas.storage.files.leader_epochs import HighestEpoch
+
+logger = logging.getLogger("barnabas.lease")
+
+POLL_S = 0.1
+LONGEST_PAUSE_S = 2.0  # before a leader that cannot be followed is tried again
+TROUBLE_EVERY_S = 30.0
+SYNC_PARTS = 3  # of ttl: a leader that has not renewed for so long may be lost
+CONNECT_PARTS = 4  # an address that does not answer is not waited for while this node could lead
+
+
+def node_of(
+    disk: Disk, data_dir: str, node_id: int, addresses: NodeAddresses, session: str
+) -> Node:
+    """This node, as the lease knows it, by what its directory says. Raises: OSError."""
+    return Node(
+        node_id,
+        addresses,
+        session,
+        cluster_id_of(disk, data_dir),
+        max(0, HighestEpoch(disk, data_dir).read()),
+        earlier_session=read_session(disk, data_dir),
+    )
+
+
+class MemberKeeper(Protocol):
+    """The lease, as it is kept: `lease_keeper.LeaseKeeper`."""
+
+    node_id: int
+    failure: LeaseRecordError | None
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def record(self) -> LeaseRecord | None: ...
+
+    @property
+    def trouble(self) -> str: ...
+
+    @property
+    def obstacle(self) -> str: ...
+
+    @property
+    def unchanged_ms(self) -> int: ...
+
+
+class MemberSteps(StandbySteps):
+    """A node of the pair, until it leads.
+
+    Takes: session, of this process, as the lease's record has it when this node leads; now_s, the
+           steady clock; ttl_ms, of the lease.
+    """
+
+    def __init__(
+        self,
+        copy: Copy,
+        timeout_s: float,
+        *,
+        keeper: MemberKeeper,
+        session: str,
+        ttl_ms: int,
+        now_s: Callable[[], float],
+    ) -> None:
+        super().__init__(copy, timeout_s)
+        self._keeper, self._session, self._now_s = keeper, session, now_s
+        self._sync_ms = ttl_ms // SYNC_PARTS
+        self.connect_timeout_s = min(timeout_s, ttl_ms / 1000 / CONNECT_PARTS)
+        self._told_s = now_s() - TROUBLE_EVERY_S
+        self._pause_s = 0.0
+        self._followed: Address | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the node does not lead, and may come to."""
+        return self._keeper.role is Role.WATCHING and self._keeper.failure is None
+
+    def run(self) -> Steps:
+        """Follow until this node leads, or the lease cannot be kept any more."""
+        while self.goes_on:
+            leader = self.leader_address()
+            if leader is not None:
+                self.leader = leader
+                yield from self._follow_after_pause()
+            self._tell_trouble()
+            self._prepare_to_lead()
+            if self.goes_on:
+                yield Wait(POLL_S)
+        if self._keeper.failure is None:
+            self._take_directory()
+
+    def _follow_after_pause(self) -> Steps:
+        """One connection; before a leader that could not be followed the pause grows."""
+        if self.leader != self._followed:
+            self._followed, self._pause_s = self.leader, 0.0
+        ends_s = self._now_s() + self._pause_s
+        while self._now_s() < ends_s:
+            yield Wait(POLL_S)
+            self._prepare_to_lead()
+            if not self.goes_on or self.leader_address() != self.leader:
+                return
+        is_followed = yield from self.follow()
+        longer_s = min(max(2 * self._pause_s, POLL_S), LONGEST_PAUSE_S)
+        self._pause_s = 0.0 if is_followed else longer_s
+
+    def receive(self) -> Steps:
+        """What the leader says next; empty at the end, when it is silent, and when this leads."""
+        ends_s = self._now_s() + self.timeout_s
+        self._prepare_to_lead()
+        while self.goes_on and self._now_s() < ends_s:
+            try:
+                return (yield Receive(POLL_S))
+            except TimeoutError:
+                self._tell_trouble()
+                self._prepare_to_lead()
+        return b""
+
+    def leader_address(self) -> Address | None:
+        """Where the other node is, if it leads by the record. Raises: LeaseRecordError."""
+        record = self._keeper.record
+        if record is None or record.leader in (None, self._keeper.node_id):
+            return None
+        assert record.leader is not None, "nobody leads"
+        node = record.nodes.get(record.leader)
+        host, _, port = ("" if node is None else node.replication).rpartition(":")
+        if not host or not port.isdecimal():
+            raise LeaseRecordError(f"the lease does not say where its leader {record.leader} is")
+        return host.strip("[]"), int(port)
+
+    def _prepare_to_lead(self) -> None:
+        """Bring the copy to the disk while a lease that is not renewed comes to its end."""
+        if self._keeper.unchanged_ms >= self._sync_ms:
+            self.copy.sync.begin()
+
+    def _tell_trouble(self) -> None:
+        now_s = self._now_s()
+        if now_s - self._told_s < TROUBLE_EVERY_S:
+            return
+        trouble, obstacle = self._keeper.trouble, self._keeper.obstacle
+        if trouble:
+            logger.warning("the lease cannot be read, and nobody can lead by it: %s", trouble)
+        elif obstacle:
+            logger.warning("nobody leads: %s", obstacle)
+        if trouble or obstacle:
+            self._told_s = now_s
+
+    def _take_directory(self) -> None:
+        """A standby's copy has the leader's node.id: it is this node's from now on."""
+        disk, data_dir = self.copy.disk, self.copy.data_dir
+        if self._keeper.role is Role.LEADING:
+            write_session(disk, data_dir, self._session)
+        path = f"{data_dir}/{META_PROPERTIES_NAME}"
+        if disk.exists(f"{data_dir}/{STANDBY_NOTE_NAME}") and disk.exists(path):
+            properties = decode_properties(disk.read(path))
+            properties["node.id"] = str(self._keeper.node_id)
+            disk.write_atomic(path, encode_properties(properties))
+        self.copy.sync.on_written()

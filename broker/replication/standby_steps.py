@@ -1,0 +1,160 @@
+"""What a standby does, step after step; sans-IO.
+
+A generator gives each step to the rim and takes what came of it:
+
+    step                        the rim gives back      the rim throws
+    Connect(address, seconds)                           OSError, LinkError
+    Send(bytes)                                         OSError, LinkError
+    Receive(seconds)            bytes, none at the end  TimeoutError, OSError, LinkError
+    HangUp()
+    Wait(seconds)
+
+A pause may end early: the next step follows from what is the case then.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, Protocol
+
+from barnabas.broker.replication.following import Following
+from barnabas.broker.replication.operations import DivergedError
+from barnabas.broker.replication.wire import WireError
+from barnabas.storage.disk import Disk, is_out_of_resources
+
+logger = logging.getLogger("barnabas.replication")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
+SILENT = (
+    "it hung up without a word: its log says why; both sides need the same "
+    "barnabas.replication.security.protocol and barnabas.replication.secret"
+)
+Address = tuple[str, int]
+
+
+class LinkError(Exception):
+    """What protects the connection does not hold, or lacks; the text says what to do."""
+
+
+class Connect(NamedTuple):
+    """Connect to a leader."""
+
+    address: Address
+    timeout_s: float
+
+
+class Send(NamedTuple):
+    """Send all of it to the leader."""
+
+    data: bytes
+
+
+class Receive(NamedTuple):
+    """Take what the leader says next."""
+
+    timeout_s: float
+
+
+class HangUp(NamedTuple):
+    """Close the connection, if there is one."""
+
+
+class Wait(NamedTuple):
+    """Let time pass, until something has changed at most."""
+
+    seconds: float
+
+
+Step = Connect | Send | Receive | HangUp | Wait
+Steps = Generator[Step, Any, Any]
+
+
+class Sync(Protocol):
+    """What brings the copy to the disk: `early_sync.EarlySync`."""
+
+    def on_written(self) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class Copy(NamedTuple):
+    """A standby's directory. new_following: what each connection begins with; it is given what
+    makes the copy durable.
+    """
+
+    disk: Disk
+    data_dir: str
+    sync: Sync
+    new_following: Callable[[Callable[[], None]], Following]
+
+
+class StandbySteps:
+    """A standby of one leader, for as long as its process runs.
+
+    Takes: timeout_s, after which a leader that says nothing is taken for gone.
+    """
+
+    def __init__(self, copy: Copy, timeout_s: float, leader: Address = ("", 0)) -> None:
+        self.copy, self.leader = copy, leader
+        self.timeout_s = self.connect_timeout_s = timeout_s
+        self._last_reason = ""
+
+    def run(self) -> Steps:
+        """Follow the leader, and connect again whenever that ends."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            if (yield from self.follow()):
+                pause_s = FIRST_PAUSE_S
+            yield Wait(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def follow(self) -> Steps:
+        """One connection, from its beginning to its end. Gives whether the copy was whole once.
+
+        Raises: LogDirectoryError; OSError of this node's disk.
+        """
+        following, reason = self.copy.new_following(self.on_caught_up), SILENT
+        try:
+            yield Connect(self.leader, self.connect_timeout_s)
+            yield Send(following.greeting())
+            while data := (yield from self.receive()):
+                reason = "it hung up"
+                for answer in following.on_bytes(data):
+                    yield Send(answer)
+                self.copy.sync.on_written()
+        except (WireError, DivergedError, LinkError) as error:
+            reason = str(error)
+        except OSError as error:
+            if error.filename is not None and not is_out_of_resources(error):
+                raise  # of this disk, not of the connection
+            reason = error.strerror or str(error)
+            if error.errno in OF_THE_DISK:  # tried again: there may be room later
+                reason = f"{self.copy.data_dir} cannot be written to: {reason}"
+        finally:
+            following.close()
+            self.copy.sync.on_written()
+        yield HangUp()
+        self._tell(reason)
+        return following.has_caught_up
+
+    def receive(self) -> Steps:
+        """What the leader says next; empty at the end."""
+        return (yield Receive(self.timeout_s))
+
+    def on_caught_up(self) -> None:
+        """The copy is whole: bring it to the disk."""
+        self.copy.sync.on_written()
+        self.copy.sync.finish()
+        self._last_reason = ""
+        logger.warning("all of %s:%d is here, and followed from now on", *self.leader)
+
+    def _tell(self, reason: str) -> None:
+        """Say once why there is no leader to follow."""
+        if reason != self._last_reason:
+            self._last_reason = reason
+            logger.warning("the leader %s:%d is not followed: %s", *self.leader, reason)

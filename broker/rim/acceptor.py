@@ -1,0 +1,482 @@
+"""Where clients connect: listening sockets, and the limits of connections.
+
+A client that cannot be taken up waits in the listener's queue (`max.connections`, a rate, no
+descriptors); one above the limit of its address is closed, now or later (KIP-402, KIP-612). One
+that has not set up TLS or shown who it is in time is closed as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import resource
+import socket
+import stat
+import sys
+from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Protocol
+
+from barnabas.broker.core import Broker
+from barnabas.broker.outbox import CloseReason
+from barnabas.broker.rim.connection import Connection
+from barnabas.broker.settings.listeners import UNIX_SCHEME
+from barnabas.storage.disk import is_out_of_descriptors
+from barnabas.storage.pooled_disk import kept_from_connections
+
+if TYPE_CHECKING:
+    import ssl
+
+    from barnabas.broker.rim.connection_limits import ConnectionLimits, ListenerLimits
+    from barnabas.broker.rim.tls import TlsSocket
+    from barnabas.broker.settings.listeners import ListenerConfig
+
+logger = logging.getLogger("barnabas.server")
+
+BACKLOG = 1024
+ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
+MOST_REFUSED = 1000  # connections that are held until they are closed
+
+
+class AcceptorHost(Protocol):
+    """What the acceptor needs of the server."""
+
+    broker: Broker
+    loop: asyncio.AbstractEventLoop
+
+    def steady_ms(self) -> int:
+        """What the steady clock shows."""
+
+    def add_connection(
+        self,
+        connection_id: int,
+        transport: socket.socket | TlsSocket,
+        peer: str,
+        greeting_bytes: int,
+    ) -> Connection:
+        """A client has connected, and the core knows of it."""
+
+    def connections(self) -> list[Connection]:
+        """Those that are open."""
+
+    @property
+    def connection_count(self) -> int:
+        """How many are open."""
+
+    def disconnect(
+        self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
+    ) -> None:
+        """End a connection; a reason is written to the log."""
+
+
+def _most_connections() -> int:
+    """How many may be open at once: the rest of the descriptors is for files and all else."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return limit - kept_from_connections(limit)
+
+
+def _advice_on_descriptors() -> str:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return f"RLIMIT_NOFILE is {limit}: raise it (ulimit -n), or have clients share connections"
+
+
+class Listener:
+    """A listening socket of one broker, which may be closed for a while.
+
+    greeting_bytes: the largest request of a client that has not shown who it is; 0: it need not.
+    limits: of its own; pause: until nobody is taken up because of them.
+    """
+
+    __slots__ = ("address", "config", "greeting_bytes", "limits", "node_id", "pause", "socket")
+
+    def __init__(
+        self, node_id: int, config: ListenerConfig, sock: socket.socket, greeting_bytes: int
+    ) -> None:
+        self.limits: ListenerLimits | None = None
+        self.pause: asyncio.TimerHandle | None = None
+        self.node_id, self.config = node_id, config
+        self.greeting_bytes = greeting_bytes if config.has_sasl else 0
+        self.socket: socket.socket | None = sock
+        self.address = address_of(sock)
+
+
+def _listeners(broker: Broker, socks: Sequence[socket.socket]) -> list[Listener]:
+    """What each socket is for: listener by listener, and of each a socket for each broker."""
+    config = broker.config
+    places = product(config.listeners, broker.cluster.nodes)
+    return [
+        Listener(node_id, listener, sock, config.sasl_server_max_receive_size)
+        for (listener, node_id), sock in zip(places, socks, strict=True)
+    ]
+
+
+class Acceptor:
+    """The listening sockets, and what bounds who may connect.
+
+    Takes: socks, listener by listener, and of each a socket for each broker.
+    """
+
+    _limits: ConnectionLimits | None = None  # where there are any
+    _admission_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, host: AcceptorHost, socks: Sequence[socket.socket]) -> None:
+        self._host, self._broker, self._loop = host, host.broker, host.loop
+        self._accepts = True
+        self.listeners = _listeners(self._broker, socks)
+        self._set_limits_of_listeners()
+        self._limited: dict[int, ListenerLimits] = {}  # by connection
+        self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
+        # (its deadline, the connection) by id, in order
+        self._unadmitted: dict[int, tuple[float, Connection]] = {}
+        self._next_connection_id = 1
+        self._accept_timer: asyncio.TimerHandle | None = None
+        self._complain_at_s = self._loop.time()
+
+    def start(self) -> None:
+        """Listen."""
+        for listener in self.listeners:
+            self._broker.on_listening(listener.node_id, listener.config, listener.address[1])
+            self._listen_to(listener)
+
+    @property
+    def connections_opened(self) -> int:
+        """How many clients have connected since the start."""
+        return self._next_connection_id - 1
+
+    def listener_of(self, node_id: int) -> Listener:
+        """The first listener of a broker."""
+        return next(listener for listener in self.listeners if listener.node_id == node_id)
+
+    def _listen_to(self, listener: Listener) -> None:
+        if listener.socket is not None and self._accepts and listener.pause is None:
+            self._loop.add_reader(listener.socket.fileno(), self._on_connect, listener)
+
+    def close_listener(self, node_id: int) -> None:
+        """Listen at a broker's ports no more; who connects is refused."""
+        for listener in self.listeners:
+            if listener.node_id == node_id and listener.socket is not None:
+                self._loop.remove_reader(listener.socket.fileno())
+                listener.socket.close()
+                listener.socket = None
+                path = listener.config.path
+                if path is not None:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
+
+    def open_listener(self, node_id: int) -> None:
+        """Listen at a broker's ports again. Raises: OSError where another has one by now."""
+        for listener in self.listeners:
+            if listener.node_id == node_id and listener.socket is None:
+                path = listener.config.path
+                listener.socket = (
+                    listener_at(*listener.address) if path is None else unix_listener_at(path)
+                )
+                self._listen_to(listener)
+
+    def _on_connect(self, listener: Listener) -> None:
+        limits = self._connection_limits()
+        for number in range(BACKLOG):
+            if listener.socket is None or not self._accepts or listener.pause is not None:
+                return
+            if listener.limits is not None and listener.limits.is_full:
+                self._pause_listener(listener, "it has as many as its max.connections")
+                return
+            if limits is not None and limits.is_full:
+                if number == 0:  # else whoever waits is heard of again
+                    self._pause_accepting("there are as many as max.connections")
+                return
+            try:
+                sock, peer = listener.socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                if is_out_of_descriptors(error):  # files give way to what is no connection, too
+                    self._reserve_descriptors(_most_connections())
+                self._pause_accepting(f"{error}: {_advice_on_descriptors()}")
+                return
+            # a socket in the file system has an address at neither end
+            client_host, client_port = peer[:2] if peer else (listener.address[0], 0)
+            client_host = unmapped(client_host)
+            if limits is not None and not self._has_room_for(sock, client_host, limits):
+                continue
+            self.take_up(listener, sock, client_host, client_port)
+
+    def take_up(
+        self, listener: Listener, sock: socket.socket, client_host: str, client_port: int
+    ) -> None:
+        """A client has connected."""
+        _set_options(sock)
+        address = address_of(sock)
+        connection_id = self._next_connection_id
+        try:
+            transport = self._transport(listener.config, sock, connection_id)
+        except OSError:  # it has hung up already
+            sock.close()
+            if self._limits is not None:
+                self._limits.on_closed(client_host)
+            return
+        self._next_connection_id += 1
+        self._broker.on_connected(
+            connection_id, client_host, *address, listener.node_id, listener.config
+        )
+        connection = self._host.add_connection(
+            connection_id, transport, f"{client_host}:{client_port}", listener.greeting_bytes
+        )
+        if listener.greeting_bytes or transport is not sock:
+            self._await_admission(connection)
+        if listener.limits is not None:
+            self._limited[connection_id] = listener.limits
+            pause_ms = listener.limits.on_connected(self._host.steady_ms())
+            if pause_ms:
+                why = "they come above its max.connection.creation.rate"
+                self._pause_listener(listener, why, pause_ms)
+        self._reserve_descriptors(self._held_by_clients)
+        if not self._may_connect():
+            self._pause_accepting(
+                f"the rest of the descriptors is kept for logs: {_advice_on_descriptors()}"
+            )
+        elif self._limits is not None:
+            pause_ms = self._limits.pause_ms(self._host.steady_ms())
+            if pause_ms:
+                self._pause_accepting("they come above max.connection.creation.rate", pause_ms)
+
+    def _connection_limits(self) -> ConnectionLimits | None:
+        """What bounds connections; made with the first bound."""
+        broker = self._broker
+        if self._limits is None and (broker.has_address_quotas or broker.config.limits_connections):
+            from barnabas.broker.rim.connection_limits import ConnectionLimits
+
+            self._limits = ConnectionLimits(
+                broker.config,
+                broker.metadata.client_quotas,
+                [host_of(connection) for connection in self._host.connections()],
+                self._host.steady_ms(),
+            )
+        return self._limits
+
+    def _set_limits_of_listeners(self) -> None:
+        for listener in self.listeners:
+            if listener.config.limits_connections:
+                from barnabas.broker.rim.connection_limits import limits_of_listener
+
+                config, now_ms = self._broker.config, self._host.steady_ms()
+                listener.limits = limits_of_listener(listener.config, config, now_ms)
+
+    def _pause_listener(
+        self, listener: Listener, why: str, pause_ms: float = ACCEPT_PAUSE_S * 1000
+    ) -> None:
+        """Let those who connect by that listener wait in its queue."""
+        if listener.socket is not None:
+            self._loop.remove_reader(listener.socket.fileno())
+        listener.pause = self._loop.call_later(pause_ms / 1000, self._end_pause, listener)
+        self._complain("listener %s takes no connections for now: %s", listener.config.name, why)
+
+    def _end_pause(self, listener: Listener) -> None:
+        if listener.limits is not None and listener.limits.is_full:
+            listener.pause = self._loop.call_later(ACCEPT_PAUSE_S, self._end_pause, listener)
+        else:
+            listener.pause = None
+            self._listen_to(listener)
+
+    def _has_room_for(self, sock: socket.socket, address: str, limits: ConnectionLimits) -> bool:
+        """Whether one more connection may come from there; else it is closed, now or later."""
+        refusal = limits.on_connected(address, self._host.steady_ms())
+        if refusal is None:
+            return True
+        self._complain("connections are closed: %s", refusal.why)
+        if refusal.after_ms and len(self._refused) < MOST_REFUSED:
+            self._refused[sock] = self._loop.call_later(
+                refusal.after_ms / 1000, self._close_refused, sock
+            )
+        else:
+            sock.close()
+        return False
+
+    def _close_refused(self, sock: socket.socket) -> None:
+        del self._refused[sock]
+        sock.close()
+
+    def _await_admission(self, connection: Connection) -> None:
+        """Close the connection unless it is admitted by the deadline."""
+        timeout_ms = self._broker.config.barnabas_authentication_timeout_ms
+        if timeout_ms < 0:
+            return
+        deadline_s = self._loop.time() + timeout_ms / 1000
+        self._unadmitted[connection.connection_id] = (deadline_s, connection)
+        if self._admission_timer is None:
+            self._admission_timer = self._loop.call_later(timeout_ms / 1000, self._check_admissions)
+
+    def _check_admissions(self) -> None:
+        self._admission_timer = None
+        while self._unadmitted:
+            connection_id, (deadline_s, connection) = next(iter(self._unadmitted.items()))
+            if deadline_s > self._loop.time():
+                self._admission_timer = self._loop.call_at(deadline_s, self._check_admissions)
+                return
+            del self._unadmitted[connection_id]
+            if not connection.is_admitted:
+                self._host.disconnect(
+                    connection,
+                    "it has not set up TLS, or has not shown who it is, within "
+                    "barnabas.authentication.timeout.ms",
+                    logging.INFO,
+                )
+
+    def _transport(
+        self, config: ListenerConfig, sock: socket.socket, connection_id: int
+    ) -> socket.socket | TlsSocket:
+        """The socket, under TLS where the listener speaks it. Raises: OSError."""
+        if config.tls is None:
+            return sock
+        if config.has_sasl or not config.tls.asks_for_certificates:
+            return config.tls.wrap(sock)
+
+        def on_shaken(peer: ssl.SSLSocket) -> None:
+            self._broker.on_identified(connection_id, config.tls_principal(peer.getpeercert()))
+
+        return config.tls.wrap(sock, on_shaken)
+
+    def _pause_accepting(self, why: str, pause_ms: float = ACCEPT_PAUSE_S * 1000) -> None:
+        """Let those who connect wait in the listener's queue until there is room for them."""
+        self._accepts = False
+        for listener in self.listeners:
+            if listener.socket is not None:
+                self._loop.remove_reader(listener.socket.fileno())
+        if self._accept_timer is None:
+            self._accept_timer = self._loop.call_later(pause_ms / 1000, self._try_accepting)
+        self._complain(
+            "no connections are accepted for now: %s; %d connections are open",
+            why,
+            self._host.connection_count,
+        )
+
+    def _complain(self, text: str, *arguments: object) -> None:
+        """Warn of connections that are kept out, once a minute at most."""
+        if self._loop.time() >= self._complain_at_s:
+            self._complain_at_s = self._loop.time() + COMPLAINT_INTERVAL_S
+            logger.warning(text, *arguments)
+
+    @property
+    def _held_by_clients(self) -> int:
+        """The descriptors of connections, and of those that are closed later."""
+        return self._host.connection_count + len(self._refused)
+
+    def _may_connect(self) -> bool:
+        return self._held_by_clients < _most_connections()
+
+    def _reserve_descriptors(self, count: int) -> None:
+        """Have files give way where connections take what they have."""
+        self._broker.logs.disk.reserve_descriptors(count)
+
+    def _try_accepting(self) -> None:
+        is_full = self._limits is not None and self._limits.is_full
+        if self._may_connect() and not is_full:
+            self._accept_timer = None
+            self._accepts = True
+            for listener in self.listeners:
+                self._listen_to(listener)
+        else:
+            self._accept_timer = self._loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
+
+    def on_closed(self, connection: Connection) -> None:
+        """A connection has ended: it counts for no limit any more."""
+        self._reserve_descriptors(self._held_by_clients)
+        self._unadmitted.pop(connection.connection_id, None)
+        if self._limits is not None:
+            self._limits.on_closed(host_of(connection))
+        limits_of_listener = self._limited.pop(connection.connection_id, None)
+        if limits_of_listener is not None:
+            limits_of_listener.on_closed()
+
+    def close(self) -> None:
+        """Stop listening, and close what is held to be closed later."""
+        for node_id in self._broker.cluster.nodes:
+            self.close_listener(node_id)
+        for refused, closing in self._refused.items():
+            closing.cancel()
+            refused.close()
+        self._refused.clear()
+        timers = (self._accept_timer, self._admission_timer)
+        for timer in (*timers, *(listener.pause for listener in self.listeners)):
+            if timer is not None:
+                timer.cancel()
+
+
+def host_of(connection: Connection) -> str:
+    return connection.peer.rpartition(":")[0]
+
+
+def address_of(sock: socket.socket) -> tuple[str, int]:
+    """A socket's own end; of one in the file system `unix:///PATH` and 0."""
+    if sock.family == socket.AF_UNIX:
+        return f"{UNIX_SCHEME}{sock.getsockname()}", 0
+    host, port = sock.getsockname()[:2]
+    return unmapped(host), port
+
+
+def unmapped(host: str) -> str:
+    """An address; of IPv4, by itself, where it came to a socket of IPv6 (RFC 4291, 2.5.5.2): ACLs,
+    quotas and limits are for the address that people know.
+    """
+    return host.removeprefix("::ffff:") if "." in host else host
+
+
+def _set_options(sock: socket.socket) -> None:
+    """What every connection has."""
+    sock.setblocking(False)
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # of a machine that is gone a parked request would stay for ever
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def unix_listener_at(path: str) -> socket.socket:
+    """A socket in the file system, of the owner alone; one that nobody listens at goes.
+
+    Raises: OSError.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if stat.S_ISSOCK(_mode_of(path)) and sock.connect_ex(path) == errno.ECONNREFUSED:
+            os.unlink(path)
+        sock.close()
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        former_mask = os.umask(0o177)
+        try:
+            sock.bind(path)
+        finally:
+            os.umask(former_mask)
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+def _mode_of(path: str) -> int:
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def listener_at(host: str, port: int) -> socket.socket:
+    """A socket that listens there, and takes connections without waiting. Raises: OSError."""
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock

@@ -1,0 +1,545 @@
+"""One client's socket: what came in and is no request yet, and what is to go out and is not sent.
+
+The hot path is plain: non-blocking sockets with add_reader/add_writer, one receive buffer for all
+connections (and one of its own for a connection that holds a part of a request), no task, future or
+copy for a request; records of fetches go out with sendfile, all but small slices. (A version on
+asyncio's transports cost three to six times the CPU, by its copies.)
+
+A connection whose request is parked, or whose last answer is not yet sent, reads no further frame.
+One whose requests have taken a millisecond goes on in the next round of the loop: of requests that
+take long each connection has one served in turn, and many small ones of a pipeline are served in a
+row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from barnabas.broker.outbox import CloseReason
+from barnabas.broker.rim.clocks import NS_PER_MS
+from barnabas.broker.rim.receive_turns import ReceiveTurns
+from barnabas.protocol.errors import ProtocolViolation
+from barnabas.protocol.framing import FrameBuffer, ReceiveMemory
+from barnabas.storage.log.log_reader import Slice
+
+if TYPE_CHECKING:
+    from barnabas.broker.rim.tls import TlsSocket
+
+logger = logging.getLogger("barnabas.server")
+
+READS_PER_EVENT = 8
+TURN_NS = NS_PER_MS  # after which a connection that has sent more lets others have their turn
+SENDFILE_CHUNK_BYTES = 1 << 20
+TLS_SLOW_BYTES = 64 * 1024  # for a client that takes no more: they are read again each time
+GATHERED_BYTES = 64 * 1024
+# of small slices of one answer: the rest is read when the client takes it
+MOST_READ_BYTES = 1 << 20
+SMALL_SLICE_BYTES = 4096  # sendfile costs as much as a copy of about 8 KiB, and a packet of its own
+
+HandleFrame = Callable[[int, memoryview, int], None]
+"""Takes a request: the connection's id, the frame, the steady time in ms."""
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs of the server.
+
+    turns, memory: of clients that have shown who they are; greeting_turns and greeting_memory: of
+    others. silence: why nothing may be sent any more, None where it may; None: it always may.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    turns: ReceiveTurns
+    memory: ReceiveMemory
+    greeting_turns: ReceiveTurns
+    greeting_memory: ReceiveMemory
+    max_frame_bytes: int
+    max_other_bytes: int
+    event_ns: int
+    on_frame: HandleFrame
+    silence: Callable[[], str | None] | None
+
+    def now_ms(self) -> int:
+        """The steady time of an event of the core."""
+
+    def is_past(self, at_ns: int) -> bool:
+        """Whether the steady clock shows that time, or a later one."""
+
+    def carry_out(self) -> None:
+        """Do what the core has asked for."""
+
+    def disconnect(
+        self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
+    ) -> None:
+        """End a connection; a reason is written to the log."""
+
+    def on_broken(self, connection: Connection, error: OSError) -> None:
+        """Nothing can be received any more; or TLS was not set up."""
+
+    def fail(self, error: Exception) -> None:
+        """The disk failed, or an invariant did."""
+
+    def owner_of(self, connection: Connection) -> str:
+        """The principal of the client, or its address."""
+
+    def tls_chunk(self) -> memoryview:
+        """Where what goes out through TLS is put together: for one call at a time."""
+
+    def is_muted(self, connection_id: int) -> bool:
+        """Whether nothing is read from the connection, since its client is above a quota."""
+
+
+class Connection:
+    """One client's socket.
+
+    in_flight: its request is not answered yet, or may not be followed by the next one. is_held: its
+    answer is held back.
+    """
+
+    __slots__ = (
+        "_buffer", "_gathered", "_gathered_bytes", "_is_active", "_loop", "_out", "_pumping",
+        "_quiet_sweeps", "_reading", "_server",
+        "_socket", "_turns", "_waits_for_turn", "_writing", "closed", "connection_id", "in_flight",
+        "is_held", "peer",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        server: ConnectionHost,
+        connection_id: int,
+        sock: socket.socket | TlsSocket,
+        peer: str,
+        greeting_bytes: int = 0,
+    ) -> None:
+        """Takes: greeting_bytes, the largest request until the client has shown who it is; 0: it
+        need not.
+        """
+        self._server, self._socket, self._loop = server, sock, server.loop
+        self.connection_id, self.peer = connection_id, peer
+        self._turns, memory = server.turns, server.memory
+        if greeting_bytes:
+            self._turns, memory = server.greeting_turns, server.greeting_memory
+        self._buffer = FrameBuffer(
+            greeting_bytes or server.max_frame_bytes, memory, server.max_other_bytes
+        )
+        self._out: deque[Any] = deque()
+        self._gathered: list[Any] = []
+        self._gathered_bytes = 0
+        self.in_flight = self.is_held = self.closed = False
+        self._reading = self._writing = self._pumping = self._waits_for_turn = False
+        self._is_active = True
+        self._quiet_sweeps = 0
+        self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._reading and not self.closed:
+            self._reading = True
+            self._loop.add_reader(self._socket.fileno(), self._on_readable)
+            self._read_pending()
+
+    def _read_pending(self) -> None:
+        """Have what TLS has received and not given out read, of which the system tells nobody."""
+        sock = self._socket
+        if not isinstance(sock, socket.socket) and sock.pending():
+            self._loop.call_soon(self._on_readable)
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._socket.fileno())
+
+    def _on_readable(self) -> None:
+        """Receive, and hand on every whole frame. Reading stops only when bytes come that cannot be
+        handed on.
+        """
+        if self.closed or self._waits_for_turn:
+            return  # closed: between TLS's word that there is more and now
+        buffer, server = self._buffer, self._server
+        turn_ends_ns = 0
+        for _ in range(READS_PER_EVENT):
+            if self.in_flight or self._out:
+                # the client sends more before it has its answer: it waits in the kernel's buffer
+                self._pause_reading()
+                return
+            if buffer.own is not None and buffer.holds_much and not self._turns.may_receive(self):
+                self._pause_reading()
+                return
+            view = buffer.writable()
+            try:
+                count = self._socket.recv_into(view)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._server.on_broken(self, error)
+                return
+            if count == 0:
+                self._server.disconnect(self, None)
+                return
+            self._is_active = True
+            buffer.received(count)
+            self.pump()
+            if self.closed or self._waits_for_turn or count < len(view):
+                return
+            if not turn_ends_ns:
+                turn_ends_ns = server.event_ns + TURN_NS
+            elif server.is_past(turn_ends_ns):
+                break
+        self._read_pending()
+
+    def pump(self) -> None:
+        """Hand on frames for as long as each is answered at once, and until the turn ends."""
+        if self._pumping:
+            return  # an answer below led back here; the loop there goes on
+        self._pumping = True
+        server = self._server
+        turn_ends_ns = 0
+        try:
+            while not (self.in_flight or self._out or self.closed):
+                if turn_ends_ns and self._buffer.held_bytes and server.is_past(turn_ends_ns):
+                    self._wait_for_turn()
+                    return
+                frame = self._buffer.next_frame()
+                if frame is None:
+                    if not self._reading:
+                        self._resume_reading()
+                    return
+                self.in_flight = True
+                now_ms = server.now_ms()
+                if not turn_ends_ns:
+                    turn_ends_ns = server.event_ns + TURN_NS
+                server.on_frame(self.connection_id, frame, now_ms)
+                server.carry_out()
+        except ProtocolViolation as error:
+            server.disconnect(self, str(error))
+        except (OSError, AssertionError) as error:
+            server.fail(error)
+        except Exception as error:
+            logger.exception("a request of %s could not be handled", self.peer)
+            server.disconnect(self, f"an error in the broker: {error!r}; please report it")
+        finally:
+            self._pumping = False
+            if self._buffer.keep_rest() or (
+                self._turns.holders and (self.in_flight or self._out) and self._turns.has_turn(self)
+            ):
+                self._turns.on_released(self)
+            if self._gathered and not self.closed:
+                self._write(self._take_gathered())
+
+    def _wait_for_turn(self) -> None:
+        """Go on when every other connection that can be read has had its turn."""
+        if not self._waits_for_turn:
+            self._waits_for_turn = True
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._waits_for_turn = False
+        self.pump()
+
+    def _take_gathered(self) -> tuple[Any, ...]:
+        gathered = self._gathered
+        if not gathered:
+            return ()
+        self._gathered, self._gathered_bytes = [], 0
+        return (gathered[0] if len(gathered) == 1 else b"".join(gathered),)
+
+    @property
+    def owner(self) -> str:
+        """Whose share of the memory for requests it takes."""
+        return self._server.owner_of(self)
+
+    @property
+    def held_bytes(self) -> int:
+        """What has come and is not handed on."""
+        return self._buffer.held_bytes
+
+    @property
+    def awaits_rest(self) -> bool:
+        """Whether it holds a part of a large request, and its client is to send the rest."""
+        return self._reading and self._buffer.holds_much and not (self.in_flight or self._out)
+
+    def resume_receiving(self) -> None:
+        """There is room for more of a large request, or it is this connection's turn."""
+        self._resume_reading()
+
+    def takes_turns_of(self, turns: ReceiveTurns) -> bool:
+        """Whether what it holds counts with those."""
+        return self._turns is turns
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether TLS is set up, and the client has shown who it is where it has to."""
+        sock = self._socket
+        return self._turns is self._server.turns and (
+            isinstance(sock, socket.socket) or sock.is_set_up
+        )
+
+    @property
+    def has_failed_certificate(self) -> bool:
+        """Whether its client was to show a certificate, and did not show one that holds."""
+        sock = self._socket
+        return not isinstance(sock, socket.socket) and sock.is_to_identify
+
+    def admit(self) -> None:
+        """The client has shown who it is: its requests may be as large as any."""
+        server = self._server
+        self._buffer.max_frame_bytes = server.max_frame_bytes
+        if self._turns is not server.turns:
+            self._buffer.move_to(server.memory)
+            self._turns.on_released(self)
+            self._turns = server.turns
+
+    def mute(self) -> None:
+        """Hand nothing on until `unmute`."""
+        self.in_flight = True
+
+    def unmute(self) -> None:
+        """The client's quota lets it go on; so it does, unless its answer is held back."""
+        if not self.is_held:
+            self.in_flight = False
+            self.wake()
+
+    def hold(self) -> None:
+        """Its answer is held back: the next request is taken after `release`."""
+        self.in_flight = self.is_held = True
+
+    def release(self) -> None:
+        """Its answer is held back no more."""
+        self.is_held = False
+        self.in_flight = self._server.is_muted(self.connection_id)
+
+    def hang_up(self, reason: str) -> None:
+        self._server.disconnect(self, reason)
+
+    def wake(self) -> None:
+        """An answer went out from somewhere else than this connection's own event: go on with what
+        waits.
+        """
+        if not self._pumping and (not self._reading or self._buffer.held_bytes):
+            self._loop.call_soon(self.pump)
+
+    def send(self, pieces: Any) -> None:
+        """Send an answer, as far as the socket takes it; the rest when it takes more.
+
+        While this connection's own frames are handed on, small answers are gathered and go out
+        together: a client that pipelines its requests gets as few packets as it sent.
+        """
+        if len(pieces) > 1:
+            try:
+                pieces = _with_small_slices_read(pieces)
+            except OSError as error:
+                self._server.disconnect(self, str(error))
+                return
+        if self._pumping and len(pieces) == 1 and type(pieces[0]) is not Slice:
+            self._gathered.append(pieces[0])
+            self._gathered_bytes += len(pieces[0])
+            if self._gathered_bytes < GATHERED_BYTES:
+                return
+            pieces = ()
+        self._write((*self._take_gathered(), *pieces))
+
+    def _is_silenced(self) -> bool:
+        """Whether nothing may be sent any more; the connection is closed then."""
+        silence = self._server.silence
+        why = None if silence is None else silence()
+        if why is not None:
+            self._server.disconnect(self, why)
+        return why is not None
+
+    def _write(self, pieces: Sequence[Any]) -> None:
+        if self._server.silence is not None and self._is_silenced():
+            return
+        out = self._out
+        if out:
+            out.extend(pieces)
+            return
+        if len(pieces) == 1 and type(pieces[0]) is not Slice:
+            data = pieces[0]
+            try:
+                sent = self._socket.send(data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._server.disconnect(
+                    self, None if error.errno in (errno.EPIPE, errno.ECONNRESET) else str(error)
+                )
+                return
+            if sent < len(data):
+                out.append(memoryview(data)[sent:])
+                self._write_later()
+            return
+        out.extend(pieces)
+        self._flush()
+
+    def _on_writable(self) -> None:
+        self._is_active = True
+        self._flush()
+        if not self._out and not self.closed:
+            self.pump()
+
+    def _flush(self) -> None:
+        if self._server.silence is not None and self._is_silenced():
+            return
+        out, sock = self._out, self._socket
+        try:
+            if not isinstance(sock, socket.socket):
+                self._flush_through_tls(sock)
+            while out:
+                piece = out[0]
+                if type(piece) is Slice:
+                    if piece.size <= SMALL_SLICE_BYTES and len(out) > 1:
+                        self._out = out = deque(_with_small_slices_read(out))
+                        continue
+                    sent = piece.file.sendfile(
+                        sock.fileno(), piece.position, min(piece.size, SENDFILE_CHUNK_BYTES)
+                    )
+                    if sent == 0:
+                        raise _too_short(piece)
+                    if sent < piece.size:
+                        out[0] = piece._replace(
+                            position=piece.position + sent, size=piece.size - sent
+                        )
+                    else:
+                        out.popleft()
+                else:
+                    flags = socket.MSG_MORE if len(out) > 1 else 0
+                    sent = sock.send(piece, flags)
+                    if sent < len(piece):
+                        out[0] = memoryview(piece)[sent:]
+                    else:
+                        out.popleft()
+        except (BlockingIOError, InterruptedError):
+            self._write_later()
+            return
+        except OSError as error:
+            self._server.disconnect(
+                self, None if error.errno in (errno.EPIPE, errno.ECONNRESET) else str(error)
+            )
+            return
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(sock.fileno())
+
+    def _flush_through_tls(self, sock: TlsSocket) -> None:
+        """Send what is to go out in pieces of one size, whatever it is made of: a call costs the
+        same for 100 bytes. What TLS did not take it is given again, the same bytes and as many.
+        """
+        out, chunk = self._out, self._server.tls_chunk()
+        while out:
+            if type(out[0]) is Slice or len(out[0]) < len(chunk):
+                most = sock.refused_bytes or (TLS_SLOW_BYTES if self._writing else len(chunk))
+                self._drop_sent(sock.send(chunk[: _gathered_into(chunk[:most], out)]))
+            else:
+                self._drop_sent(sock.send(out[0]))
+
+    def _drop_sent(self, size: int) -> None:
+        """So many bytes of what is to go out are sent."""
+        out = self._out
+        while out:
+            piece = out[0]
+            length = piece.size if type(piece) is Slice else len(piece)
+            if length > size:
+                if type(piece) is Slice:
+                    out[0] = Slice(piece.file, piece.position + size, length - size)
+                else:
+                    out[0] = memoryview(piece)[size:]
+                return
+            out.popleft()
+            size -= length
+
+    def _write_later(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._socket.fileno(), self._on_writable)
+
+    @property
+    def has_stirred(self) -> bool:
+        """Whether something came or was sent since the last sweep, or is being answered."""
+        return self._is_active or self.in_flight
+
+    def quiet_sweeps(self) -> int:
+        """Asked once a sweep: how many in a row have found that nothing had stirred."""
+        if self.has_stirred:
+            self._is_active = (
+                self.in_flight
+            )  # its answer, once sent, is something that happened since this sweep
+            self._quiet_sweeps = 0
+        else:
+            self._quiet_sweeps += 1
+        return self._quiet_sweeps
+
+    def socket_option(self, level: int, option: int, size: int) -> bytes:
+        """What the system says of its socket. Raises: OSError."""
+        return self._socket.getsockopt(level, option, size)
+
+    def close(self) -> None:
+        """Let go of the socket. What is not sent is lost."""
+        if self.closed:
+            return
+        self.closed = True
+        silence = self._server.silence
+        if self._gathered and not self._out and (silence is None or silence() is None):
+            # answers to what came before the reason for closing
+            with contextlib.suppress(OSError):
+                self._socket.send(self._take_gathered()[0])
+        self._pause_reading()
+        if self._writing:
+            self._loop.remove_writer(self._socket.fileno())
+        self._out.clear()
+        self._socket.close()
+        self._buffer.drop()
+        self._turns.on_released(self)
+
+
+def _with_small_slices_read(pieces: Iterable[Any]) -> list[Any]:
+    """Small slices as bytes, joined with what is around them: the answer to a reader of a thousand
+    partitions is one piece, not two thousand. What is beyond `MOST_READ_BYTES` stays as it is: a
+    client may take nothing of it.
+    """
+    joined: list[Any] = []
+    run: list[Any] = []
+    read_bytes = 0
+    for piece in pieces:
+        if type(piece) is not Slice:
+            run.append(piece)
+        elif piece.size <= SMALL_SLICE_BYTES and read_bytes < MOST_READ_BYTES:
+            data = piece.file.pread(piece.size, piece.position)
+            if len(data) < piece.size:
+                raise _too_short(piece)
+            read_bytes += piece.size
+            run.append(data)
+        else:
+            if run:
+                joined.append(b"".join(run))
+                run = []
+            joined.append(piece)
+    if run:
+        joined.append(b"".join(run))
+    return joined
+
+
+def _gathered_into(room: memoryview, pieces: Iterable[Any]) -> int:
+    """Put the beginning of what is to go out into memory. Gives: how many bytes there are."""
+    filled = 0
+    for piece in pieces:
+        rest = room[filled:]
+        if not rest:
+            break
+        if type(piece) is Slice:
+            size = min(piece.size, len(rest))
+            if piece.file.readinto(rest[:size], piece.position) < size:
+                raise _too_short(piece)
+        else:
+            size = min(len(piece), len(rest))
+            rest[:size] = piece[:size]
+        filled += size
+    return filled
+
+
+def _too_short(piece: Slice) -> OSError:
+    return OSError(errno.EIO, f"{piece.file.path} is shorter than what was promised to a reader")

@@ -1,0 +1,88 @@
+"""What a start prints: where the broker listens, and how to reach it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+
+from barnabas.broker.rim.daemon.arguments import DEFAULT_HOST
+from barnabas.broker.rim.server import Server
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.listeners import ListenerConfig
+from barnabas.version import __version__
+
+logger = logging.getLogger("barnabas")
+
+
+def shown(addresses: Sequence[tuple[str, int]]) -> str:
+    """Where clients on this machine reach the brokers, in the form of `bootstrap.servers`."""
+    return ",".join(
+        _address_text((DEFAULT_HOST if host in ("0.0.0.0", "::") else host, port))
+        for host, port in addresses
+    )
+
+
+def _address_text(address: tuple[str, int]) -> str:
+    host, port = address
+    return host if host.startswith("unix://") else f"{host}:{port}"
+
+
+def _what_clients_need(listener: ListenerConfig) -> str:
+    """What clients have to say on a listener that is not plain; empty where they need nothing."""
+    if not (listener.has_tls or listener.has_sasl):
+        return ""
+    return (
+        f"client.properties needs security.protocol={listener.security_protocol}, and what "
+        "docs/SECURITY.md says of it"
+    )
+
+
+def _other_listeners(server: Server, config: BrokerConfig) -> list[str]:
+    """Where the broker listens beside its first listener, with what is spoken there."""
+    return [
+        str(listener.config.endpoint._replace(host=listener.address[0], port=listener.address[1]))
+        + f" ({listener.config.security_protocol})"
+        for listener in server.acceptor.listeners
+        if listener.config is not config.listeners[0]
+    ]
+
+
+def announce(server: Server, began: float, console_url: str | None, *, quiet: bool) -> None:
+    """Print where the broker listens, and what to try; with `quiet` a line of the log."""
+    broker = server.broker
+    where = ",".join(map(_address_text, server.addresses))
+    others = _other_listeners(server, broker.config)
+    if quiet:
+        logger.warning("listening on %s", ",".join((where, *others)))
+        if console_url is not None:
+            logger.warning("the console is at %s", console_url)
+        return
+    took_ms = (time.perf_counter() - began) * 1000
+    address = shown(server.addresses)
+    needs = _what_clients_need(broker.config.listeners[0])
+    kcat = "kcat -F client.properties" if needs else "kcat"
+    text = (
+        f"barnabas {__version__} listens on {where} "
+        f"(ready after {took_ms:.0f} ms, process {os.getpid()})\n"
+        f"  data:     {os.path.abspath(broker.config.data_dir)}\n"
+        + (f"  security: {needs}\n" if needs else "")
+        + "".join(f"  besides:  {other}\n" for other in others)
+        + f"  produce:  echo hello | {kcat} -b {address} -t greetings -P\n"
+        f"  consume:  {kcat} -b {address} -t greetings -C -e\n"
+        + (f"  console:  {console_url}\n" if console_url is not None else "")
+        + "  stop:     Ctrl-C"
+    )
+    try:
+        print(text, flush=True)
+    except OSError as error:  # a full disk, or a reader that is gone: no reason to end
+        logger.warning(
+            "listening on %s; standard output cannot be written: %s",
+            where,
+            error.strerror or error,
+        )
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(
+                nothing.fileno(), 1
+            )  # the interpreter writes what is left there at its end, and would fail again

@@ -1,0 +1,191 @@
+"""The options of `barnabas start` and `barnabas settings`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from barnabas.version import __version__
+
+DEFAULT_HOST = "127.0.0.1"
+
+
+class StartError(Exception):
+    """The broker cannot start: one clear line, exit code 1."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    main = argparse.ArgumentParser(
+        prog="barnabas",
+        description="A Kafka-compatible broker with transactions, in Python. Stock Kafka clients "
+        "talk to it.",
+        epilog="Example: barnabas start --port 9092 --data-dir ./data --set num.partitions=4 -- "
+        "With the extra `cli` there are topics, groups, produce, consume, txn, log, check, config "
+        "and user as well.",
+    )
+    main.add_argument("--version", action="version", version=f"barnabas {__version__}")
+    commands = main.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    start = commands.add_parser(
+        "start",
+        help="start a broker and stay in the foreground until Ctrl-C or SIGTERM",
+        description="Start a broker and stay in the foreground until Ctrl-C or SIGTERM. Settings "
+        "have Apache Kafka's names; --set goes before the file, --port, --host and --data-dir "
+        "before both. docs/CONFIGURATION.md lists all settings.",
+    )
+    _add_start_arguments(start)
+    _add_watching_arguments(start)
+    _add_test_arguments(start)
+    settings = commands.add_parser(
+        "settings", help="list every setting with its default and what it does"
+    )
+    settings.add_argument(
+        "filter", nargs="?", default="", help="only settings whose names contain this"
+    )
+    for command in (start, settings):
+        command.set_defaults(parser=command)
+    return main
+
+
+def refuse_unknown(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> NoReturn:
+    """Exit with a command's usage and the option that each unknown argument may have meant."""
+    import difflib
+
+    hints = []
+    for argument in arguments:
+        if not argument.startswith("-"):
+            continue  # most likely the value of the option before it
+        name = argument.partition("=")[0]
+        near = difflib.get_close_matches(name, parser._option_string_actions, n=1, cutoff=0.7)
+        hints.append(f"there is no {name}" + (f"; did you mean {near[0]}?" if near else ""))
+    parser.error(". ".join(hints) or f"there is no {arguments[0]!r} to be given here")
+
+
+def _ports(text: str) -> list[int]:
+    """The ports that --port names."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port") from None
+
+
+def _add_start_arguments(start: argparse.ArgumentParser) -> None:
+    """What a broker is started with."""
+    start.add_argument(
+        "--config", metavar="FILE", help="a properties file, such as Kafka's server.properties"
+    )
+    start.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="one setting; may be given many times",
+    )
+    start.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        help=f"where to listen (default {DEFAULT_HOST}; 0.0.0.0: on every interface)",
+    )
+    start.add_argument(
+        "--port",
+        metavar="N",
+        type=_ports,
+        help="the port (default 9092; 0: a free one, which is printed); of several brokers the "
+        "first one's, or each one's: N,N,N",
+    )
+    start.add_argument(
+        "--brokers",
+        metavar="N",
+        type=int,
+        help="how many brokers this process is, for tests of clients: each on a port of its own "
+        "(the next ones after --port), all over one data directory; docs/TESTING.md",
+    )
+    start.add_argument("--data-dir", metavar="DIR", help="where logs are kept (default ./data)")
+    start.add_argument(
+        "--standby-of",
+        metavar="HOST:PORT",
+        help="serve nobody, and hold the same data as the broker whose barnabas.replication.port "
+        "that is; docs/STANDBY.md",
+    )
+    start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
+
+
+def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
+    """What a broker shows of itself (docs/METRICS.md)."""
+    start.add_argument(
+        "--audit-log",
+        metavar="FILE",
+        help="append a line of JSON to that file for what clients are allowed and refused; "
+        "docs/SECURITY.md",
+    )
+    start.add_argument(
+        "--metrics-port",
+        metavar="N",
+        type=int,
+        help="serve metrics for Prometheus on 127.0.0.1 (0: a free port, which is printed); needs "
+        "the extra `metrics`; docs/METRICS.md",
+    )
+    start.add_argument(
+        "--console-port",
+        metavar="N",
+        type=int,
+        help="serve a page on 127.0.0.1 that shows topics, transactions and groups live (0: a free "
+        "port, which is printed); docs/CONSOLE.md",
+    )
+    start.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        help="how the log is written on standard error: a line for people (the default), or a JSON "
+        "object a line; docs/METRICS.md",
+    )
+    start.add_argument(
+        "--log-level",
+        metavar="[LOGGER=]LEVEL",
+        action="append",
+        default=[],
+        dest="log_levels",
+        help="TRACE, DEBUG, INFO, WARN, ERROR or FATAL, of all loggers or of one; may be given "
+        "many times. barnabas.transactions=DEBUG tells each step of each transaction",
+    )
+
+
+def _add_test_arguments(start: argparse.ArgumentParser) -> None:
+    """What those start a broker with who test by it (docs/TESTING.md)."""
+    start.add_argument(
+        "--emulate",
+        metavar="RELEASE",
+        choices=("3.9", "4.3"),
+        help="be that release of Apache Kafka for clients: its versions of requests, its features "
+        "and its answers; docs/COMPATIBILITY.md",
+    )
+    start.add_argument(
+        "--ready-file",
+        metavar="FILE",
+        help="a file that is there, with the address in it, while the broker listens",
+    )
+    start.add_argument(
+        "--test-control",
+        metavar="PORT",
+        type=int,
+        help="for tests of clients: an HTTP endpoint on 127.0.0.1 that makes faults and moves the "
+        "clock (0: a free port, which is printed); docs/TESTING.md",
+    )
+    start.add_argument(
+        "--test-clock-ahead",
+        metavar="MS",
+        type=int,
+        default=0,
+        help="with --test-control: by how much the clock is ahead of the machine's from the start",
+    )
+    start.add_argument(
+        "--stop-at-end-of-input",
+        action="store_true",
+        help="stop when standard input ends, as it does when the process that holds it is gone",
+    )
+    start.add_argument(
+        "--remove-data-at-end-of-input",
+        action="store_true",
+        help="the same, and remove the data directory then; for tests",
+    )

@@ -1,0 +1,242 @@
+"""The three ways to start: a broker by itself, a standby, and a node of a pair that has a lease."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.rim.daemon.arguments import StartError
+from barnabas.broker.rim.daemon.configure import (
+    check_metrics_library,
+    log_as_json,
+    read_config,
+    set_log_levels,
+)
+from barnabas.broker.rim.daemon.listening import listen_beside, listen_for_each
+from barnabas.broker.rim.daemon.serving import Daemon
+from barnabas.broker.rim.daemon.signals import SIGNALS, Signals
+from barnabas.broker.rim.system_ids import SystemIds
+
+if TYPE_CHECKING:
+    from barnabas.broker.replication.rim.pair_member import PairMember
+    from barnabas.broker.settings.config import BrokerConfig
+
+STANDBY_OF = "--standby-of"
+# A collection of the second generation looks at what five of the first left: 125,000 objects, in
+# 10 to 30 ms. With twenty times 50,000 it took 140 ms where 100,000 transactions had come.
+GC_THRESHOLDS = (25_000, 4, 500)
+
+
+def _unusable_data_directory(config: BrokerConfig, error: OSError) -> StartError:
+    """The refusal of a data directory that the system does not let the broker use."""
+    is_file = isinstance(error, FileExistsError | NotADirectoryError)
+    why = "it is a file" if is_file else error.strerror or str(error)
+    return StartError(
+        f"cannot use the data directory {config.data_dir}: {why}; --data-dir DIR names another"
+    )
+
+
+def start(options: argparse.Namespace) -> int:
+    """Start as the options and settings ask. Gives the exit code. Raises: StartError."""
+    began = time.perf_counter()
+    if options.test_clock_ahead and options.test_control is None:
+        raise StartError("--test-clock-ahead needs --test-control PORT")
+    set_log_levels(options.log_levels)
+    config = read_config(options)
+    if config.barnabas_log_format == "json":
+        log_as_json()
+    if config.barnabas_metrics_port >= 0:
+        check_metrics_library()
+    with contextlib.suppress(ValueError, OSError):  # the more there are, the fewer files are closed
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if options.standby_of is not None:
+        if config.barnabas_lease_url:
+            raise StartError("--standby-of: with barnabas.lease.url the lease decides who follows")
+        return _stand_by(config, options.standby_of)
+    _check_replication(options, config)
+    if config.barnabas_lease_url:
+        member = _wait_until_leading(options, config)
+        began = time.perf_counter()
+        return 0 if member is None else _open_and_serve(options, config, began, member)
+    return _open_and_serve(options, config, began)
+
+
+def _stand_by(config: BrokerConfig, leader: str) -> int:
+    """Be the standby of a leader until a signal comes. Gives the exit code."""
+    from barnabas.broker.replication.rim.standby import Standby
+    from barnabas.storage.directory.log_directory import LogDirectoryError
+
+    host, colon, port = leader.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) <= 65535:
+        raise StartError(f"--standby-of {leader}: it must have the form HOST:PORT")
+    host = host.strip("[]")
+    _check_link(config, STANDBY_OF, host)
+    try:
+        Standby(config, (host, int(port))).run()
+    except LogDirectoryError as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise _unusable_data_directory(config, error) from error
+    return 0
+
+
+def _check_replication(options: argparse.Namespace, config: BrokerConfig) -> None:
+    """Raises: StartError where a standby cannot follow such a broker, or strangers could."""
+    if config.barnabas_replication_port < 0:
+        return
+    _check_link(config, "barnabas.replication.host", config.barnabas_replication_host)
+    if options.test_control is not None:
+        raise StartError(
+            "--test-control and barnabas.replication.port do not go together: what a test has the "
+            "disk forget, a standby would keep"
+        )
+
+
+def _check_link(config: BrokerConfig, setting: str, host: str) -> None:
+    """Raises: StartError where the link between leader and standby is not protected."""
+    from barnabas.broker.replication.rim import link_security
+    from barnabas.broker.rim.tls import TlsError
+
+    try:
+        link_security.check_secret(config)
+        link_security.check_address(config, setting, host)
+        if setting != STANDBY_OF:
+            link_security.leaders_tls(config)
+        if setting == STANDBY_OF or config.barnabas_lease_url:
+            link_security.standbys_tls(config)
+    except (link_security.LinkSecurityError, TlsError) as error:
+        raise StartError(str(error)) from error
+
+
+def _disk(options: argparse.Namespace, config: BrokerConfig) -> Any:
+    """The disk that the broker works on; None for the machine's own, as it is."""
+    if options.test_control is not None:
+        from barnabas.broker.control.forgetful_disk import ForgetfulDisk
+
+        return ForgetfulDisk(config.data_dir)
+    if config.barnabas_replication_port >= 0:
+        from barnabas.broker.replication.replicated_disk import ReplicatedDisk
+        from barnabas.storage.disk import OsDisk
+
+        return ReplicatedDisk(OsDisk(), config.data_dir)
+    return None
+
+
+def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> PairMember | None:
+    """Be the other node's standby until the lease is this one's; None where a signal came first."""
+    from barnabas.broker.replication.lease_record import LeaseRecordError
+    from barnabas.broker.replication.rim.pair_member import PairMember, PairSettingsError
+    from barnabas.storage.directory.log_directory import LogDirectoryError
+
+    try:
+        for sock in (*listen_for_each(config, options.port),
+                     *listen_beside(options, config).values()):  # fmt: skip
+            sock.close()  # what cannot be listened at is told now
+        member = PairMember(config, lambda some: listen_for_each(config, options.port, some))
+        _load_what_serves(with_metrics=config.barnabas_metrics_port >= 0)
+        return member if member.wait_until_leading() else None
+    except (PairSettingsError, LeaseRecordError, LogDirectoryError) as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise _unusable_data_directory(config, error) from error
+
+
+def _load_what_serves(*, with_metrics: bool) -> None:
+    """Import now what a take-over would wait for."""
+    import anyio  # noqa: F401
+
+    import barnabas.broker.replication.replicated_disk
+    import barnabas.broker.replication.rim.lease_endpoint
+    import barnabas.broker.rim.daemon.opening
+
+    if with_metrics:
+        import barnabas.broker.metrics.rim.endpoint  # noqa: F401
+
+
+def _open_and_serve(
+    options: argparse.Namespace,
+    config: BrokerConfig,
+    began: float,
+    member: PairMember | None = None,
+) -> int:
+    """Open the data directory, and serve. Takes: member, whose lease lets this node lead."""
+    keeper = None if member is None else member.keeper
+    signals = Signals()  # handled before a client, or a script that waits for the port, sees it
+    socks = listen_for_each(config, options.port) if member is None else member.reception.take()
+    side_sockets = listen_beside(options, config)
+    from barnabas.broker.rim.clocks import steady_ms, wall_ms
+    from barnabas.broker.rim.daemon.opening import open_broker
+    from barnabas.broker.rim.flusher import sync_together
+    from barnabas.storage.directory.log_directory import LogDirectoryError
+    from barnabas.storage.disk import sync_file_system
+    from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
+
+    gc.collect()
+    if member is None and os.path.exists(f"{config.data_dir}/{STANDBY_NOTE_NAME}"):
+        sync_file_system(config.data_dir)  # a standby that was killed has not done it
+    try:
+        with _no_garbage_collection():
+            broker = open_broker(
+                config,
+                SystemIds(),
+                # both as the server's clock has them, else all that is loaded ages by the lead
+                now_ms=steady_ms() + options.test_clock_ahead,
+                wall_ms=wall_ms() + options.test_clock_ahead,
+                sync=sync_together,
+                disk=_disk(options, config),
+                leader_epoch=0 if keeper is None else keeper.leader_epoch,
+            )
+    except LogDirectoryError as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise _unusable_data_directory(config, error) from error
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    gc.callbacks.append(_freeze_survivors)
+    return _serve(Daemon(broker, socks, side_sockets, began, options, member, signals))
+
+
+def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
+    """Leave what outlived a full collection out of the next ones, as what a start has loaded.
+
+    A full collection looks at all state that came since, without a break. What is frozen and then
+    forgotten goes all the same, unless it is a part of a cycle: connections that are open at that
+    time, once in millions of requests.
+    """
+    if phase == "stop" and info["generation"] == 2:
+        gc.freeze()
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """What a start loads stays: looking it through while it grows would double the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _serve(daemon: Daemon) -> int:
+    """Serve until a signal, the end of standard input or a failure. Gives the exit code."""
+    import anyio
+
+    try:
+        code = anyio.run(daemon.run, backend="asyncio", backend_options=daemon.loop_options())
+        if daemon.is_deposed:
+            from barnabas.broker.replication.rim.pair_member import begin_anew
+
+            begin_anew()
+        return code
+    finally:
+        # the interpreter takes its handlers away before it is gone
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)

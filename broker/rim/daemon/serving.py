@@ -1,0 +1,271 @@
+"""One broker in its event loop: put together, announced, and closed at the end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barnabas.broker.core import Broker
+from barnabas.broker.rim.daemon.announcing import announce, shown
+from barnabas.broker.rim.daemon.listening import REPLICATION_PORT, Sockets
+from barnabas.broker.rim.daemon.signals import Signals
+from barnabas.broker.rim.server import MACHINE_CLOCK, Server
+
+if TYPE_CHECKING:
+    from barnabas.broker.console.rim.endpoint import Console
+    from barnabas.broker.control.rim.control import Control
+    from barnabas.broker.metrics.rim.measured import Measuring
+    from barnabas.broker.replication.rim.leader_endpoint import Leader
+    from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
+    from barnabas.broker.replication.rim.pair_member import PairMember
+    from barnabas.broker.rim.log_output import LogOutput
+
+logger = logging.getLogger("barnabas")
+
+
+class Daemon:
+    """One broker, from the moment it listens until its logs are closed.
+
+    Takes: began, by the steady clock, for the announcement; member, of a pair, whose lease lets
+           this node lead.
+    is_deposed: another node leads.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        socks: Sequence[socket.socket],
+        side_sockets: Sockets,
+        began: float,
+        options: argparse.Namespace,
+        member: PairMember | None,
+        signals: Signals,
+    ) -> None:
+        self._signals, self._member = signals, member
+        self.is_deposed = False
+        self._broker, self._socks, self._side_sockets = broker, socks, side_sockets
+        self._began, self._options = began, options
+        self._measuring = _measuring() if "--metrics-port" in side_sockets else None
+        self._leader: Leader | None = None
+        self._input_has_ended = False
+
+    async def run(self) -> int:
+        """Serve; gives the exit code."""
+        options, loop = self._options, asyncio.get_running_loop()
+        server = self._server(loop)
+        console = _console(server, self._side_sockets)
+        asked_to_end = asyncio.Event()
+
+        def end_with_input() -> None:
+            self._input_has_ended = True
+            asked_to_end.set()
+
+        log_output = _log_in_a_thread()
+        self._signals.call(lambda: loop.call_soon_threadsafe(asked_to_end.set))
+        if options.stop_at_end_of_input or options.remove_data_at_end_of_input:
+            _on_end_of_input(lambda: loop.call_soon_threadsafe(end_with_input))
+        console_url = None if console is None else console.url
+        announce(server, self._began, console_url, quiet=options.quiet)
+        if options.ready_file:
+            _write_ready_file(options.ready_file, server.addresses)
+        if self._member is not None:
+            self._hand_over(self._member, asked_to_end)
+        await _until_either(asked_to_end, server.failure)
+        if console is not None:
+            console.close()
+        if self._leader is None:
+            server.close()
+        else:
+            await self._leader.end()
+            self.is_deposed = self._leader.is_deposed
+        if server.failed:
+            self._log_failure(server.failure.result())
+        self._clear_away()
+        log_output.finish()
+        return 1 if server.failed else 0
+
+    def _hand_over(self, member: PairMember, asked_to_end: asyncio.Event) -> None:
+        """Take up the clients that came before this node led; end once another node leads."""
+        leader: LeasedLeader = self._leader  # type: ignore[assignment]  # a member's has a lease
+        leader.on_deposed(asked_to_end.set)
+        member.reception.hand_over(leader.adopt)
+
+    def loop_options(self) -> dict[str, Any]:
+        """What the loop is made with, for anyio."""
+        if self._measuring is None:
+            return {}
+        selector = self._measuring.selector
+        return {"loop_factory": lambda: asyncio.SelectorEventLoop(selector)}
+
+    def _server(self, loop: asyncio.AbstractEventLoop) -> Server:
+        """The server, with what holds back its answers, measures it, and is served beside it."""
+        broker, sides, measuring = self._broker, self._side_sockets, self._measuring
+        control = None if "--test-control" not in sides else self._control()
+        if REPLICATION_PORT in sides:
+            self._leader = self._new_leader(loop)
+        server = Server(
+            broker,
+            self._socks,
+            loop,
+            clock=MACHINE_CLOCK if control is None else control.server_clock(),
+            gate=self._leader if control is None else control,
+            observer=measuring,
+        )
+        if control is not None:
+            _serve_control(control, sides["--test-control"])
+        if measuring is not None:
+            from barnabas.broker.metrics.rim.endpoint import MetricsEndpoint
+
+            state = None if self._leader is None else self._leader.replication_state
+            endpoint = MetricsEndpoint(server, measuring, sides["--metrics-port"], state)
+            logger.info("metrics on %s", endpoint.url)
+        return server
+
+    def _new_leader(self, loop: asyncio.AbstractEventLoop) -> Leader:
+        """What a standby can follow."""
+        sock = self._side_sockets[REPLICATION_PORT]
+        if self._member is not None:
+            from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
+
+            return LeasedLeader(self._broker, sock, loop, self._member.keeper)
+        from barnabas.broker.replication.rim.leader_endpoint import Leader
+
+        return Leader(self._broker, sock, loop)
+
+    def _control(self) -> Control:
+        """What a test commands faults and time by."""
+        from barnabas.broker.control.rim.clock import ControlledClock
+        from barnabas.broker.control.rim.control import Control
+
+        clock = ControlledClock()
+        clock.advance(self._options.test_clock_ahead)
+        return Control(clock)
+
+    def _log_failure(self, error: Exception) -> None:
+        from barnabas.storage.disk import may_have_lost_pages
+
+        logger.critical(
+            "stopping: %s",
+            _explain(error, self._broker),
+            exc_info=None if isinstance(error, OSError) else error,
+        )
+        if isinstance(error, OSError) and may_have_lost_pages(error):
+            self._broker.logs.note_failure()
+
+    def _clear_away(self) -> None:
+        if self._options.ready_file:
+            with contextlib.suppress(OSError):
+                os.unlink(self._options.ready_file)
+        if self._input_has_ended and self._options.remove_data_at_end_of_input:
+            shutil.rmtree(self._broker.config.data_dir, ignore_errors=True)
+
+
+async def _until_either(asked_to_end: asyncio.Event, failure: asyncio.Future[Exception]) -> None:
+    """Until the broker is asked to end, or has failed."""
+    import anyio
+
+    async with anyio.create_task_group() as group:
+
+        async def wait_for_end() -> None:
+            await asked_to_end.wait()
+            group.cancel_scope.cancel()
+
+        async def wait_for_failure() -> None:
+            # bare, its cancelling at a signal would cancel the future: a failure to `close`
+            await asyncio.shield(failure)
+            group.cancel_scope.cancel()
+
+        group.start_soon(wait_for_end)
+        group.start_soon(wait_for_failure)
+
+
+def _measuring() -> Measuring:
+    """What measures a server, from its loop on."""
+    from barnabas.broker.metrics.rim.measured import Instruments, Measuring, TimedSelector
+
+    instruments = Instruments()
+    return Measuring(instruments, TimedSelector(instruments.stalls))
+
+
+def _serve_control(control: Control, sock: socket.socket) -> None:
+    """Listen for what a test commands."""
+    from barnabas.broker.control.rim.endpoint import ControlEndpoint
+
+    logger.warning(
+        "TEST CONTROL on %s: every process that reaches it can lose answers and move the clock. "
+        "It is for tests of clients, and nothing else",
+        ControlEndpoint(control, sock).url,
+    )
+
+
+def _console(server: Server, side_sockets: Sockets) -> Console | None:
+    """The page that shows the broker; None where nobody asked for it."""
+    sock = side_sockets.get("--console-port")
+    if sock is None:
+        return None
+    from barnabas.broker.console.rim.endpoint import Console
+    from barnabas.broker.rim.http_server import LOOPBACK
+
+    host = sock.getsockname()[0]
+    if host not in LOOPBACK:
+        logger.warning("the console listens on %s: whoever reaches it can read all records", host)
+    return Console(server, sock)
+
+
+def _on_end_of_input(do: Callable[[], object]) -> None:
+    """Do it when standard input ends. What comes there before its end is thrown away."""
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            do()
+
+    threading.Thread(target=read, name="end-of-input", daemon=True).start()
+
+
+def _write_ready_file(path: str, addresses: Sequence[tuple[str, int]]) -> None:
+    """Say in a file where the broker listens: `HOST:PORT`, whole from the first look on; of several
+    brokers each, with commas between.
+    """
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="ascii") as file:
+        file.write(f"{shown(addresses)}\n")
+    os.replace(temporary, path)
+
+
+def _log_in_a_thread() -> LogOutput:
+    """Put what writes log lines in a thread in the place of what writes them at once."""
+    from barnabas.broker.rim.log_output import LogOutput
+
+    output = LogOutput(2)
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if type(handler) is logging.StreamHandler and handler.stream is sys.stderr:
+            output.setFormatter(handler.formatter)
+            root.removeHandler(handler)
+    root.addHandler(output)
+    return output
+
+
+def _explain(error: Exception, broker: Broker) -> str:
+    if isinstance(error, OSError):
+        return (
+            f"the data directory {broker.config.data_dir} failed: {error.strerror or error}"
+            f"{f' ({error.filename})' if error.filename else ''}; nothing was acknowledged after "
+            "that. Start again when the disk is well"
+        )
+    return (
+        f"an invariant does not hold: {error!r}. What was acknowledged is in the logs; please "
+        "report this"
+    )

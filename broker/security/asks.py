@@ -1,0 +1,345 @@
+"""What a request asks of the authorizer, as steps: for the whole of it, for each of its rows, or by
+hand.
+
+A rule (`authorization.py` has one for each API) is a few steps, which a request goes through before
+its handler. A step answers the request, or gives None, and the request goes on to the next step and
+at last to the handler. A step for rows hands on the allowed rows, and adds the refusals of the
+others to the handler's answer.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from barnabas.broker.encoded_rows import EncodedRows, join_rows
+from barnabas.broker.outbox import Answer
+from barnabas.broker.requests.refusals import refused_rows
+from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
+    from barnabas.broker.security.authorizer import Access
+    from barnabas.broker.slices import Slices
+    from barnabas.protocol.errors import Code
+    from barnabas.protocol.messages.message import Message
+    from barnabas.protocol.request_context import RequestContext
+
+RequestT = TypeVar("RequestT", bound="Message")
+
+CLUSTER, TOPIC = ResourceType.CLUSTER, ResourceType.TOPIC
+DESCRIBE = Operation.DESCRIBE
+NOT_ASKED = -(2**31)  # of authorized operations
+NO_ID = uuid.UUID(int=0)
+ROWS_AT_ONCE = 500
+
+
+class Case(Generic[RequestT]):
+    """One request on its way to its handler, and what its client may.
+
+    Holds: what the client may not see of the handler's answer, as amendments of it. Answers that
+    refuse the whole request are not amended: they have nothing of the handler's, and their rows may
+    be encoded by then.
+    """
+
+    __slots__ = ("_amendments", "_handle", "access", "broker", "context", "request", "version")
+
+    def __init__(
+        self,
+        broker: Broker,
+        handle: Callable[..., Answer],
+        request: RequestT,
+        context: RequestContext,
+        access: Access,
+    ) -> None:
+        self.broker, self._handle = broker, handle
+        self.request, self.context, self.access = request, context, access
+        self.version = context.api_version
+        self._amendments: tuple[Callable[[Any], None], ...] = ()  # most requests have none
+
+    def proceed(self) -> Answer:
+        """The handler's answer."""
+        for amendment in self._amendments:
+            self.broker.amend(self.context.ticket, amendment)
+        return self._handle(self.request, self.context)
+
+    def proceed_beside(self, denied: list[Any], code: Code) -> Answer:
+        """The answer of a handler that refuses rows with a code by itself."""
+        return self._handle(self.request, self.context, denied, code)
+
+    def refuse(self, code: Code) -> Message:
+        """The answer where the whole is refused."""
+        return self.request.error_response(self.version, code)
+
+    def amend(self, amendment: Callable[[Any], None]) -> None:
+        """Let the handler's answer be changed before it leaves, if the handler is called."""
+        self._amendments += (amendment,)
+
+    def split(
+        self,
+        field: str,
+        is_allowed: Callable[[Any], bool],
+        code: Code,
+        refused: Callable[[list[Any]], Any] | None = None,
+    ) -> Answer:
+        """Hand on the allowed ones of a list of the request, and add the others' refusals; of a
+        long list in slices.
+
+        Takes: refused, which makes the answer with the refusals of some rows; None: each has the
+               code.
+        """
+
+        def refuse(denied: list[Any]) -> Any:
+            return self._refused(field, denied, code) if refused is None else refused(denied)
+
+        rows, asked = self.request.ROWS[field], getattr(self.request, field)
+        if len(asked) > ROWS_AT_ONCE:
+            work = self._split_in_slices(field, rows, is_allowed, refuse)
+            return self.broker.answer_in_turns(self.context, work)
+        allowed, denied = parted(asked, is_allowed)
+        if not denied:
+            return self.proceed()
+        answer = refuse(denied)
+        return answer if not allowed else self._with_others(field, allowed, rows, answer)
+
+    def _split_in_slices(
+        self,
+        field: str,
+        rows: str,
+        is_allowed: Callable[[Any], bool],
+        refuse: Callable[[list[Any]], Any],
+    ) -> Slices:
+        yield
+        asked = getattr(self.request, field)
+        allowed: list[Any] = []
+        refusals: Any = None
+        for first in range(0, len(asked), ROWS_AT_ONCE):
+            if first:
+                yield
+            some, denied = parted(asked[first : first + ROWS_AT_ONCE], is_allowed)
+            allowed += some
+            if denied:
+                answer = refuse(denied)
+                refused, encoded = getattr(answer, rows), EncodedRows()
+                encoded.add(refused, self.version)
+                setattr(answer, rows, encoded)
+                if refusals is None:
+                    refusals = answer
+                else:
+                    join_rows(refusals, rows, encoded, self.version)
+        now_ms = yield
+        if refusals is not None and not allowed:
+            return refusals
+        self.context = self.context._replace(now_ms=now_ms)
+        if refusals is None:
+            return self.proceed()
+        return self._with_others(field, allowed, rows, refusals)
+
+    def _with_others(self, field: str, allowed: list[Any], rows: str, refused: Any) -> Answer:
+        """The handler's answer about the allowed rows, with the refusals of the others."""
+        setattr(self.request, field, allowed)
+        self.amend(lambda answer: join_rows(answer, rows, getattr(refused, rows), self.version))
+        return self.proceed()
+
+    def _refused(self, field: str, denied: list[Any], code: Code) -> Message:
+        request = copy.copy(self.request)
+        setattr(request, field, denied)
+        return refused_rows(request, self.version, code)
+
+    def topic_name(self, row: Any) -> str | None:
+        """The name of a row's topic, by its id where it has one; None: there is no such topic."""
+        topic_id = getattr(row, "topic_id", None)
+        if topic_id is None or topic_id == NO_ID:
+            name: str = row.name
+            return name
+        topic = self.broker.metadata.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def may_topic(self, operation: Operation) -> Callable[[Any], bool]:
+        """Whether the operation on a row's topic is allowed. The handler refuses unknown ids."""
+
+        def is_allowed(row: Any) -> bool:
+            name = self.topic_name(row)
+            return name is None or self.access.may(operation, TOPIC, name)
+
+        return is_allowed
+
+    def sees_topic(self, row: Any) -> bool:
+        """Whether a row of an answer is about a topic that may be described."""
+        name = self.topic_name(row)
+        return name is not None and self.access.sees(DESCRIBE, TOPIC, name)
+
+    def mask(self, rows: Any, resource_type: ResourceType, key: str, field: str) -> None:
+        """Leave only allowed operations in the rows of an answer that list operations."""
+        for row in rows:
+            bits = getattr(row, field)
+            if bits != NOT_ASKED:
+                name = getattr(row, key)
+                setattr(row, field, self.access.operations(bits, resource_type, name))
+
+
+def parted(items: list[Any], is_allowed: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
+    """The items that are allowed, and the others."""
+    allowed: list[Any] = []
+    denied: list[Any] = []
+    for item in items:
+        (allowed if is_allowed(item) else denied).append(item)
+    return allowed, denied
+
+
+class Ask(NamedTuple):
+    """An operation on a kind of resource, as the documentation lists it. when: the case in which it
+    is asked, where that is not for each that the request names.
+    """
+
+    operation: Operation
+    resource_type: ResourceType
+    when: str = ""
+
+
+Take = Callable[[Case[Any]], Answer | None]
+
+
+class Step(NamedTuple):
+    """A step of a rule. take: answers a request, or gives None where the request goes on; None: the
+    handler asks by itself. is_about_answer: it only has the handler's answer changed, so it comes
+    before steps that call the handler.
+    """
+
+    asks: tuple[Ask, ...]
+    take: Take | None
+    is_about_answer: bool = False
+
+
+class Rule(NamedTuple):
+    """What the requests of an API ask. No asks: everybody may send them.
+
+    takes: the steps, in the order in which they are taken. is_all_allowed: of a request that is
+    frequent, whether the steps would hand it on as it is.
+    """
+
+    asks: tuple[Ask, ...]
+    takes: tuple[Take, ...]
+    is_all_allowed: Callable[[Any, Access], bool] | None = None
+
+
+def rule(*steps: Step, is_all_allowed: Callable[[Any, Access], bool] | None = None) -> Rule:
+    """The rule of these steps."""
+    in_order = sorted(steps, key=lambda step: not step.is_about_answer)
+    return Rule(
+        tuple(ask for step in steps for ask in step.asks),
+        tuple(step.take for step in in_order if step.take is not None),
+        is_all_allowed,
+    )
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def on_cluster(*operations: Operation) -> Step:
+    """One of these operations on the cluster, for the whole request."""
+
+    def take(case: Case[Any]) -> Answer | None:
+        if any(case.access.may_on_cluster(operation) for operation in operations):
+            return None
+        return case.refuse(FAILED[CLUSTER])
+
+    first, *others = operations
+    return Step(
+        (Ask(first, CLUSTER), *(Ask(operation, CLUSTER, "or this") for operation in others)), take
+    )
+
+
+def enough_on_cluster(operation: Operation, *, is_audited: bool = True) -> Step:
+    """An operation on the cluster; a request that has it is not asked for more."""
+
+    def take(case: Case[Any]) -> Answer | None:
+        access = case.access
+        may = access.may if is_audited else access.sees
+        return case.proceed() if may(operation, CLUSTER, CLUSTER_NAME) else None
+
+    return Step((Ask(operation, CLUSTER),), take)
+
+
+def whole(operation: Operation, resource_type: ResourceType, field: str) -> Step:
+    """An operation on what a field of the request names, for the whole of it."""
+
+    def take(case: Case[Any]) -> Answer | None:
+        if case.access.may(operation, resource_type, getattr(case.request, field)):
+            return None
+        return case.refuse(FAILED[resource_type])
+
+    return Step((Ask(operation, resource_type),), take)
+
+
+def every(operation: Operation, resource_type: ResourceType, field: str, when: str) -> Step:
+    """An operation on each name of a list of the request; one refused, the whole is."""
+
+    def take(case: Case[Any]) -> Answer | None:
+        names = getattr(case.request, field) or ()
+        if all(case.access.may(operation, resource_type, name) for name in names):
+            return None
+        return case.refuse(FAILED[resource_type])
+
+    return Step((Ask(operation, resource_type, when),), take)
+
+
+def each(
+    operation: Operation,
+    resource_type: ResourceType,
+    path: str,
+    when: str = "",
+    *,
+    by_id: bool = False,
+) -> Step:
+    """An operation on what each row of the request names; the others' rows are refused.
+
+    Takes: path, the list of the request, and the field of a row that has the name ("topics.name");
+           without a field the row is the name. by_id: a row may have a topic's id in its place.
+    """
+    field, _, key = path.partition(".")
+    code = FAILED[resource_type]
+
+    def take(case: Case[Any]) -> Answer | None:
+        def is_allowed(row: Any) -> bool:
+            return case.access.may(operation, resource_type, getattr(row, key) if key else row)
+
+        return case.split(field, is_allowed, code)
+
+    def take_by_id(case: Case[Any]) -> Answer | None:
+        return case.split(field, case.may_topic(operation), code)
+
+    return Step((Ask(operation, resource_type, when),), take_by_id if by_id else take)
+
+
+def by_hand(take: Callable[[Case[Any]], Answer | None], *asks: Ask) -> Step:
+    """A step of its own, of `guards.py`."""
+    return Step(asks, take)
+
+
+def in_handler(*asks: Ask) -> Step:
+    """The handler asks by itself, since its answer is not a message, or is made of more than the
+    request.
+    """
+    return Step(asks, None)
+
+
+def in_answer(amendment: Callable[[Case[Any], Any], None], *asks: Ask) -> Step:
+    """What a client may not see is taken from the answer."""
+
+    def take(case: Case[Any]) -> None:
+        case.amend(partial(amendment, case))
+
+    return Step(asks, take, is_about_answer=True)
+
+
+def operations_of(rows: str, resource_type: ResourceType, key: str, field: str) -> Step:
+    """Rows of the answer list the operations that are allowed, where the request asks for them."""
+
+    def mask(case: Case[Any], answer: Any) -> None:
+        case.mask(getattr(answer, rows), resource_type, key, field)
+
+    return in_answer(mask)

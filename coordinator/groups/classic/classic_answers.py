@@ -1,0 +1,63 @@
+"""The answers to JoinGroup and SyncGroup, and the requests that wait for them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.join_group import JoinGroupResponse
+from barnabas.protocol.messages.sync_group import SyncGroupResponse
+
+NO_GENERATION = -1
+FIRST_VERSION_WITH_NULLABLE_PROTOCOL = 7
+
+
+class JoinRequest(NamedTuple):
+    """A JoinGroup request whose bytes were copied out of its frame."""
+
+    ticket: int
+    api_version: int
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: dict[str, bytes]
+
+
+class ParkedRequest(NamedTuple):
+    """A JoinGroup or SyncGroup that is answered by a later event."""
+
+    ticket: int
+    api_version: int
+
+
+def join_error_response(code: Code, member_id: str, api_version: int) -> JoinGroupResponse:
+    """A JoinGroup answer with an error; the protocol's name may be null from version 7 on."""
+    return JoinGroupResponse(
+        error_code=code,
+        generation_id=NO_GENERATION,
+        protocol_type=None,
+        protocol_name=None if api_version >= FIRST_VERSION_WITH_NULLABLE_PROTOCOL else "",
+        leader="",
+        skip_assignment=False,
+        member_id=member_id,
+        members=[],
+    )
+
+
+def sync_response(
+    code: Code,
+    protocol_type: str | None = None,
+    protocol_name: str | None = None,
+    assignment: bytes = b"",
+) -> SyncGroupResponse:
+    """A SyncGroup answer; without an assignment where it has an error."""
+    return SyncGroupResponse(
+        error_code=code,
+        protocol_type=protocol_type,
+        protocol_name=protocol_name,
+        assignment=assignment,
+    )

@@ -1,0 +1,141 @@
+"""Requests of administrators about groups: listing, describing and deleting them.
+
+Source: KIP-518 and KIP-848 (filters of lists), KIP-1043 (errors of DescribeGroups).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from barnabas.coordinator.groups.classic.rebalance import DEAD
+from barnabas.coordinator.groups.group_kinds import GroupKinds
+from barnabas.coordinator.groups.group_records import offset_tombstone
+from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_table import GroupTable
+from barnabas.coordinator.result import Reply, Result, ResultsByPartition
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages import consumer_group_describe as describing
+    from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
+    from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
+    from barnabas.protocol.messages.list_groups import ListGroupsRequest
+
+CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
+ROWS_AT_ONCE = 500  # groups of a list that are read in one slice
+_FIRST_DESCRIBE_VERSION_WITH_ERRORS = 6
+
+
+class GroupAdministration:
+    """Lists, describes and deletes groups of all kinds."""
+
+    def __init__(self, table: GroupTable, kinds: GroupKinds, settings: GroupSettings) -> None:
+        self._table, self._kinds, self._settings = table, kinds, settings
+
+    def list_groups(self, request: ListGroupsRequest) -> Generator[None, int, ListGroupsResponse]:
+        """The groups, or those of the requested states and types, ROWS_AT_ONCE in each slice."""
+        yield
+        states = [state.lower() for state in request.states_filter]
+        types = [kind.lower() for kind in request.types_filter]
+        listed: list[ListedGroup] = []
+        for number, group in enumerate(list(self._table.by_id.values()), 1):
+            state = group.state_name
+            kind = CONSUMER_TYPE if group.is_consumer else CLASSIC_TYPE
+            if (not states or state.lower() in states) and (not types or kind in types):
+                listed.append(
+                    ListedGroup(
+                        group_id=group.group_id,
+                        protocol_type=group.protocol_type,
+                        group_state=state,
+                        group_type=kind,
+                    )
+                )
+            if number % ROWS_AT_ONCE == 0:
+                yield
+        return ListGroupsResponse(groups=listed)
+
+    def on_describe_groups(
+        self, request: DescribeGroupsRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Describe classic groups: state, members and assignments.
+
+        A group that does not exist is Dead, and from version 6 on an error (KIP-1043).
+        """
+        described = [self._describe(group_id, context.api_version) for group_id in request.groups]
+        if request.include_authorized_operations:
+            for group in described:
+                group.authorized_operations = self._settings.group_operations
+        return Result(replies=[Reply(context.ticket, DescribeGroupsResponse(groups=described))])
+
+    def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
+        group = self._table.by_id.get(group_id)
+        if group is not None and not group.is_consumer:
+            return group.classic.describe()
+        has_error = api_version >= _FIRST_DESCRIBE_VERSION_WITH_ERRORS
+        return DescribedGroup(
+            error_code=Code.GROUP_ID_NOT_FOUND if has_error else Code.NONE,
+            error_message=f"Group {group_id} not found." if has_error else None,
+            group_id=group_id,
+            group_state=DEAD,
+            protocol_type="",
+            protocol_data="",
+        )
+
+    def on_consumer_group_describe(
+        self,
+        request: describing.ConsumerGroupDescribeRequest,
+        context: RequestContext,
+        now_ms: int,
+    ) -> Result:
+        """Describe consumer groups. Errors of a group: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID."""
+        from barnabas.protocol.messages import consumer_group_describe as describing
+
+        described = []
+        for group_id in dict.fromkeys(request.group_ids):
+            row = self._describe_consumer_group(group_id)
+            if request.include_authorized_operations and row.error_code == Code.NONE:
+                row.authorized_operations = self._settings.group_operations
+            described.append(row)
+        response = describing.ConsumerGroupDescribeResponse(groups=described)
+        return Result(replies=[Reply(context.ticket, response)])
+
+    def _describe_consumer_group(self, group_id: str) -> describing.DescribedGroup:
+        from barnabas.protocol.messages import consumer_group_describe as describing
+
+        group = self._table.by_id.get(group_id)
+        if group is not None and group.is_consumer:
+            return self._kinds.consumers.describe(group)
+        code = Code.GROUP_ID_NOT_FOUND if group_id else Code.INVALID_GROUP_ID
+        message = f"there is no consumer group '{group_id}'."
+        return describing.DescribedGroup(error_code=code, error_message=message, group_id=group_id)
+
+    def on_delete_groups(
+        self, request: DeleteGroupsRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Delete groups without members, with all their offsets. Each is answered once."""
+        results = ResultsByPartition()
+        codes: dict[str, Code] = {}
+        for group_id in request.groups_names:
+            if group_id not in codes:
+                codes[group_id] = self._delete_group(group_id, results)
+        response = DeleteGroupsResponse(
+            results=[DeletableGroupResult(group_id, code) for group_id, code in codes.items()]
+        )
+        return results.as_one(Reply(context.ticket, response))
+
+    def _delete_group(self, group_id: str, results: ResultsByPartition) -> Code:
+        group = self._table.by_id.get(group_id)
+        if group is None:
+            return Code.GROUP_ID_NOT_FOUND
+        if group.has_members:
+            return Code.NON_EMPTY_GROUP
+        tombstones = [
+            offset_tombstone(group_id, *partition) for partition in group.offsets.all_partitions()
+        ]
+        results.add(group.partition, [*tombstones, *group.tombstones()])
+        return Code.NONE

@@ -1,0 +1,63 @@
+"""The groups of one coordinator, and the results about them.
+
+The coordinator and its parts (membership, offsets, administration) share one table. The parts read
+its hard state; `GroupCoordinator.replay` and `replay_marker` are its only writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
+from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_timers import TimerKey
+from barnabas.coordinator.result import Reply, Result, partition_for
+from barnabas.coordinator.timers import Timers
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.request_context import RequestContext
+
+
+class GroupTable:
+    """All groups by their ids, and their deadlines.
+
+    A group is in `by_id` as soon as it has hard state, or a member that joins. It is removed when
+    it has none of both: by the record that removes the last of its state, or by its retention
+    check.
+    """
+
+    def __init__(
+        self,
+        partition_count: int,
+        timers: Timers[TimerKey],
+        new_classic_group: Callable[[str], ClassicGroup],
+    ) -> None:
+        self.by_id: dict[str, Group] = {}
+        self.timers = timers
+        self._partition_count, self._new_classic_group = partition_count, new_classic_group
+
+    def new_group(self, partition: int, group_id: str) -> Group:
+        """A group without state, which is not in the table yet."""
+        return Group(group_id, partition, self._new_classic_group(group_id))
+
+    def get_or_create(self, partition: int, group_id: str) -> Group:
+        """The group with that id; a new one where there was none."""
+        group = self.by_id.get(group_id)
+        if group is None:
+            group = self.by_id[group_id] = self.new_group(partition, group_id)
+        return group
+
+    def result(self, group_id: str) -> Result:
+        """An empty result for the partition of a group.
+
+        It names the partition even if it gets no record, so that the host keeps the order of the
+        answers within a partition.
+        """
+        return Result(partition=partition_for(group_id, self._partition_count))
+
+    def result_with_reply(
+        self, group_id: str, context: RequestContext, response: Message
+    ) -> Result:
+        """The result of a request that is answered and changes nothing."""
+        result = self.result(group_id)
+        result.replies.append(Reply(context.ticket, response))
+        return result

@@ -1,0 +1,212 @@
+"""Requests of members: joining, syncing and leaving a group of any kind.
+
+Each request is checked as far as the kind of the group does not matter, and then passed to the
+machine of its kind: `ClassicGroup`; `ConsumerGroups`, or `ClassicMembers` for a member of the
+classic protocol in a consumer group.
+
+Source: KIP-345, KIP-394, KIP-848.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.coordinator.groups.classic.classic_answers import (
+    JoinRequest,
+    ParkedRequest,
+    join_error_response,
+    sync_response,
+)
+from barnabas.coordinator.groups.classic.classic_group import MAX_PROTOCOLS
+from barnabas.coordinator.groups.group_kinds import GroupKinds
+from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_table import GroupTable
+from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
+from barnabas.coordinator.result import Reply, Result
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+    from barnabas.protocol.messages.join_group import JoinGroupRequest
+    from barnabas.protocol.messages.leave_group import LeaveGroupRequest
+    from barnabas.protocol.messages.sync_group import SyncGroupRequest
+
+_FIRST_JOIN_VERSION_WITH_REBALANCE_TIMEOUT = 1
+_FIRST_SYNC_VERSION_WITH_PROTOCOL = 5
+_LAST_LEAVE_VERSION_WITH_ONE_MEMBER = 2
+
+
+class Membership:
+    """Passes requests of members to the machine of their group."""
+
+    def __init__(
+        self, table: GroupTable, kinds: GroupKinds, settings: GroupSettings, removal: OffsetRemoval
+    ) -> None:
+        self._table, self._kinds, self._settings = table, kinds, settings
+        self._removal = removal
+
+    # --- the classic protocol --------------------------------------------------------------------
+
+    def on_join_group(
+        self, request: JoinGroupRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Join a group. The answer may be in the Result of a later event.
+
+        Source: KIP-394, KIP-345.
+        """
+        result = self._table.result(request.group_id)
+        code = self._check_join(request)
+        if code is not Code.NONE:
+            response = join_error_response(code, request.member_id, context.api_version)
+            result.replies.append(Reply(context.ticket, response))
+            return result
+        group = self._table.get_or_create(result.partition, request.group_id)
+        self._removal.schedule_check(group, now_ms)
+        join = _join_of(request, context)
+        if group.is_consumer and group.has_members:
+            self._kinds.classic_members.on_join(group, join, result, now_ms)
+            return result
+        if group.is_consumer:
+            self._kinds.conversion.replace_empty(group, result)
+        group.classic.on_join(join, result, now_ms)
+        return result
+
+    def _check_join(self, request: JoinGroupRequest) -> Code:
+        settings = self._settings
+        if not request.group_id:
+            return Code.INVALID_GROUP_ID
+        timeout_ms = request.session_timeout_ms
+        if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
+            return Code.INVALID_SESSION_TIMEOUT
+        size = sum(len(protocol.metadata) for protocol in request.protocols)
+        if len(request.protocols) > MAX_PROTOCOLS or size > settings.max_record_bytes:
+            # Apache Kafka answers so when the group's record is refused, and keeps all until then
+            return Code.UNKNOWN_SERVER_ERROR
+        if request.group_id in self._table.by_id:
+            return Code.NONE
+        if request.member_id:
+            return Code.UNKNOWN_MEMBER_ID
+        has_protocol = request.protocol_type and request.protocols
+        return Code.NONE if has_protocol else Code.INCONSISTENT_GROUP_PROTOCOL
+
+    def on_sync_group(
+        self, request: SyncGroupRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Take the leader's assignments, and return the member's own.
+
+        The answer may be in the Result of a later event.
+        """
+        result = self._table.result(request.group_id)
+        group = self._table.by_id.get(request.group_id)
+        needs_protocol = context.api_version >= _FIRST_SYNC_VERSION_WITH_PROTOCOL
+        if not request.group_id:
+            response = sync_response(Code.INVALID_GROUP_ID)
+        elif needs_protocol and (request.protocol_type is None or request.protocol_name is None):
+            response = sync_response(Code.INCONSISTENT_GROUP_PROTOCOL)
+        elif group is None:
+            response = sync_response(Code.UNKNOWN_MEMBER_ID)
+        elif group.is_consumer:
+            response = self._kinds.classic_members.on_sync(group, request, result, now_ms)
+        else:
+            parked = ParkedRequest(context.ticket, context.api_version)
+            group.classic.on_sync(request, parked, result, now_ms)
+            return result
+        result.replies.append(Reply(context.ticket, response))
+        return result
+
+    def completes_rebalance(self, request: SyncGroupRequest) -> bool:
+        """Whether a SyncGroup is the leader's, with the assignments that the group waits for."""
+        group = self._table.by_id.get(request.group_id)
+        return (
+            group is not None and not group.is_consumer and group.classic.is_completed_by(request)
+        )
+
+    def on_leave_group(
+        self, request: LeaveGroupRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Remove members: those that leave, or whose instances an administrator names.
+
+        Up to version 2 there is one member.
+        """
+        result = self._table.result(request.group_id)
+        is_single = context.api_version <= _LAST_LEAVE_VERSION_WITH_ONE_MEMBER
+        leaving: list[tuple[str, str | None]] = (
+            [(request.member_id, None)]
+            if is_single
+            else [(member.member_id, member.group_instance_id) for member in request.members]
+        )
+        code, codes = Code.NONE, [Code.UNKNOWN_MEMBER_ID] * len(leaving)
+        group = self._table.by_id.get(request.group_id)
+        if not request.group_id:
+            code, leaving = Code.INVALID_GROUP_ID, []
+        elif group is not None and group.is_consumer:
+            codes = self._kinds.classic_members.on_leave(group, leaving, result, now_ms)
+        elif group is not None:
+            codes = group.classic.on_leave(leaving, result, now_ms)
+        if is_single:
+            response = LeaveGroupResponse(error_code=codes[0] if code is Code.NONE else code)
+        else:
+            members = [
+                MemberResponse(member_id, instance_id, member_code)
+                for (member_id, instance_id), member_code in zip(leaving, codes, strict=False)
+            ]
+            response = LeaveGroupResponse(error_code=code, members=members)
+        result.replies.append(Reply(context.ticket, response))
+        return result
+
+    # --- the consumer protocol -------------------------------------------------------------------
+
+    def on_consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Join a consumer group, stay in it, or leave it. Source: KIP-848."""
+        from barnabas.coordinator.groups.consumer.consumer_groups import JOINING, heartbeat_error
+
+        group_id = request.group_id
+        result = self._table.result(group_id)
+        consumers = self._kinds.consumers
+        try:
+            consumers.check_request(request, context.api_version)
+            group = self._table.by_id.get(group_id)
+            if request.member_epoch != JOINING and (group is None or not group.is_consumer):
+                raise KafkaError(
+                    Code.GROUP_ID_NOT_FOUND, f"there is no consumer group '{group_id}': join it."
+                )
+            if group is None:  # it is in the table only when nothing more is refused
+                group = self._table.new_group(result.partition, group_id)
+            if request.member_epoch < JOINING:
+                response = consumers.on_leave(group, request, result, now_ms)
+            else:
+                response = consumers.on_heartbeat(group, request, context, result, now_ms)
+                self._table.by_id[group_id] = group
+            self._removal.schedule_check(group, now_ms)
+        except KafkaError as error:
+            response = heartbeat_error(error)
+        result.replies.append(Reply(context.ticket, response))
+        return result
+
+    def pattern_to_read(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
+        """The pattern of a heartbeat, if compiling it takes too long for the core; else None."""
+        from barnabas.coordinator.groups.consumer.consumer_groups import LONGEST_NAME_BYTES
+
+        regex = request.subscribed_topic_regex
+        is_long = bool(regex) and self._kinds.consumers.patterns.takes_long(regex or "")
+        return regex if is_long and len(regex or "") <= LONGEST_NAME_BYTES else None
+
+
+def _join_of(request: JoinGroupRequest, context: RequestContext) -> JoinRequest:
+    has_timeout = context.api_version >= _FIRST_JOIN_VERSION_WITH_REBALANCE_TIMEOUT
+    return JoinRequest(
+        context.ticket,
+        context.api_version,
+        request.member_id,
+        request.group_instance_id,
+        context.client_id,
+        context.client_host,
+        request.session_timeout_ms,
+        request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms,
+        request.protocol_type,
+        {protocol.name: protocol.metadata for protocol in request.protocols},
+    )

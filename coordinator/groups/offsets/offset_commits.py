@@ -1,0 +1,277 @@
+"""OffsetCommit and TxnOffsetCommit: which offsets of a request are committed, and their records.
+
+Both requests go through the same steps: the partitions that exist; the member and its generation or
+epoch, which must be the group's (`CommitCheck`); the length of the metadata. A refused offset has
+its code in `PartitionCodes`, the others have a record each.
+
+Source: KIP-447 (commits in a transaction), KIP-848, KIP-1251.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.coordinator.groups.group import PartitionCodes
+from barnabas.coordinator.groups.group_kinds import GroupsContext
+from barnabas.coordinator.groups.group_records import offset_record
+from barnabas.coordinator.groups.group_table import GroupTable
+from barnabas.coordinator.groups.offsets.group_offsets import (
+    LAST_TIMESTAMP,
+    NO_TIMESTAMP,
+    CommitCheck,
+    CommittedOffset,
+)
+from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
+from barnabas.coordinator.groups.offsets.topics_by_id import (
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    with_names,
+)
+from barnabas.coordinator.result import CoordinatorRecord, PartitionExists, Reply, Result
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+    )
+    from barnabas.protocol.messages.txn_offset_commit import (
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitRequestPartition,
+        TxnOffsetCommitRequestTopic,
+    )
+
+# with the name of its topic
+RequestedOffset = tuple[str, "OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition"]
+
+
+class OffsetCommits:
+    """Decides on commits of offsets."""
+
+    def __init__(
+        self,
+        table: GroupTable,
+        removal: OffsetRemoval,
+        context: GroupsContext,
+        partition_exists: PartitionExists,
+    ) -> None:
+        self._table, self._removal, self._partition_exists = table, removal, partition_exists
+        self._settings, self._consumer_settings = context.settings, context.consumer_settings
+        self._topics, self._wall = context.topics, context.wall
+
+    def on_offset_commit(
+        self, request: OffsetCommitRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Commit offsets.
+
+        Unknown partitions and metadata that is too long are refused one by one, the rest together.
+        """
+        result = self._table.result(request.group_id)
+        topics = request.topics
+        unknown: list[OffsetCommitRequestTopic] = []
+        if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            topics, unknown = with_names(topics, self._topics)
+        codes, offsets = self._partition_codes(topics)
+        if offsets:
+            check = self._check(
+                request,
+                request.generation_id_or_member_epoch,
+                context.api_version,
+                transactional=False,
+            )
+            offsets = self._accepted(request.group_id, check, codes, offsets)
+            if offsets:
+                retention_ms, wall_ms = request.retention_time_ms, now_ms + self._wall.ahead_ms
+                expire_ms = (
+                    NO_TIMESTAMP
+                    if retention_ms < 0
+                    else min(wall_ms + retention_ms, LAST_TIMESTAMP)
+                )
+                result.records += self._records(
+                    request.group_id, offsets, codes, wall_ms, expire_ms
+                )
+                group = self._table.get_or_create(result.partition, request.group_id)
+                group.classic.on_commit(request.member_id, now_ms)
+                self._removal.schedule_check(group, now_ms)
+        topic_ids = {topic.name: topic.topic_id for topic in topics if topic.topic_id is not None}
+        response = _commit_response(codes, topic_ids)
+        response.topics += map(_unknown_topic, unknown)
+        result.replies.append(Reply(context.ticket, response))
+        return result
+
+    def on_txn_offset_commit(
+        self, request: TxnOffsetCommitRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Store offsets as pending until the producer's transaction ends.
+
+        The host has verified that the group is in the transaction, and the producer's epoch
+        (`TransactionCoordinator.verify_offsets`).
+
+        Source: KIP-447: besides the producer's epoch, the member and its generation fence a zombie.
+        """
+        result = self._table.result(request.group_id)
+        codes, offsets = self._partition_codes(request.topics)
+        if offsets:
+            check = self._check(
+                request, request.generation_id, context.api_version, transactional=True
+            )
+            offsets = self._accepted(request.group_id, check, codes, offsets)
+            if offsets:
+                result.producer = (request.producer_id, request.producer_epoch)
+                result.records += self._records(
+                    request.group_id, offsets, codes, now_ms + self._wall.ahead_ms, NO_TIMESTAMP
+                )
+                group = self._table.get_or_create(result.partition, request.group_id)
+                self._removal.schedule_check(group, now_ms)
+        result.replies.append(Reply(context.ticket, _txn_commit_response(codes)))
+        return result
+
+    def _partition_codes(
+        self, topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic]
+    ) -> tuple[PartitionCodes, list[RequestedOffset]]:
+        """A code for each partition, and the offsets whose partition exists."""
+        codes: PartitionCodes = {}
+        existing: list[RequestedOffset] = []
+        for topic in topics:
+            of_topic = codes.setdefault(topic.name, {})
+            for requested in topic.partitions:
+                if self._partition_exists(topic.name, requested.partition_index):
+                    of_topic[requested.partition_index] = Code.NONE
+                    existing.append((topic.name, requested))
+                else:
+                    of_topic[requested.partition_index] = Code.UNKNOWN_TOPIC_OR_PARTITION
+        return codes, existing
+
+    def _check(
+        self,
+        request: OffsetCommitRequest | TxnOffsetCommitRequest,
+        generation: int,
+        api_version: int,
+        *,
+        transactional: bool,
+    ) -> CommitCheck:
+        """Whether the member of the request may commit in that generation."""
+        group = self._table.by_id.get(request.group_id)
+        member_id, instance_id = request.member_id, request.group_instance_id
+        if group is not None and group.is_consumer:
+            is_preview = self._consumer_settings.is_preview
+            names_no_member = generation < 0 and not member_id and instance_id is None
+            if transactional and names_no_member and not is_preview:
+                return CommitCheck(Code.NONE)
+            check = group.require_consumer().check_commit(
+                member_id, generation, api_version, transactional=transactional
+            )
+            if is_preview and check.partition_code is not None:
+                return CommitCheck(check.partition_code)
+            return check
+        if group is not None:
+            return CommitCheck(
+                group.classic.check_commit(
+                    member_id, instance_id, generation, transactional=transactional
+                )
+            )
+        if generation < 0:
+            return CommitCheck(Code.NONE)
+        # in every version: consumers join again after it, and cannot handle GROUP_ID_NOT_FOUND
+        return CommitCheck(Code.ILLEGAL_GENERATION)
+
+    def _accepted(
+        self,
+        group_id: str,
+        check: CommitCheck,
+        codes: PartitionCodes,
+        offsets: list[RequestedOffset],
+    ) -> list[RequestedOffset]:
+        """The offsets that may be committed. After: `codes` has the code of each other one."""
+        if check.code is not Code.NONE:
+            for topic, requested in offsets:
+                codes[topic][requested.partition_index] = check.code
+            return []
+        if check.partition_code is None:
+            return offsets
+        consumer = self._table.by_id[group_id].require_consumer()
+        accepted = []
+        for topic, requested in offsets:
+            known = self._topics.topic(topic)
+            topic_id = None if known is None else known[0]
+            if consumer.has_had(check, topic_id, requested.partition_index):
+                accepted.append((topic, requested))
+            else:
+                codes[topic][requested.partition_index] = check.partition_code
+        return accepted
+
+    def _records(
+        self,
+        group_id: str,
+        offsets: Iterable[RequestedOffset],
+        codes: PartitionCodes,
+        wall_ms: int,
+        expire_ms: int,
+    ) -> list[CoordinatorRecord]:
+        """The records of the offsets.
+
+        After: `codes` has OFFSET_METADATA_TOO_LARGE for those whose metadata is too long.
+        """
+        records = []
+        for topic, requested in offsets:
+            metadata = requested.committed_metadata or ""
+            if len(metadata) > self._settings.offset_metadata_max_size:
+                codes[topic][requested.partition_index] = Code.OFFSET_METADATA_TOO_LARGE
+                continue
+            committed = CommittedOffset(
+                requested.committed_offset,
+                requested.committed_leader_epoch,
+                metadata,
+                wall_ms,
+                expire_ms,
+            )
+            records.append(offset_record(group_id, topic, requested.partition_index, committed))
+        return records
+
+
+def _unknown_topic(topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        "",
+        topic.topic_id,
+        [
+            OffsetCommitResponsePartition(requested.partition_index, Code.UNKNOWN_TOPIC_ID)
+            for requested in topic.partitions
+        ],
+    )
+
+
+def _commit_response(
+    codes: PartitionCodes, topic_ids: Mapping[str, uuid.UUID]
+) -> OffsetCommitResponse:
+    topics = [
+        OffsetCommitResponseTopic(
+            "" if topic in topic_ids else topic,
+            topic_ids.get(topic),
+            partitions=[OffsetCommitResponsePartition(*row) for row in of_topic.items()],
+        )
+        for topic, of_topic in codes.items()
+    ]
+    return OffsetCommitResponse(topics=topics)
+
+
+def _txn_commit_response(codes: PartitionCodes) -> TxnOffsetCommitResponse:
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            topic, [TxnOffsetCommitResponsePartition(*row) for row in of_topic.items()]
+        )
+        for topic, of_topic in codes.items()
+    ]
+    return TxnOffsetCommitResponse(topics=topics)

@@ -1,0 +1,159 @@
+"""How committed offsets are removed: their retention (KIP-211), OffsetDelete (KIP-496), and the
+deletion of their topics.
+
+The retention of a group's offsets is checked by a timer, (RETENTION, group, ""), which also removes
+a group of which nothing is left. What is retained how long is the table in group.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from barnabas.coordinator.groups.group import Group, PartitionCodes
+from barnabas.coordinator.groups.group_records import offset_tombstone
+from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_table import GroupTable
+from barnabas.coordinator.groups.group_timers import RETENTION
+from barnabas.coordinator.result import (
+    RECORDS_PER_BATCH,
+    PartitionExists,
+    Reply,
+    Result,
+    ResultsByPartition,
+)
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.offset_delete import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from barnabas.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
+    from barnabas.protocol.request_context import RequestContext
+
+OFFSETS_CHECKED_PER_RECORD = 16  # looking at so many offsets costs as much as removing one
+
+
+class OffsetRemoval:
+    """Removes offsets, and groups with the last of them."""
+
+    def __init__(
+        self, table: GroupTable, settings: GroupSettings, partition_exists: PartitionExists
+    ) -> None:
+        self._table, self._settings = table, settings
+        self._partition_exists = partition_exists
+
+    # --- retention -------------------------------------------------------------------------------
+
+    def schedule_check(self, group: Group, now_ms: int) -> None:
+        """Check the retention of the group's offsets within one interval from now."""
+        key = (RETENTION, group.group_id, "")
+        timers = self._table.timers
+        latest_ms = now_ms + self._settings.offsets_retention_check_interval_ms
+        deadline_ms = timers.deadline_ms(key)
+        if deadline_ms is None or deadline_ms > latest_ms:
+            timers.schedule(key, latest_ms)
+
+    def check(self, group: Group, results: ResultsByPartition, now_ms: int) -> None:
+        """Remove the offsets whose retention is over, and a group of which nothing is left.
+
+        Source: KIP-211.
+        """
+        key = (RETENTION, group.group_id, "")
+        timers = self._table.timers
+        expiry = group.expiry(self._settings, now_ms, max_count=RECORDS_PER_BATCH)
+        if expiry is not None:
+            records = [offset_tombstone(group.group_id, *partition) for partition in expiry.expired]
+            if expiry.has_more:  # the next tick continues, after other events
+                results.add(group.partition, records)
+                timers.schedule(key, now_ms)
+                return
+            if expiry.is_complete and group.is_unused:
+                if not group.has_hard_state:
+                    del self._table.by_id[group.group_id]
+                    return
+                records += group.tombstones()
+            results.add(group.partition, records)
+        timers.schedule(key, group.next_retention_check_ms(self._settings, now_ms))
+
+    # --- deletion --------------------------------------------------------------------------------
+
+    def on_offset_delete(
+        self, request: OffsetDeleteRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Delete offsets, committed and pending, of topics that no member reads.
+
+        An Empty group is removed with the last of its offsets; one with pending offsets stays until
+        its next retention check.
+
+        Source: KIP-496.
+        """
+        result = self._table.result(request.group_id)
+        codes: PartitionCodes = {}
+        existing: list[TopicPartition] = []
+        for topic in request.topics:
+            of_topic = codes.setdefault(topic.name, {})
+            for requested in topic.partitions:
+                exists = self._partition_exists(topic.name, requested.partition_index)
+                of_topic[requested.partition_index] = (
+                    Code.NONE if exists else Code.UNKNOWN_TOPIC_OR_PARTITION
+                )
+                if exists:
+                    existing.append(TopicPartition(topic.name, requested.partition_index))
+        code = (
+            self._check_offset_delete(request.group_id)
+            if existing or not request.group_id
+            else Code.NONE
+        )
+        if code is not Code.NONE:
+            codes, existing = {}, []
+        if existing:
+            self._table.by_id[request.group_id].delete_offsets(existing, codes, result)
+        topics = [
+            OffsetDeleteResponseTopic(
+                name, [OffsetDeleteResponsePartition(*row) for row in of_topic.items()]
+            )
+            for name, of_topic in codes.items()
+        ]
+        response = OffsetDeleteResponse(error_code=code, topics=topics)
+        result.replies.append(Reply(context.ticket, response))
+        return result
+
+    def _check_offset_delete(self, group_id: str) -> Code:
+        if not group_id:
+            return Code.INVALID_GROUP_ID
+        group = self._table.by_id.get(group_id)
+        return Code.GROUP_ID_NOT_FOUND if group is None else group.check_offset_delete()
+
+    def on_topics_deleted(self, names: Iterable[str]) -> Iterator[Result]:
+        """Delete all offsets, committed and pending, of topics that were deleted.
+
+        Gives: a part at a time. Between two parts any event may come, except that a topic with such
+               a name is created.
+        """
+        deleted = dict.fromkeys(names)
+        results, cost = ResultsByPartition(), 0
+        for group_id in list(self._table.by_id):
+            group = self._table.by_id.get(group_id)
+            if group is None:
+                continue
+            partitions = [
+                partition for partition in group.offsets.all_partitions() if partition[0] in deleted
+            ]
+            cost += 1 + len(group.offsets.committed) // OFFSETS_CHECKED_PER_RECORD
+            for first in range(0, len(partitions), RECORDS_PER_BATCH):
+                part = partitions[first : first + RECORDS_PER_BATCH]
+                results.add(
+                    group.partition, [offset_tombstone(group_id, *partition) for partition in part]
+                )
+                cost += len(part)
+                if cost >= RECORDS_PER_BATCH:
+                    yield results.as_one()
+                    results, cost = ResultsByPartition(), 0
+            if cost >= RECORDS_PER_BATCH:
+                yield results.as_one()
+                results, cost = ResultsByPartition(), 0
+        yield results.as_one()

@@ -1,0 +1,48 @@
+"""Committed offsets beyond the end of their logs, after logs have lost records: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.offsets.group_offsets import OffsetReset
+from barnabas.coordinator.result import EpochEnd, LogEnd
+from barnabas.protocol.topic_partition import TopicPartition
+
+
+def offsets_beyond_log_end(
+    groups: Iterable[Group], log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
+) -> list[OffsetReset]:
+    """The committed offsets beyond the end of their logs, and what replaces them.
+
+    The group has read the records between, which are lost. It continues where the log was cut: it
+    has received every record below that, and none above. So it reads no record twice, also where
+    offsets and outputs are committed together, and it skips no record that is written later.
+
+    An offset without a leader epoch may be a number of the application's own (of a batch, say), in
+    particular where it has metadata. Without metadata it counts as a position in the log after a
+    power loss, which explains why the log is shorter.
+
+    Takes:  groups, before anything is appended for clients: later an offset of a lost record looks
+            like one of a new record.
+    """
+    resets = []
+    ends: dict[TopicPartition, int | None] = {}
+    for group in groups:
+        for key, committed in group.offsets.committed.items():
+            if key not in ends:
+                ends[key] = log_end(*key)
+            end_offset = ends[key]
+            if end_offset is None or committed.offset <= end_offset:
+                continue
+            (topic, partition), leader_epoch = key, committed.leader_epoch
+            if leader_epoch >= 0:
+                leader_epoch, epoch_end_offset = epoch_end(topic, partition, leader_epoch)
+                if epoch_end_offset >= 0:
+                    end_offset = min(end_offset, epoch_end_offset)
+            elif committed.metadata or not lost_power:
+                continue
+            resets.append(
+                OffsetReset(group.group_id, topic, partition, committed, end_offset, leader_epoch)
+            )
+    return resets

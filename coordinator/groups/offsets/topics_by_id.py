@@ -1,0 +1,30 @@
+"""Topics by id instead of by name, in OffsetCommit and OffsetFetch from version 10 on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.groups.consumer.consumer_group import TopicDirectory
+    from barnabas.protocol.messages.offset_commit import OffsetCommitRequestTopic
+    from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestTopics
+
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+_Topic = TypeVar("_Topic", "OffsetCommitRequestTopic", "OffsetFetchRequestTopics")
+
+
+def with_names(
+    requested: Iterable[_Topic], topics: TopicDirectory
+) -> tuple[list[_Topic], list[_Topic]]:
+    """The topics of a request with their names filled in, and those with an unknown id."""
+    named, unknown = [], []
+    for topic in requested:
+        name = None if topic.topic_id is None else topics.name(topic.topic_id)
+        if name is None:
+            unknown.append(topic)
+        else:
+            topic.name = name
+            named.append(topic)
+    return named, unknown

@@ -1,0 +1,52 @@
+"""The answers to EndTxn, by the state of the transaction: tables, and functions that read them.
+
+None as a code means that the request decides the transaction. In version 1 an EndTxn of a
+transaction that is not open is a retry or a mistake. In version 2 each end raises the epoch, so
+that the two are distinguished by the producer.
+
+Source: KIP-98; KIP-890, part two, as Apache Kafka 4.3 implements it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from barnabas.coordinator.transactions.transaction_state import TransactionState
+from barnabas.protocol.errors import Code
+
+_S = TransactionState
+_PF, _ITS, _CT = Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.CONCURRENT_TRANSACTIONS
+_NOW = None
+ENDS_OF_VERSION_2: Mapping[TransactionState, tuple[Code | None, ...]] = {
+    #  abort:             again,     now;  commit: again,     now
+    _S.EMPTY: (_PF, _NOW, _PF, _ITS),
+    _S.ONGOING: (_PF, _NOW, _PF, _NOW),
+    _S.PREPARE_ABORT: (_CT, _PF, _ITS, _PF),
+    _S.PREPARE_COMMIT: (_ITS, _PF, _CT, _PF),
+    _S.COMPLETE_ABORT: (Code.NONE, _NOW, _ITS, _ITS),
+    _S.COMPLETE_COMMIT: (_ITS, _NOW, Code.NONE, _ITS),
+}
+"""The answer to an EndTxn of version 2.
+
+"now" is the current producer. "again" is the producer whose end led to the current epoch: it
+repeats a request whose answer it did not receive. None: the request decides.
+"""
+
+
+def code_of_version_1(state: TransactionState, commit: bool) -> Code | None:
+    """The answer to an EndTxn of version 1 from the current producer.
+
+    Where no transaction is open, NONE if the same end is complete: the request is a retry.
+    """
+    if state is TransactionState.ONGOING:
+        return None
+    if state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT):
+        return Code.NONE
+    if state is (TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT):
+        return Code.CONCURRENT_TRANSACTIONS
+    return Code.INVALID_TXN_STATE
+
+
+def code_of_version_2(state: TransactionState, commit: bool, *, is_again: bool) -> Code | None:
+    """The answer to an EndTxn of version 2; is_again: from the producer that ended it before."""
+    return ENDS_OF_VERSION_2[state][2 * commit + (not is_again)]

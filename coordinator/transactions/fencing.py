@@ -1,0 +1,75 @@
+"""Which producer may act on a transactional id, and the error for every other one.
+
+Pure functions. Modules call them as `fencing.require_current(...)`, so that a test can replace a
+rule in one place.
+
+Source: KIP-98, KIP-360, KIP-588, KIP-890, KIP-939.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas.coordinator.transactions.transaction_state import (
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+    TransactionState,
+)
+from barnabas.protocol.errors import Code, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.protocol.request_context import RequestContext
+
+
+def require_current(
+    transaction: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch
+) -> TransactionMetadata:
+    """The transaction, if `producer` is its current producer.
+
+    Raises: KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
+    """
+    if not transactional_id:
+        raise KafkaError(Code.INVALID_REQUEST)
+    if transaction is not None and transaction.is_kept:
+        current = transaction.current_producer
+        if producer.producer_id not in (transaction.producer_id, current.producer_id):
+            raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING)
+        if producer != current:
+            raise KafkaError(Code.PRODUCER_FENCED)
+        return transaction
+    if transaction is None or transaction.producer_id != producer.producer_id:
+        if transaction is not None and _is_of_last_session(transaction, producer):
+            raise KafkaError(Code.PRODUCER_FENCED)
+        raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING)
+    if transaction.producer_epoch != producer.producer_epoch or not transaction.is_epoch_given_out:
+        raise KafkaError(Code.PRODUCER_FENCED)
+    return transaction
+
+
+def require_current_or_last(
+    transaction: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch
+) -> tuple[TransactionMetadata, bool]:
+    """The transaction, and whether `producer` has ended it before: see `ENDS_OF_VERSION_2`.
+
+    Raises: KafkaError as `require_current`.
+    """
+    if transaction is not None and transactional_id and transaction.was_ended_by(producer):
+        return transaction, True
+    return require_current(transaction, transactional_id, producer), False
+
+
+def _is_of_last_session(transaction: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
+    """Whether the producer id is that of the previous session, as after a power loss."""
+    is_new = transaction.state is TransactionState.EMPTY
+    return is_new and producer.producer_id == transaction.previous_producer_id
+
+
+def code_for_version(code: Code, context: RequestContext, first_version: int) -> Code:
+    """The code as the request's version knows it.
+
+    Takes: first_version, the first that knows PRODUCER_FENCED; before it, the code is
+           INVALID_PRODUCER_EPOCH.
+    """
+    if code is Code.PRODUCER_FENCED and context.api_version < first_version:
+        return Code.INVALID_PRODUCER_EPOCH
+    return code

@@ -1,0 +1,360 @@
+"""The partitions of open transactions: how they are added, and how a write verifies them.
+
+A transaction begins with the Ongoing record of its first partition. Three requests add partitions:
+AddPartitionsToTxn, AddOffsetsToTxn (the partition of __consumer_offsets of a group), and in version
+2 the write itself (KIP-890, part two). Before an append the write verifies that its partition is in
+the transaction (KIP-890, part one).
+
+Source: KIP-98, KIP-447, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from barnabas.coordinator.internal_topics import (
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
+from barnabas.coordinator.result import PartitionExists, Reply, Result
+from barnabas.coordinator.transactions import fencing
+from barnabas.coordinator.transactions.transaction_state import (
+    MAX_PRODUCER_EPOCH,
+    VERSION_2,
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+)
+from barnabas.coordinator.transactions.transaction_table import TransactionTable
+from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.protocol.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+    from barnabas.protocol.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnTopic,
+    )
+    from barnabas.protocol.request_context import RequestContext
+
+# The first version of a request that adds partitions by itself (KIP-890, part two).
+PRODUCE_ADDS, OFFSETS_ADD = 12, 5
+# The first version that knows TRANSACTION_ABORTABLE, for a partition that was not added; before it
+# the code is INVALID_TXN_STATE.
+_PRODUCE_KNOWS_ABORTABLE, _OFFSETS_KNOW_ABORTABLE, _ADD_KNOWS_ABORTABLE = 11, 4, 5
+_ADD_KNOWS_FENCED = 2  # before it PRODUCER_FENCED is INVALID_PRODUCER_EPOCH
+_ADD_KNOWS_BATCHES = 4
+
+
+class PartitionAdditions:
+    """Decides which partitions the open transactions have."""
+
+    def __init__(
+        self,
+        table: TransactionTable,
+        partition_exists: PartitionExists,
+        group_partition: Callable[[str], int],
+        wall: WallClock,
+    ) -> None:
+        self._table, self._partition_exists = table, partition_exists
+        self._group_partition, self._wall = group_partition, wall
+
+    # --- AddPartitionsToTxn ----------------------------------------------------------------------
+
+    def on_add_partitions_to_txn(
+        self, request: AddPartitionsToTxnRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Add the partitions that a producer is about to write to.
+
+        From version 4 on a request is for many transactions, and may only verify.
+
+        Gives:  an Ongoing record and the answer; no record where all of them are added already.
+                Errors: INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED for internal topics and
+                UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the others of that
+                transaction), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+                CONCURRENT_TRANSACTIONS; if only verified: TRANSACTION_ABORTABLE (INVALID_TXN_STATE
+                before version 5) where a partition is not in the transaction.
+        """
+        if context.api_version >= _ADD_KNOWS_BATCHES:
+            return self._add_in_batch(request, context, now_ms)
+        added, results = self._add(
+            self._table.by_id.get(request.v3_and_below_transactional_id),
+            request.v3_and_below_transactional_id,
+            ProducerIdAndEpoch(
+                request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+            ),
+            request.v3_and_below_topics,
+            context,
+            now_ms,
+        )
+        reply = Reply(
+            context.ticket, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+        )
+        return self._table.result(
+            request.v3_and_below_transactional_id, [] if added is None else [added], [reply]
+        )
+
+    def _add_in_batch(
+        self, request: AddPartitionsToTxnRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """The result for many transactions; the last part has the answer."""
+        decided: dict[str, TransactionMetadata] = {}
+        results = []
+        for entry in request.transactions:
+            name = entry.transactional_id
+            producer = ProducerIdAndEpoch(entry.producer_id, entry.producer_epoch)
+            transaction = decided.get(name) or self._table.by_id.get(name)
+            if entry.verify_only:
+                topics = self._verification(transaction, name, producer, entry.topics, context)
+            else:
+                added, topics = self._add(
+                    transaction, name, producer, entry.topics, context, now_ms
+                )
+                if added is not None:
+                    decided[name] = added
+            results.append(AddPartitionsToTxnResult(transactional_id=name, topic_results=topics))
+        response = AddPartitionsToTxnResponse(error_code=Code.NONE, results_by_transaction=results)
+        return self._table.results(decided.values(), [], [Reply(context.ticket, response)])
+
+    def _add(
+        self,
+        transaction: TransactionMetadata | None,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        topics: Iterable[AddPartitionsToTxnTopic],
+        context: RequestContext,
+        now_ms: int,
+    ) -> tuple[TransactionMetadata | None, list[AddPartitionsToTxnTopicResult]]:
+        """The changed transaction (None: unchanged), and the result of each partition."""
+        pairs = [
+            TopicPartition(topic.name, partition)
+            for topic in topics
+            for partition in topic.partitions
+        ]
+        refused = self._refused_partitions(
+            pairs, is_from_client=context.api_version < _ADD_KNOWS_BATCHES
+        )
+        if refused:
+            return None, _results_by_topic(topics, refused, Code.OPERATION_NOT_ATTEMPTED)
+        try:
+            added = self.with_partitions(transaction, transactional_id, producer, pairs, now_ms)
+        except KafkaError as error:
+            code = fencing.code_for_version(error.code, context, _ADD_KNOWS_FENCED)
+            return None, _results_by_topic(topics, {}, code)
+        return added, _results_by_topic(topics, {}, Code.NONE)
+
+    def _refused_partitions(
+        self, pairs: Iterable[TopicPartition], *, is_from_client: bool
+    ) -> dict[TopicPartition, Code]:
+        """The partitions that no transaction may have, with their codes.
+
+        Apache Kafka cannot load a partition of __transaction_state that has a marker, so no version
+        may add those. The partitions of __consumer_offsets are added for clients by
+        AddOffsetsToTxn, and for brokers (version 4 on) like any other.
+        """
+        internal = INTERNAL_TOPICS if is_from_client else (TRANSACTIONS_TOPIC,)
+        refused = {}
+        for pair in pairs:
+            if pair.topic in internal:
+                refused[pair] = Code.TOPIC_AUTHORIZATION_FAILED
+            elif not self._partition_exists(*pair):
+                refused[pair] = Code.UNKNOWN_TOPIC_OR_PARTITION
+        return refused
+
+    def with_partitions(
+        self,
+        transaction: TransactionMetadata | None,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        pairs: list[TopicPartition],
+        now_ms: int,
+        client_transaction_version: int = 0,
+    ) -> TransactionMetadata | None:
+        """The transaction with `pairs`; None where it has them already. Raises: KafkaError."""
+        transaction = fencing.require_current(transaction, transactional_id, producer)
+        if self._table.is_ending(transaction):
+            raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
+        if transaction.is_kept:
+            raise KafkaError(Code.INVALID_TXN_STATE)
+        # no pairs, too, end here: a transaction does not begin without a partition
+        if all(pair in transaction.partitions for pair in pairs):
+            return None
+        return transaction.with_partitions(
+            pairs, now_ms + self._wall.ahead_ms, client_transaction_version
+        )
+
+    # --- AddOffsetsToTxn, and writes that add ----------------------------------------------------
+
+    def on_add_offsets_to_txn(
+        self, request: AddOffsetsToTxnRequest, context: RequestContext, now_ms: int
+    ) -> Result:
+        """Add the partition of __consumer_offsets that stores a group.
+
+        Errors: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+        CONCURRENT_TRANSACTIONS.
+        """
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        added, code = None, Code.NONE
+        try:
+            added = self.with_partitions(
+                self._table.by_id.get(request.transactional_id),
+                request.transactional_id,
+                producer,
+                [self._offsets_partition(request.group_id)],
+                now_ms,
+            )
+        except KafkaError as error:
+            code = fencing.code_for_version(error.code, context, _ADD_KNOWS_FENCED)
+        reply = Reply(context.ticket, AddOffsetsToTxnResponse(error_code=code))
+        return self._table.result(
+            request.transactional_id, [] if added is None else [added], [reply]
+        )
+
+    def on_writing(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        pairs: list[TopicPartition],
+        now_ms: int,
+    ) -> Result:
+        """Add the partitions that a producer of version 2 is about to write to.
+
+        Gives:  an Ongoing record, which is appended before the first batch; none where they may not
+                be added: `verify` then returns the code.
+        """
+        transaction = self._table.by_id.get(transactional_id)
+        try:
+            added = self.with_partitions(
+                transaction, transactional_id, producer, pairs, now_ms, VERSION_2
+            )
+        except KafkaError:
+            return Result()
+        return self._table.result(transactional_id, [] if added is None else [added], [])
+
+    def on_writing_offsets(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str, now_ms: int
+    ) -> Result:
+        """`on_writing` for the partition of __consumer_offsets that stores the group."""
+        pair = self._offsets_partition(group_id)
+        return self.on_writing(transactional_id, producer, [pair], now_ms)
+
+    def _offsets_partition(self, group_id: str) -> TopicPartition:
+        """The partition that stores the group's offsets. It is not looked up: it always exists."""
+        return TopicPartition(OFFSETS_TOPIC, self._group_partition(group_id))
+
+    # --- verification ----------------------------------------------------------------------------
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        pair: TopicPartition,
+        api_version: int,
+    ) -> Code:
+        """Whether a transactional batch may be appended there: NONE, or the code for Produce.
+
+        Clients do not expect PRODUCER_FENCED from Produce, nor, before version 12, retry after
+        CONCURRENT_TRANSACTIONS: these are INVALID_PRODUCER_EPOCH and NOT_ENOUGH_REPLICAS.
+        """
+        code = self._verify(transactional_id, producer, pair)
+        if code is Code.PRODUCER_FENCED:
+            return Code.INVALID_PRODUCER_EPOCH
+        if code is Code.CONCURRENT_TRANSACTIONS and api_version < PRODUCE_ADDS:
+            return Code.NOT_ENOUGH_REPLICAS
+        if code is Code.TRANSACTION_ABORTABLE and api_version < _PRODUCE_KNOWS_ABORTABLE:
+            return Code.INVALID_TXN_STATE
+        return code
+
+    def verify_offsets(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        group_id: str,
+        api_version: int,
+        open_epoch: int | None,
+    ) -> Code:
+        """Whether offsets of a group may be appended: NONE, or the code for TxnOffsetCommit.
+
+        For the first offsets the group must be in the transaction, as a partition for its first
+        batch (KIP-890). After them, below level 2 of transaction.version, a later epoch is
+        accepted, and fences the producer: Apache Kafka 3.9 does so, as recorded, and 4.3 does not.
+        The highest epoch is refused, since no producer can have it.
+
+        Takes:  open_epoch, the epoch with which the producer has a transaction open in the group's
+                partition; None where it has none there.
+        """
+        table = self._table
+        if producer in table.kept_from:
+            return Code.INVALID_PRODUCER_EPOCH
+        is_lax = table.settings.transaction_version < VERSION_2 and api_version < OFFSETS_ADD
+        if open_epoch is not None and is_lax:
+            is_valid = open_epoch <= producer.producer_epoch < MAX_PRODUCER_EPOCH
+            return Code.NONE if is_valid else Code.INVALID_PRODUCER_EPOCH
+        code = self._verify(transactional_id, producer, self._offsets_partition(group_id))
+        if code is Code.TRANSACTION_ABORTABLE and api_version < _OFFSETS_KNOW_ABORTABLE:
+            return Code.INVALID_TXN_STATE
+        return Code.INVALID_PRODUCER_EPOCH if code is Code.PRODUCER_FENCED else code
+
+    def _verify(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, pair: TopicPartition
+    ) -> Code:
+        try:
+            transaction = fencing.require_current(
+                self._table.by_id.get(transactional_id), transactional_id, producer
+            )
+        except KafkaError as error:
+            return error.code
+        if self._table.is_ending(transaction):
+            return Code.CONCURRENT_TRANSACTIONS
+        if transaction.is_kept:
+            return Code.INVALID_TXN_STATE
+        return Code.NONE if pair in transaction.partitions else Code.TRANSACTION_ABORTABLE
+
+    def _verification(
+        self,
+        transaction: TransactionMetadata | None,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        topics: Iterable[AddPartitionsToTxnTopic],
+        context: RequestContext,
+    ) -> list[AddPartitionsToTxnTopicResult]:
+        """The result of each partition of an AddPartitionsToTxn that only verifies."""
+        try:
+            transaction = fencing.require_current(transaction, transactional_id, producer)
+            if self._table.is_ending(transaction):
+                raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
+        except KafkaError as error:
+            return _results_by_topic(topics, {}, error.code)
+        knows_abortable = context.api_version >= _ADD_KNOWS_ABORTABLE
+        missing = Code.TRANSACTION_ABORTABLE if knows_abortable else Code.INVALID_TXN_STATE
+        return _results_by_topic(topics, dict.fromkeys(transaction.partitions, Code.NONE), missing)
+
+
+def _results_by_topic(
+    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, Code], otherwise: Code
+) -> list[AddPartitionsToTxnTopicResult]:
+    """The code of each partition of the request, in its order."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=partition,
+                    partition_error_code=codes.get(
+                        TopicPartition(topic.name, partition), otherwise
+                    ),
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

@@ -1,0 +1,86 @@
+"""The files of a new log, made by another thread under a name that is no log's.
+
+Making a directory and five files takes a quarter of a millisecond, and ten times that while the
+file system commits what a flush waits for. So they are made in a directory that is called
+`<topic>-<partition>.<32 hex digits>-delete`, which a start, of Apache Kafka too, removes as any
+that is being deleted; the log takes them with one rename, between two of its other steps. The
+13th digit is 8 (a UUID of version 8; names of deletions have 4 or 5).
+
+    thread      make        mkdir, partition.metadata, leader-epoch-checkpoint, .log, two indexes
+    the loop    take        rename to <topic>-<partition>     nothing is durable yet: see
+                                                              `Log.make_files`
+    the loop    discard     the log is gone, or has made its files itself meanwhile
+
+A standby gets the directory when it has its name (`replicated_disk`).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from contextlib import suppress
+
+from barnabas.storage.disk import Disk
+from barnabas.storage.files.checkpoints import (
+    LEADER_EPOCH_NAME,
+    PARTITION_METADATA_NAME,
+    encode_epochs,
+    encode_partition_metadata,
+)
+from barnabas.storage.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_SUFFIX, offset_name
+
+_VERSION_AT = 12
+_NEW = re.compile(r"\.[0-9a-f]{12}8[0-9a-f]{19}-delete(/|$)")
+
+
+def new_suffix(partition: int, unique: str) -> str:
+    """What the name of a new log's directory ends with; unique: 32 hex digits."""
+    return f"-{partition}.{unique[:_VERSION_AT]}8{unique[_VERSION_AT + 1 :]}-delete"
+
+
+def is_of_new_files(path: str) -> bool:
+    """Whether a path is such a directory's, or of a file in it."""
+    return _NEW.search(path) is not None
+
+
+class NewFiles:
+    """The files of one new log, from when they are asked for until the log has them.
+
+    epochs: those in its file. is_made: whether all are there. error: why they are not. is_taken:
+    whether they are the log's.
+    """
+
+    __slots__ = ("_disk", "_topic_id", "directory", "epochs", "error", "is_made", "is_taken")
+
+    def __init__(
+        self, disk: Disk, directory: str, topic_id: uuid.UUID, epochs: list[tuple[int, int]]
+    ) -> None:
+        self._disk, self._topic_id = disk, topic_id
+        self.directory = directory
+        self.epochs = list(epochs)
+        self.is_made = self.is_taken = False
+        self.error: OSError | None = None
+
+    def make(self) -> None:
+        """Make them, once: the call that another thread does, where one at a time is done."""
+        if self.is_made or self.error is not None:
+            return
+        disk, directory = self._disk, self.directory
+        try:
+            disk.mkdir(directory)
+            disk.write_atomic(
+                f"{directory}/{PARTITION_METADATA_NAME}",
+                encode_partition_metadata(self._topic_id),
+                sync=False,
+            )
+            disk.write_atomic(
+                f"{directory}/{LEADER_EPOCH_NAME}", encode_epochs(self.epochs), sync=False
+            )
+            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX):
+                disk.open(f"{directory}/{offset_name(0)}{suffix}", create=True).close()
+        except OSError as error:
+            with suppress(OSError):
+                disk.rmtree(directory)
+            self.error = error
+        else:
+            self.is_made = True

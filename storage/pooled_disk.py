@@ -1,0 +1,396 @@
+"""A disk whose open files share a bounded number of descriptors.
+
+A log keeps a `File` of each segment that was used, and there may be more of these than the process
+may have descriptors. So a `PooledFile` is open only while it is among the most recently used: the
+least recently used is closed when another one is opened, and it is opened again, by its path, when
+it is used the next time.
+
+    notion              what holds
+    share of files      what `files_share` leaves beside the descriptors that are reserved for
+                        connections; it follows the limit of the process
+    no descriptor left  EMFILE and ENFILE of any operation close a part of the files, and the
+                        operation is repeated; the error is the caller's where it fails with as few
+                        files open as connections always leave
+    a closed file's     a rename of the file, or of its directory, is noted, so that the file is
+    name                found again, and never the one that took its old name
+    a name that goes    `unlink`, `rmtree`, and a file that is replaced: the file is opened before
+                        (at most a quarter of the share are) and stays open, so that a reader's
+                        slice may be sent to its end; else reading it raises FileNotFoundError
+
+Threads: a flush calls `fsync` in a thread of its own, and another one makes files in directories
+that are not yet in use, while the loop does all else. A file that is used keeps its descriptor
+because the caller has a reference to the open file; closing it means to drop the pool's reference.
+No descriptor's number leaves a call of the open file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import count
+from typing import Any, TypeVar
+from weakref import ReferenceType, ref
+
+from barnabas.storage.disk import Data, Disk, File, is_out_of_descriptors
+
+_KEPT_SHARE, _FEWEST_KEPT = 8, 64  # of all descriptors, and a number of them
+_CLIENTS_SHARE = 4
+_CLOSED_TOGETHER = 8  # a part of the open files
+_REMOVED_SHARE = 4
+
+T = TypeVar("T")
+
+
+def kept_from_connections(limit: int) -> int:
+    """How many of so many descriptors no connection may take: for files and all else."""
+    return min(max(limit // _KEPT_SHARE, _FEWEST_KEPT), limit // 2)
+
+
+def files_share(limit: int, reserved: int) -> int:
+    """How many of so many descriptors files may keep while `reserved` are for connections.
+
+    A quarter is left for connections to come. As these come, files give way, down to half of what
+    connections may not take; the other half is for what is neither.
+    """
+    kept = kept_from_connections(limit)
+    most = min(limit - limit // _CLIENTS_SHARE, limit - kept - reserved)
+    return max(most, kept // 2, 1)
+
+
+class PooledFile:
+    """A file that is opened when it is used; see the module's table.
+
+    `append` and `pread` are of each small request: what they share is not in a call of its own.
+
+    size: what this handle has made it, also while the file is closed.
+    """
+
+    __slots__ = ("__weakref__", "_disk", "_file", "_key", "_touch", "is_removed", "path", "size")
+
+    def __init__(self, disk: PooledDisk, key: int, file: File, path: str) -> None:
+        self._disk, self._key, self._touch = disk, key, disk.order.move_to_end
+        self._file: File | None = file
+        self.path, self.size = path, file.size
+        self.is_removed = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a descriptor now."""
+        return self._file is not None
+
+    def append(self, data: Data) -> int:
+        """Write all of it at the end, as `File` does."""
+        file = self._file
+        if file is None:
+            file = self._disk.open_again(self)
+        else:
+            try:
+                self._touch(self._key)
+            except KeyError:  # another thread closes it just now, or its name is gone
+                pass
+        position = file.append(data)
+        self.size = file.size
+        return position
+
+    def _used(self) -> File:
+        file = self._file
+        if file is None:
+            return self._disk.open_again(self)
+        try:
+            self._touch(self._key)
+        except KeyError:
+            pass
+        return file
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Read, as `File` does."""
+        file = self._file
+        if file is None:
+            file = self._disk.open_again(self)
+        else:
+            try:
+                self._touch(self._key)
+            except KeyError:
+                pass
+        return file.pread(size, position)
+
+    def readinto(self, buffer: memoryview, position: int) -> int:
+        """Read, as `File` does."""
+        return self._used().readinto(buffer, position)
+
+    def sendfile(self, socket: int, position: int, size: int) -> int:
+        """Send, as `File` does."""
+        return self._used().sendfile(socket, position, size)
+
+    def truncate(self, size: int) -> None:
+        """Cut it, as `File` does."""
+        self._used().truncate(size)
+        self.size = size
+
+    def fsync(self) -> None:
+        """Make it durable, as `File` does: any descriptor of the file serves."""
+        file = self._file
+        if file is not None:
+            file.fsync()
+        else:
+            self._disk.fsync_closed(self)
+
+    def close(self) -> None:
+        """Close it for good."""
+        self._disk.forget(self)
+        self.is_removed = True
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def __del__(self) -> None:
+        self._disk.order.pop(self._key, None)
+
+    # --- for the pool ----------------------------------------------------------------------------
+
+    @property
+    def key(self) -> int:
+        """Its number in the pool's order."""
+        return self._key
+
+    def set_open(self, file: File) -> None:
+        """Take an open file, whose end is where this handle has made it."""
+        if file.size != self.size:  # of an append that failed, and could not be cut off, more lies
+            file.size = self.size
+        self._file = file
+
+    def give_back(self) -> None:
+        """Let go of the open file: it is closed when nothing uses it any more."""
+        self._file = None
+
+
+_Ref = ReferenceType[PooledFile]
+
+
+class PooledDisk:
+    """The disk of a broker: all of `Disk`, with few descriptors.
+
+    below: the disk that opens the files.
+    order: the open files by their keys, the least recently used first. A file whose name is gone is
+    open and not among them.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self.below = self._disk = disk
+        self.order: OrderedDict[int, _Ref] = OrderedDict()
+        self._files: dict[str, dict[str, tuple[_Ref, ...]]] = {}  # by directory and path
+        self._moving: dict[str, str] = {}  # names that change just now
+        self._removed: list[_Ref] = []
+        self._keys, self._reserved = count(1), 0
+        self.exists, self.is_dir, self.size = disk.exists, disk.is_dir, disk.size
+        self.modified_ms, self.mkdir = disk.modified_ms, disk.mkdir
+        self.most_open_files = disk.most_open_files
+        self.boot_id, self.mount_id = disk.boot_id, disk.mount_id
+
+    # --- descriptors -----------------------------------------------------------------------------
+
+    def reserve_descriptors(self, count: int) -> None:
+        """Keep so many for connections: files beyond what is left to them are closed."""
+        self._reserved = count
+        self._close_above_share()
+
+    def _share(self) -> int:
+        return files_share(self._disk.most_open_files(), self._reserved)
+
+    def _close_above_share(self) -> None:
+        share = self._share()
+        while len(self.order) > share and self._close_one():
+            pass
+
+    def _close_one(self) -> bool:
+        """Close the file that was used least recently. Gives whether there was one."""
+        try:
+            _, reference = self.order.popitem(last=False)
+        except KeyError:
+            return False
+        file = reference()
+        if file is not None:
+            file.give_back()
+        return True
+
+    def _with_room(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Do what takes a descriptor; where none is left, close files and repeat it.
+
+        Beyond the fewest that files always have only one is closed: the call then takes its place.
+        """
+        has_replaced = False
+        while True:
+            try:
+                return call(*arguments, **options)
+            except OSError as error:
+                if has_replaced or not is_out_of_descriptors(error) or not self._close_one():
+                    raise
+            limit = self._disk.most_open_files()
+            above = len(self.order) - files_share(limit, limit)
+            has_replaced = above < 0
+            for _ in range(above // _CLOSED_TOGETHER):
+                self._close_one()
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """A file that gives its descriptor back while others are used more."""
+        opened = self._with_room(self._disk.open, path, create=create)
+        file = PooledFile(self, next(self._keys), opened, path)
+        reference = ref(file)
+        paths = self._files.setdefault(path.rpartition("/")[0], {})
+        paths[path] = (*_alive(paths.get(path, ())), reference)
+        self.order[file.key] = reference
+        self._close_above_share()
+        return file
+
+    def open_again(self, file: PooledFile) -> File:
+        """Open a file that was closed because others were used more. Raises: OSError."""
+        if file.is_removed:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file.path)
+        opened = self._with_room(self._disk.open, file.path)
+        file.set_open(opened)
+        self.order[file.key] = ref(file)
+        self._close_above_share()
+        return opened
+
+    def fsync_closed(self, file: PooledFile) -> None:
+        """Make a file durable that is closed; another thread may call it. One whose name is gone
+        has nothing to keep.
+        """
+        path = file.path
+        while not file.is_removed:
+            try:
+                self.fsync_file(path)
+                return
+            except FileNotFoundError:
+                # the loop renames it, or its directory, just now or has done so
+                moved = self._moving.get(path) or self._moved_with_directory(path) or file.path
+                if moved == path and not file.is_removed:
+                    raise
+                path = moved
+
+    def _moved_with_directory(self, path: str) -> str:
+        directory, slash, name = path.rpartition("/")
+        moved = self._moving.get(directory, "")
+        return moved and moved + slash + name
+
+    def forget(self, file: PooledFile) -> None:
+        """Note that a file is closed for good."""
+        self.order.pop(file.key, None)
+        paths = self._files.get(file.path.rpartition("/")[0], {})
+        left = [other for other in _alive(paths.get(file.path, ())) if other() is not file]
+        if left:
+            paths[file.path] = tuple(left)
+        else:
+            paths.pop(file.path, None)
+
+    # --- names -----------------------------------------------------------------------------------
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename as `Disk` does; files that are closed are found by the new name."""
+        self._detach(new)
+        self._moving[old] = new
+        try:
+            self._with_room(self._disk.rename, old, new)
+            self._note_moved(old, new)
+        finally:
+            del self._moving[old]
+
+    def _note_moved(self, old: str, new: str) -> None:
+        inside = self._files.pop(old, None)
+        if inside is not None:
+            self._files[new] = {
+                new + path[len(old) :]: references for path, references in inside.items()
+            }
+            for path, references in self._files[new].items():
+                _set_path(references, path)
+        references = self._files.get(old.rpartition("/")[0], {}).pop(old, ())
+        if references:
+            self._files.setdefault(new.rpartition("/")[0], {})[new] = references
+            _set_path(references, new)
+
+    def _detach(self, path: str) -> None:
+        """Let no file be looked for at a path that goes, or is another file's from now on."""
+        for reference in self._files.get(path.rpartition("/")[0], {}).pop(path, ()):
+            file = reference()
+            if file is not None:
+                self._keep_open(file)
+
+    def _keep_open(self, file: PooledFile) -> None:
+        self._removed = [*_alive(self._removed), ref(file)]
+        if len(self._removed) > self._share() // _REMOVED_SHARE:
+            self._removed.pop()
+            file.give_back()
+        elif not file.is_open:
+            try:
+                self.open_again(file)
+            except OSError:
+                pass  # reading it raises FileNotFoundError
+        file.is_removed = True
+        self.order.pop(file.key, None)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file, as `Disk` does."""
+        self._detach(path)
+        self._disk.unlink(path)
+
+    def rmtree(self, path: str) -> None:
+        """Remove a directory, as `Disk` does."""
+        for inside in list(self._files.get(path, ())):
+            self._detach(inside)
+        self._files.pop(path, None)
+        self._with_room(self._disk.rmtree, path)
+
+    def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        """Replace a file, as `Disk` does."""
+        self._detach(path)
+        self._with_room(self._disk.write_atomic, path, data, sync=sync)
+
+    def free_bytes(self, path: str) -> int:
+        """How many bytes are free, as `Disk` gives it."""
+        return self._disk.free_bytes(path)
+
+    def total_bytes(self, path: str) -> int:
+        """How many bytes there are in all, as `Disk` gives it."""
+        return self._disk.total_bytes(path)
+
+    # --- what takes a descriptor for the time of a call ------------------------------------------
+
+    def list(self, path: str) -> list[str]:
+        """The names in a directory, as `Disk` gives them."""
+        return self._with_room(self._disk.list, path)
+
+    def read(self, path: str) -> bytes:
+        """A whole file, as `Disk` gives it."""
+        return self._with_room(self._disk.read, path)
+
+    def fsync_dir(self, path: str) -> None:
+        """Make a directory's names durable, as `Disk` does."""
+        self._with_room(self._disk.fsync_dir, path)
+
+    def fsync_file(self, path: str) -> None:
+        """Make a file durable, as `Disk` does."""
+        self._with_room(self._disk.fsync_file, path)
+
+    def lock(self, path: str) -> Any:
+        """Lock a file, as `Disk` does."""
+        return self._with_room(self._disk.lock, path)
+
+
+def disk_below(disk: Disk) -> Disk:
+    """The disk whose files the pool opens; a disk without a pool itself."""
+    return disk.below if isinstance(disk, PooledDisk) else disk
+
+
+def _alive(references: Any) -> list[_Ref]:
+    return [reference for reference in references if reference() is not None]
+
+
+def _set_path(references: tuple[_Ref, ...], path: str) -> None:
+    for reference in references:
+        file = reference()
+        if file is not None:
+            file.path = path

@@ -1,0 +1,116 @@
+"""A daemon with more segments and partitions than descriptors: stock clients notice nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from helpers.e2e_clients import (
+    PATIENCE_S,
+    admin,
+    create_named_topic,
+    producer,
+    send_all,
+    transact,
+    values_of,
+    wait_until_ready,
+)
+from helpers.e2e_wire import Wire
+from sim import wire
+
+from barnabas import LocalBroker
+from barnabas.protocol.messages.metadata import MetadataRequest
+
+pytestmark = pytest.mark.e2e
+
+LIMIT = 100
+SEGMENTS, SEGMENT_BYTES = 300, 1000
+PARTITIONS = 400
+LIMITED = """
+import os, resource, sys
+limit = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class LimitedBroker(LocalBroker):
+    """A broker whose process may have so many descriptors."""
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-c", LIMITED, str(LIMIT), *super()._command()]
+
+    def descriptors(self) -> int:
+        """How many its process has."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[LimitedBroker]:
+    settings = {"offsets.topic.num.partitions": "8", "transaction.state.log.num.partitions": "8"}
+    with LimitedBroker(tmp_path / "data", settings=settings) as broker:
+        yield broker
+        assert not [
+            line
+            for line in broker.output
+            if "Traceback" in line or " CRITICAL " in line or "Too many open files" in line
+        ], "".join(broker.output[-60:])
+
+
+def test_a_log_of_more_segments_than_descriptors_is_written_read_and_started_again(
+    limited: LimitedBroker,
+) -> None:
+    servers = limited.bootstrap_servers
+    create_named_topic(servers, "t", 2, segment_bytes=str(SEGMENT_BYTES))
+    values = [b"%06d" % number + b"x" * (SEGMENT_BYTES - 200) for number in range(SEGMENTS)]
+    for partition in range(2):
+        send_all(servers, "t", values, partition=partition, batch_num_messages=1)
+    assert len(list(Path(limited.data_dir).glob("t-*/*.log"))) >= 2 * SEGMENTS - 2 > LIMIT
+    for again in (None, limited.kill, limited.stop):
+        if again is not None:
+            again()
+            limited.restart()
+            wait_until_ready(servers)
+        assert values_of(servers, "t") == values * 2
+        with ExitStack() as clients:
+            for _ in range(20):
+                client = clients.enter_context(Wire(limited.port))
+                client.call(wire.request(MetadataRequest(topics=None), 9))
+        transact_once(servers)
+        assert limited.descriptors() < LIMIT
+
+
+def transact_once(servers: str) -> None:
+    client = producer(servers, transactional_id="p")
+    client.init_transactions(PATIENCE_S)
+    transact(client, "t", [b"x"], partition=1, commit=False)
+
+
+def test_more_partitions_than_descriptors_are_made_written_to_in_turn_and_started_again(
+    limited: LimitedBroker,
+) -> None:
+    servers = limited.bootstrap_servers
+    create_named_topic(servers, "t", PARTITIONS)
+    written: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+    for again in (None, limited.kill, limited.stop):
+        if again is not None:
+            again()
+            limited.restart()
+            wait_until_ready(servers)
+        client = producer(servers, linger_ms=5)
+        for partition in range(PARTITIONS):
+            value = b"%d %d" % (partition, len(written[partition]))
+            client.produce("t", value, partition=partition)
+            written[partition].append(value)
+        assert client.flush(PATIENCE_S) == 0
+        assert sorted(filter(None, values_of(servers, "t"))) == sorted(
+            value for values in written.values() for value in values
+        )
+        assert limited.descriptors() < LIMIT
+    assert len(admin(servers).list_topics("t", timeout=PATIENCE_S).topics["t"].partitions) == (
+        PARTITIONS
+    )

@@ -1,0 +1,68 @@
+"""The hard state of groups as plain values, to compare one with another that replayed the same log.
+
+Times by the steady clock are left out: they depend on when a log was replayed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+from barnabas.coordinator.groups.offsets.group_offsets import (
+    NO_TIMESTAMP,
+    CommittedOffset,
+    GroupOffsets,
+)
+from barnabas.protocol.topic_partition import TopicPartition
+
+
+def hard_state(holder: GroupCoordinator | ConsumerGroup | GroupOffsets | None) -> Any:
+    """The state; None for a consumer group that does not exist."""
+    if isinstance(holder, GroupCoordinator):
+        return _of_coordinator(holder)
+    if isinstance(holder, GroupOffsets):
+        pending = {
+            producer_id: _without_age(offsets) for producer_id, offsets in holder.pending.items()
+        }
+        return _without_age(holder.committed), pending
+    if holder is None or holder.epoch == 0:
+        return None
+    return {
+        "epochs": (holder.epoch, holder.metadata_hash, holder.target_epoch),
+        "members": holder.members,
+        "currents": holder.currents,
+        "targets": holder.targets,
+        "patterns": holder.patterns,
+        "owners": holder.owners,
+        "static": holder.static_members,
+    }
+
+
+def _of_coordinator(coordinator: GroupCoordinator) -> dict[str, Any]:
+    groups = {
+        group.group_id: (
+            group.partition,
+            group.metadata_value,
+            hard_state(group.offsets),
+            hard_state(group.consumer),
+        )
+        for group in coordinator.all_groups()
+        if group.has_hard_state
+    }
+    return {
+        "groups": groups,
+        "open": {
+            key: (transaction.producer_epoch, tuple(transaction.group_ids))
+            for key, transaction in coordinator.open_transactions.items()
+        },
+    }
+
+
+def _without_age(
+    offsets: dict[TopicPartition, CommittedOffset],
+) -> dict[TopicPartition, CommittedOffset]:
+    return {
+        partition: committed._replace(since_ms=NO_TIMESTAMP)
+        for partition, committed in offsets.items()
+    }

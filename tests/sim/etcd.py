@@ -1,0 +1,169 @@
+"""An etcd of some members, behind a network of its own: what the product's exchanges are answered.
+
+What it keeps is linearizable. What goes amiss is the way to it, and its members: a request or its
+answer is lost or late, a write may be carried out long after its node has given it up; a member is
+down, silent, slow or apart from the others, and one that was restarted knows no login any more.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.broker.replication.lease_exchange import (
+    HttpAnswer,
+    HttpCall,
+    HttpFailure,
+    HttpOutcome,
+)
+from barnabas.broker.replication.lease_record import LeaseRecord, decode_lease_record
+from sim.loop import Loop
+
+USER, PASSWORD = "barnabas", "of etcd"
+OK, UNAUTHORIZED = 200, 401
+Then = Callable[[HttpOutcome], None]
+
+
+class Member:
+    """One member. starts: of its process. is_silent: it takes requests and answers none. is_apart:
+    from the others, so that it can carry out nothing.
+    """
+
+    def __init__(self) -> None:
+        self.starts = 1
+        self.is_down = self.is_silent = self.is_apart = False
+        self.slow_ms = 0
+
+    @property
+    def answers(self) -> bool:
+        """Whether it carries out what it is asked."""
+        return not (self.is_down or self.is_silent or self.is_apart)
+
+
+class Etcd:
+    """The members, and how the way to them is at the moment.
+
+    cut_off: the nodes that do not reach it. lost, late: the chances of each request that its answer
+    is lost though it was carried out, and that it is carried out only after its node has given up.
+    """
+
+    def __init__(
+        self, loop: Loop, rng: random.Random, member_count: int, *, has_users: bool
+    ) -> None:
+        self.loop, self.rng, self.has_users = loop, rng, has_users
+        self.members = [Member() for _ in range(member_count)]
+        self.endpoints = tuple(f"http://etcd-{number}:2379" for number in range(member_count))
+        self._revision, self._mod_revision, self._value = rng.randint(1, 9), 0, ""
+        self._tokens: dict[str, dict[int, int]] = {}  # the starts of each member that knows it
+        self.cut_off: set[int] = set()
+        self.delay_ms, self.lost, self.late = 8, 0.0, 0.0
+        self.records: list[tuple[int, LeaseRecord]] = []
+
+    @property
+    def record(self) -> LeaseRecord | None:
+        """The record as it truly is."""
+        return self.records[-1][1] if self.records else None
+
+    @property
+    def is_well(self) -> bool:
+        """Whether each request is carried out and answered soon."""
+        return not (self.lost or self.late or self.cut_off) and all(
+            member.answers and not member.slow_ms for member in self.members
+        )
+
+    def restart(self, member: Member) -> None:
+        """The member's process is there again."""
+        member.starts += 1
+        member.is_down = False
+
+    def heal(self) -> None:
+        """All is well from now on."""
+        self.cut_off.clear()
+        self.lost = self.late = 0.0
+        for member in self.members:
+            if member.is_down:
+                self.restart(member)
+            member.is_silent, member.is_apart, member.slow_ms = False, False, 0
+
+    def carry_out(self, call: HttpCall, member: Member) -> HttpOutcome:
+        """What the JSON gateway answers."""
+        body: Any = call.body
+        if call.path == "/v3/auth/authenticate":
+            assert body == {"name": USER, "password": PASSWORD}
+            token = f"token {len(self._tokens)}"
+            self._tokens[token] = {id_: each.starts for id_, each in enumerate(self.members)}
+            return HttpAnswer(OK, {"token": token})
+        if self.has_users and not self._is_known(call.headers.get("Authorization", ""), member):
+            return HttpAnswer(UNAUTHORIZED, {"message": "etcdserver: invalid auth token"})
+        if call.path == "/v3/kv/range":
+            pair = {"mod_revision": str(self._mod_revision), "value": self._value}
+            return HttpAnswer(OK, {"kvs": [pair]} if self._mod_revision else {})
+        assert call.path == "/v3/kv/txn"
+        (compare,), (success,) = body["compare"], body["success"]
+        if compare["mod_revision"] != str(self._mod_revision):
+            return HttpAnswer(OK, {"header": {"revision": str(self._revision)}})
+        self._revision += self.rng.choice((1, 1, 2))  # others write, too
+        self._mod_revision, self._value = self._revision, success["request_put"]["value"]
+        self.records.append((self.loop.now_ms, decode_lease_record(base64.b64decode(self._value))))
+        return HttpAnswer(OK, {"header": {"revision": str(self._revision)}, "succeeded": True})
+
+    def _is_known(self, token: str, member: Member) -> bool:
+        """A simple token lives in the memory of each member."""
+        starts = self._tokens.get(token, {})
+        return starts.get(self.members.index(member)) == member.starts
+
+
+class HttpClient:
+    """One process's way to it: what the product does by `http.client`, under the virtual clock."""
+
+    def __init__(self, etcd: Etcd, node_id: int, timeout_ms: int) -> None:
+        self._etcd, self._node_id, self._timeout_ms = etcd, node_id, timeout_ms
+        self._kept: tuple[str, int] | None = None  # the endpoint, and its starts when connected
+
+    def send(self, call: HttpCall, then: Then) -> None:
+        """Carry a request there and its answer back, once; a failure after the time-out."""
+        etcd, rng, loop = self._etcd, self._etcd.rng, self._etcd.loop
+        member = etcd.members[etcd.endpoints.index(call.endpoint)]
+        is_over = False
+
+        def end(outcome: HttpOutcome) -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                if isinstance(outcome, HttpFailure):
+                    self._kept = None
+                then(outcome)
+
+        def arrive(is_lost: bool) -> None:
+            if member.answers:
+                outcome = etcd.carry_out(call, member)
+                if not is_lost and self._node_id not in etcd.cut_off:
+                    loop.later(self._delay_ms(member), end, outcome)
+
+        # connecting and waiting for the answer have the time-out each
+        timeout_ms = self._timeout_ms * (1 if self._kept else rng.choice((1, 2)))
+        loop.later(timeout_ms, end, HttpFailure("timed out"))
+        fate, delay_ms = rng.random(), self._delay_ms(member)
+        if self._node_id in etcd.cut_off:
+            if fate < etcd.late:  # it was on its way when the network was cut
+                loop.later(rng.randint(timeout_ms, 4 * timeout_ms), arrive, True)
+            return
+        if self._kept is not None and self._kept != (call.endpoint, member.starts):
+            was_same = self._kept[0] == call.endpoint
+            self._kept = None
+            if was_same:
+                loop.later(delay_ms, end, HttpFailure("Connection reset by peer"))
+                return
+        if member.is_down:
+            loop.later(delay_ms, end, HttpFailure("Connection refused", is_refused=True))
+            return
+        self._kept = call.endpoint, member.starts
+        if fate < etcd.late:
+            loop.later(rng.randint(timeout_ms // 2, 4 * timeout_ms), arrive, False)
+        else:
+            loop.later(delay_ms, arrive, fate < etcd.late + etcd.lost)
+
+    def _delay_ms(self, member: Member) -> int:
+        return self._etcd.rng.randint(0, self._etcd.delay_ms) + member.slow_ms

@@ -1,0 +1,137 @@
+"""Which of the connections to a leader's port is its standby's."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from sim.disk import SimDisk
+
+from barnabas.broker.replication import admission as admission_module
+from barnabas.broker.replication.admission import Admission, Reply
+from barnabas.broker.replication.following import Following
+from barnabas.broker.replication.leading import Leading, ReplicationSettings
+from barnabas.broker.replication.operations import Kind, Operation
+from barnabas.broker.replication.wire import NONCE_BYTES, VERSION, Frames, WireError, frame
+
+SECRET, NONCE = "of both", b"n" * NONCE_BYTES
+ANOTHER = "another standby is connected, and there can be one"
+
+
+def new_disk() -> SimDisk:
+    disk = SimDisk(random.Random(0), lambda: 0)
+    disk.mkdir("/x")
+    return disk
+
+
+def new_admission() -> tuple[Admission[str], Leading]:
+    settings = ReplicationSettings(True, True, 1000, SECRET)
+    leading = Leading(new_disk(), "/x", settings, lambda: None)
+    return Admission(leading), leading
+
+
+def connect(admission: Admission[str], peer: str, host: str = "h") -> str:
+    """Gives which connection had to end for it."""
+    made_room = admission.on_accepted(peer, host)
+    admission.on_connected(peer, NONCE, 0)
+    return "" if made_room is None else made_room.peer
+
+
+def greet(admission: Admission[str], peer: str, secret: str = SECRET) -> tuple[Following, Reply]:
+    """Be a standby until the leader has its proof; gives what came of that."""
+    following = Following(new_disk(), "/x", secret, NONCE, lambda: None)
+    challenged = admission.on_bytes(peer, following.greeting(), 0)
+    assert not challenged.end and not challenged.is_admitted
+    (proven,) = following.on_bytes(challenged.data)
+    return following, admission.on_bytes(peer, proven, 0)
+
+
+def follow(admission: Admission[str], leading: Leading, peer: str) -> None:
+    """Show the secret, and catch up."""
+    following, reply = greet(admission, peer)
+    assert reply == Reply(is_admitted=True)
+    while not leading.follows:
+        for answer in following.on_bytes(leading.take_output()):
+            assert admission.on_bytes(peer, answer, 0) == Reply()
+
+
+def test_a_connection_is_the_standbys_when_it_has_shown_the_secret() -> None:
+    admission, leading = new_admission()
+    assert connect(admission, "a") == ""
+    assert admission.greeting == ["a"] and admission.standby is None and leading.link is None
+    follow(admission, leading, "a")
+    assert admission.greeting == [] and admission.standby == "a"
+    assert admission.on_bytes("a", frame(["end"]), 0).end, "what it says wrongly ends it"
+
+
+def test_a_second_standby_is_refused_in_words_and_the_first_stays() -> None:
+    admission, leading = new_admission()
+    connect(admission, "a")
+    follow(admission, leading, "a")
+    connect(admission, "b")
+    following, reply = greet(admission, "b")
+    assert reply.end == ANOTHER and not reply.is_admitted
+    with pytest.raises(WireError, match=f"it refuses this standby: {ANOTHER}"):
+        list(following.on_bytes(reply.data))
+    assert admission.standby == "a" and leading.follows
+    assert not admission.on_closed("b"), "the standby is there"
+    assert admission.standby == "a" and admission.greeting == []
+
+
+@pytest.mark.parametrize(
+    "said", [["proof", b"", 1, "", {}], ["hello", VERSION + 1, NONCE], ["end"], ["welcome", ""]]
+)
+def test_a_stranger_ends_without_a_word(said: list[object]) -> None:
+    admission, leading = new_admission()
+    connect(admission, "a")
+    reply = admission.on_bytes("a", frame(said), 0)
+    assert reply.end and not reply.data and leading.link is None
+
+
+def test_a_wrong_secret_ends_without_a_word() -> None:
+    admission, leading = new_admission()
+    connect(admission, "a")
+    reply = admission.on_bytes("a", frame(["hello", VERSION, NONCE]), 0)
+    assert [name for name, *_ in Frames().feed(reply.data)] == ["challenge"]
+    reply = admission.on_bytes("a", frame(["proof", b"p" * 32, 1, "", {}]), 0)
+    assert reply == Reply(end="the standby does not know barnabas.replication.secret")
+    assert leading.link is None
+
+
+def test_of_too_many_the_eldest_ends_of_the_host_that_has_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A host with many connections ends its own, not another's."""
+    monkeypatch.setattr(admission_module, "MOST_GREETING", 3)
+    admission, leading = new_admission()
+    hosts = {"s": "standby", "1": "stranger", "2": "stranger", "3": "stranger", "4": "stranger"}
+    ended = [connect(admission, peer, host) for peer, host in hosts.items()]
+    assert ended == ["", "", "", "1", "2"]
+    assert admission.greeting == ["s", "3", "4"]
+    assert admission.on_bytes("1", frame(["hello", VERSION, NONCE]), 0) == Reply()
+    follow(admission, leading, "s")
+    assert connect(admission, "5", "stranger") == "", "the standby takes no place among them"
+
+
+def test_a_connection_that_ended_before_tls_was_set_up_is_forgotten() -> None:
+    admission, _ = new_admission()
+    admission.on_accepted("a", "h")
+    assert not admission.on_closed("a")
+    admission.on_connected("a", NONCE, 0)
+    assert admission.greeting == []
+
+
+def test_a_standby_that_was_lost_comes_again_and_follows() -> None:
+    """The reason for which it was hung up on is of its last connection."""
+    admission, leading = new_admission()
+    connect(admission, "a")
+    follow(admission, leading, "a")
+    leading.on_tick(1001)
+    assert leading.lost is not None
+    assert admission.on_closed("a") and admission.standby is None
+    leading.on_closed()
+    connect(admission, "b")
+    follow(admission, leading, "b")
+    assert leading.lost is None and admission.standby == "b"
+    leading.publish(Operation(Kind.CREATE, "f"))
+    assert leading.take_output()

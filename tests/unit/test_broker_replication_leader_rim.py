@@ -1,0 +1,278 @@
+"""What a leader's rim decides: which answers wait, what goes to the standby and when, in which
+order it ends, and that nothing goes out of a connection past the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from barnabas.broker.replication.held_answers import HeldAnswers
+from barnabas.broker.replication.leadership import Role
+from barnabas.broker.replication.lease_record import LeaseRecordError, NodeAddresses
+from barnabas.broker.replication.leased_lead import LeasedLead
+from barnabas.broker.replication.rim.lease_endpoint import LAPSED
+from barnabas.broker.replication.standby_feed import StandbyFeed, Turn
+from barnabas.broker.replication.steps_of_end import Until, steps_of_end
+from barnabas.broker.rim.connection import Connection
+from barnabas.protocol.framing import ReceiveMemory
+from barnabas.storage.log.log_reader import Slice
+
+# --- answers that wait ---------------------------------------------------------------------------
+
+
+def test_answers_go_out_in_their_order() -> None:
+    applied = [5]
+    held: HeldAnswers[str] = HeldAnswers(lambda position: position <= applied[0])
+    assert not held.holds(5, "at once")
+    assert held.holds(7, "first")
+    assert held.holds(5, "second"), "it may go out by itself, and not before the one before it"
+    assert list(held.released()) == []
+    applied[0] = 6
+    assert list(held.released()) == []
+    applied[0] = 7
+    assert list(held.released()) == ["first", "second"]
+    assert len(held) == 0
+    assert not held.holds(7, "at once again")
+
+
+def test_an_answer_is_asked_for_when_the_one_before_has_been_sent() -> None:
+    """The lease may end between two of them."""
+    may_answer = [True]
+    held: HeldAnswers[str] = HeldAnswers(lambda position: may_answer[0] and position < 9)
+    may_answer[0] = False
+    held.holds(1, "a")
+    held.holds(2, "b")
+    may_answer[0] = True
+    released = held.released()
+    assert next(released) == "a"
+    may_answer[0] = False
+    assert list(released) == []
+    assert len(held) == 1
+
+
+# --- what goes to the standby --------------------------------------------------------------------
+
+
+class Link:
+    """What `StandbyFeed` sees of a leader."""
+
+    def __init__(self, *outputs: bytes, follows: bool) -> None:
+        self.outputs, self.follows, self.lost = list(outputs), follows, None
+        self.link: Any = self
+
+    @property
+    def is_behind(self) -> bool:
+        return bool(self.outputs)
+
+    def take_output(self) -> bytes:
+        return self.outputs.pop(0) if self.outputs else b""
+
+
+def test_a_standby_that_catches_up_is_sent_no_more_than_the_rate_allows() -> None:
+    link = Link(b"x" * 1000, b"y" * 100, b"z", follows=False)
+    feed = StandbyFeed(link, "s", timeout_s=1.0, catch_up_rate=1000)  # type: ignore[arg-type]
+    assert feed.next_turn(may_write=True) == Turn(b"x" * 1000, 0.5), "no longer than it waits"
+    assert feed.next_turn(may_write=False) == Turn(), "it goes on when there is room"
+    assert feed.next_turn(may_write=True) == Turn(b"y" * 100, 0.1)
+    link.follows = True
+    link.outputs.append(b"more")
+    assert feed.next_turn(may_write=True) == Turn(b"z", 0), "one that follows is not held up"
+
+
+def test_a_standby_that_is_lost_is_hung_up_on_even_where_it_takes_no_bytes() -> None:
+    link: Any = Link(b"x", follows=True)
+    link.lost = "it said nothing"
+    feed = StandbyFeed(link, "s", timeout_s=1.0, catch_up_rate=0)
+    assert feed.next_turn(may_write=False) == Turn(end="it said nothing")
+    assert list(feed.rest()) == []
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_the_rest_is_for_a_standby_that_follows(follows: bool) -> None:
+    link: Any = Link(b"a", b"b", follows=follows)
+    rest = list(StandbyFeed(link, "s", timeout_s=1.0, catch_up_rate=1).rest())
+    assert rest == ([b"a", b"b"] if follows else [])
+
+
+# --- how a leader ends ---------------------------------------------------------------------------
+
+
+class Server:
+    """A server that ends, and its lease. said: in what order what was done."""
+
+    def __init__(self, *, is_deposed: bool = False, failed: bool = False) -> None:
+        self.is_deposed, self.failed, self.said = is_deposed, failed, []  # type: ignore[var-annotated]
+
+    def close(self) -> None:
+        self.said.append("close")
+
+    def abandon(self) -> None:
+        self.said.append("abandon")
+
+    def begin_release(self) -> None:
+        self.said.append("release")
+
+    def stop(self) -> None:
+        self.said.append("stop")
+
+
+def ended(server: Any, *, has_lease: bool = True) -> list[str]:
+    for until in steps_of_end(server, server if has_lease else None):
+        server.said.append(until.name)
+    said: list[str] = server.said
+    return said
+
+
+def test_the_lease_is_given_up_when_the_standby_has_the_rest() -> None:
+    """Else it claims at once, and takes nothing more: with async what was answered last is lost."""
+    assert ended(Server()) == ["close", "REST_IS_SENT", "release", "RELEASED", "stop"]
+
+
+def test_other_ends() -> None:
+    assert ended(Server(), has_lease=False) == ["close", Until.REST_IS_SENT.name]
+    assert ended(Server(is_deposed=True)) == ["abandon"]
+    assert ended(Server(failed=True)) == ["close"], "the lease ends by itself"
+
+
+# --- what a leader makes of its lease ------------------------------------------------------------
+
+
+class Keeper:
+    node_id, role, failure, trouble = 1, Role.LEADING, None, ""
+    in_sync = frozenset({1})
+
+    def __init__(self) -> None:
+        self.nodes = {1: NodeAddresses("", {}), 2: NodeAddresses("", {"PLAINTEXT": "b:9092"})}
+        self.said: list[Any] = []
+
+    def set_opened(self, *opened: Any) -> None:
+        self.said.append(opened)
+
+
+def new_lead() -> tuple[LeasedLead, Any, Any]:
+    keeper: Any = Keeper()
+    leading: Any = SimpleNamespace(
+        link=None,
+        follows=False,
+        on_start=lambda: keeper.said.append("on_start"),
+        on_in_sync_changed=lambda: keeper.said.append("on_in_sync_changed"),
+    )
+    return LeasedLead(keeper, leading, "c", 7), keeper, leading
+
+
+def test_a_leader_whose_directory_is_open_asks_who_is_away_out_of_the_set() -> None:
+    lead, keeper, leading = new_lead()
+    assert keeper.said == [("c", 7), "on_start"]
+    assert leading.cluster_id == "c"
+    assert lead.on_lease_changed()
+    assert keeper.said[-1] == "on_in_sync_changed"
+
+
+def test_clients_are_told_of_the_other_node_as_it_is() -> None:
+    lead, keeper, leading = new_lead()
+    seen = []
+    for node_id, follows, in_sync in ((None, False, {1}), (2, False, {1}), (2, True, {1, 2})):
+        leading.link = None if node_id is None else SimpleNamespace(node_id=node_id)
+        leading.follows, keeper.in_sync = follows, frozenset(in_sync)
+        assert lead.on_lease_changed()
+        assert lead.standby is not None
+        seen.append((lead.standby.is_there, lead.standby.is_in_sync))
+    assert seen == [(False, False), (True, False), (True, True)]
+
+
+def test_a_leader_ends_when_another_leads_or_its_lease_cannot_be_kept() -> None:
+    lead, keeper, _ = new_lead()
+    keeper.role = Role.DEPOSED
+    assert not lead.on_lease_changed()
+    lead, keeper, _ = new_lead()
+    keeper.failure = LeaseRecordError("of another cluster")
+    assert not lead.on_lease_changed()
+    assert "on_in_sync_changed" not in keeper.said
+
+
+# --- nothing goes out past the lease -------------------------------------------------------------
+
+
+class Leased:
+    """The server of one connection. has_lease: as the keeper says."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop, self.has_lease = loop, True
+        self.silence = lambda: None if self.has_lease else LAPSED
+        self.turns = SimpleNamespace(on_released=lambda connection: None, holder=None)
+        self.memory, self.max_frame_bytes = ReceiveMemory(), 1 << 20
+        self.max_other_bytes = 1 << 20
+        self.reasons: list[str | None] = []
+
+    def disconnect(self, connection: Connection, reason: str | None) -> None:
+        self.reasons.append(reason)
+        connection.close()
+
+
+@contextmanager
+def connected() -> Iterator[tuple[Leased, Connection, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    loop = asyncio.new_event_loop()
+    server = Leased(loop)
+    connection = Connection(server, 1, ours, "peer")
+    try:
+        yield server, connection, theirs
+    finally:
+        connection.close()
+        theirs.close()
+        loop.close()
+
+
+def received(sock: socket.socket) -> int:
+    """How many bytes have come by now."""
+    sock.setblocking(False)
+    count = 0
+    try:
+        while data := sock.recv(1 << 16):
+            count += len(data)
+    except BlockingIOError:
+        pass
+    return count
+
+
+def test_what_waits_in_a_connection_does_not_go_out_past_the_lease() -> None:
+    with connected() as (server, connection, client):
+        connection.send((b"x" * 1_000_000,))
+        sent = received(client)
+        assert 0 < sent < 1_000_000, "the rest waits until the client takes more"
+        connection._on_writable()
+        assert received(client) > 0
+        server.has_lease = False
+        connection._on_writable()
+        assert received(client) == 0
+        assert server.reasons == [LAPSED]
+        assert connection.closed
+
+
+@pytest.mark.parametrize("is_gathered", [False, True])
+def test_an_answer_does_not_go_out_past_the_lease(is_gathered: bool) -> None:
+    with connected() as (server, connection, client):
+        connection._pumping = is_gathered  # while its requests are handed on
+        connection.send((b"within",))
+        server.has_lease = False
+        connection.send((b"past",))
+        connection.close()
+        assert received(client) == (0 if is_gathered else len(b"within"))
+
+
+def test_a_slice_of_a_file_does_not_go_out_past_the_lease() -> None:
+    with connected() as (server, connection, client):
+        server.has_lease = False
+        file: Any = SimpleNamespace(fileno=lambda: -1, pread=lambda size, position: b"x" * size)
+        connection.send((b"head", Slice(file, 0, 100_000)))
+        assert received(client) == 0
+        assert server.reasons == [LAPSED]

@@ -1,0 +1,231 @@
+"""What a node of a pair does until it leads, step after step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sim.disk import SimDisk
+
+from barnabas.broker.replication.following import Following
+from barnabas.broker.replication.leadership import Role
+from barnabas.broker.replication.lease_record import (
+    LeaseRecord,
+    LeaseRecordError,
+    NodeAddresses,
+)
+from barnabas.broker.replication.member_steps import MemberSteps
+from barnabas.broker.replication.standby_steps import (
+    Connect,
+    Copy,
+    HangUp,
+    Receive,
+    Send,
+    StandbySteps,
+    Wait,
+)
+from barnabas.broker.replication.wire import NONCE_BYTES
+
+ADDRESS = ("127.0.0.1", 9)
+REFUSED = ConnectionRefusedError(111, "Connection refused")
+
+
+def record_of(leader: int | None, address: str = "127.0.0.1:9") -> LeaseRecord:
+    nodes = {1: NodeAddresses("127.0.0.1:8", {}), 2: NodeAddresses(address, {})}
+    return LeaseRecord("c", leader, "s", 3, frozenset({1, 2}), nodes, "w")
+
+
+class CountedSync:
+    """begun, finished: how often."""
+
+    def __init__(self) -> None:
+        self.begun = self.finished = self.written = 0
+
+    def on_written(self) -> None:
+        self.written += 1
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+class Member:
+    """The steps of node 1, and what they depend on. closed: once for each connection that was."""
+
+    def __init__(self) -> None:
+        self.disk = SimDisk(random.Random(0), lambda: 0)
+        self.disk.mkdir("/x")
+        self.now_s, self.sync = 100.0, CountedSync()
+        self.keeper: Any = SimpleNamespace(
+            node_id=1,
+            role=Role.WATCHING,
+            failure=None,
+            record=record_of(2),
+            unchanged_ms=0,
+            trouble="",
+            obstacle="",
+        )
+        self.closed: list[bool] = []
+        self.copy = Copy(self.disk, "/x", self.sync, self.new_following)
+        self.member = MemberSteps(
+            self.copy,
+            1.0,
+            keeper=self.keeper,
+            session="s1",
+            ttl_ms=3000,
+            now_s=lambda: self.now_s,
+        )
+        self.steps = self.member.run()
+
+    def new_following(self, make_durable: Callable[[], None]) -> Following:
+        following = Following(self.disk, "/x", "", b"n" * NONCE_BYTES, make_durable, node_id=1)
+        following.close = lambda: self.closed.append(True)  # type: ignore[method-assign]
+        return following
+
+    def wait_for_connect(self) -> float:
+        """Let time pass until the member connects; gives how long that took."""
+        began_s, step = self.now_s, self.steps.send(None)
+        while isinstance(step, Wait):
+            self.now_s += step.seconds
+            step = self.steps.send(None)
+        assert step == Connect(ADDRESS, 0.75)
+        return round(self.now_s - began_s, 3)
+
+    def refuse(self) -> None:
+        """The leader's machine refuses the connection."""
+        assert self.steps.throw(REFUSED) == HangUp()
+
+
+def test_a_leader_that_cannot_be_followed_is_tried_less_and_less() -> None:
+    one = Member()
+    pauses = []
+    for _ in range(7):
+        pauses.append(one.wait_for_connect())
+        one.refuse()
+    assert pauses == sorted(pauses)
+    assert pauses[0] == 0 and 2.0 <= pauses[-1] <= 2.2
+
+
+def test_another_leader_is_tried_at_once() -> None:
+    one = Member()
+    for _ in range(6):
+        one.wait_for_connect()
+        one.refuse()
+    assert isinstance(one.steps.send(None), Wait)
+    one.keeper.record, changed_s = record_of(2, "127.0.0.1:10"), one.now_s
+    step = one.steps.send(None)
+    while isinstance(step, Wait):
+        one.now_s += step.seconds
+        step = one.steps.send(None)
+    assert one.now_s - changed_s < 0.3, "the pause was the other leader's"
+    assert step == Connect(("127.0.0.1", 10), 0.75)
+
+
+def test_a_member_hangs_up_as_soon_as_it_leads() -> None:
+    """What comes after its claim was in the record is no leader's word any more."""
+    one = Member()
+    one.wait_for_connect()
+    assert isinstance(one.steps.send(None), Send)
+    assert isinstance(one.steps.send(None), Receive)
+    one.keeper.role = Role.LEADING
+    assert one.steps.throw(TimeoutError()) == HangUp()
+    with pytest.raises(StopIteration):
+        one.steps.send(None)
+    assert one.disk.read("/x/barnabas-lease-session") == b"s1\n"
+
+
+def test_a_leader_that_is_silent_for_the_timeout_is_gone() -> None:
+    one = Member()
+    one.wait_for_connect()
+    step: Any = one.steps.send(None)
+    assert isinstance(step, Send)
+    step, began_s = one.steps.send(None), one.now_s
+    while isinstance(step, Receive):
+        one.now_s += step.timeout_s
+        step = one.steps.throw(TimeoutError())
+    assert step == HangUp()
+    assert 1.0 <= one.now_s - began_s < 1.2
+
+
+@pytest.mark.parametrize("failure", [None, ConnectionResetError(104, "reset")])
+def test_whatever_came_is_to_be_synced_and_its_files_are_closed(failure: OSError | None) -> None:
+    """Also what a connection has written last: of a message some operations may be applied."""
+    one = Member()
+    one.wait_for_connect()
+    one.steps.send(None)
+    one.steps.send(None)
+    written = one.sync.written
+    assert isinstance(one.steps.send(b"\0"), Receive)
+    assert one.sync.written == written + 1
+    assert not one.closed
+    step = one.steps.send(b"") if failure is None else one.steps.throw(failure)
+    assert step == HangUp()
+    assert one.sync.written == written + 2
+    assert one.closed == [True]
+
+
+def test_a_copy_is_brought_to_the_disk_while_the_lease_is_not_renewed() -> None:
+    one = Member()
+    one.wait_for_connect()
+    one.steps.send(None)
+    one.steps.send(None)
+    one.keeper.unchanged_ms = 999
+    one.steps.throw(TimeoutError())
+    assert one.sync.begun == 0
+    one.keeper.unchanged_ms = 1000
+    one.steps.throw(TimeoutError())
+    assert one.sync.begun == 1
+
+
+def test_a_copy_is_this_nodes_when_it_leads() -> None:
+    one = Member()
+    one.disk.write_atomic("/x/barnabas-standby", b"following: answers wait always\n")
+    one.disk.write_atomic("/x/meta.properties", b"node.id=2\ncluster.id=c\n")
+    one.keeper.role, written = Role.LEADING, one.sync.written
+    with pytest.raises(StopIteration):
+        one.steps.send(None)
+    assert b"node.id=1" in one.disk.read("/x/meta.properties")
+    assert one.sync.written > written, "it is made durable with the copy"
+
+
+def test_a_lease_that_cannot_be_kept_ends_it_and_changes_nothing() -> None:
+    one = Member()
+    one.wait_for_connect()
+    one.keeper.failure = LeaseRecordError("of another cluster")
+    one.refuse()
+    with pytest.raises(StopIteration):
+        one.steps.send(None)
+    assert not one.disk.exists("/x/barnabas-lease-session")
+
+
+def test_a_record_that_does_not_say_where_its_leader_is_ends_it() -> None:
+    one = Member()
+    one.keeper.record = record_of(2, "nowhere")
+    with pytest.raises(LeaseRecordError, match="does not say where its leader 2 is"):
+        one.steps.send(None)
+
+
+def test_a_standby_of_a_given_leader_connects_again_after_longer_and_longer_pauses() -> None:
+    one = Member()
+    steps = StandbySteps(one.copy, 1.0, ADDRESS).run()
+    pauses, step = [], steps.send(None)
+    for _ in range(8):
+        assert step == Connect(ADDRESS, 1.0)
+        assert steps.throw(REFUSED) == HangUp()
+        pause = steps.send(None)
+        assert isinstance(pause, Wait)
+        pauses.append(pause.seconds)
+        step = steps.send(None)
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+
+
+def test_a_failure_of_this_nodes_disk_ends_it() -> None:
+    one = Member()
+    one.wait_for_connect()
+    with pytest.raises(OSError, match="Input/output error"):
+        one.steps.throw(OSError(5, "Input/output error", "/x/t-0"))

@@ -1,0 +1,79 @@
+"""What is there for the day of a release names things that exist: targets, options, Pythons."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from barnabas.broker.rim.daemon.arguments import parser
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+UNIT = ROOT / "packaging" / "barnabas.service"
+CONTAINERFILE = ROOT / "packaging" / "Containerfile"
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_there_are_workflows_for_tests_releases_the_site_and_long_runs() -> None:
+    assert [path.stem for path in WORKFLOWS] == ["release", "site", "tests", "weekly"]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_call_targets_that_exist(path: Path) -> None:
+    text = path.read_text()
+    called = set(re.findall(r"run: make ([a-z][a-z-]*)", text))
+    called |= set(re.findall(r"- target: (\S+)", text))
+    assert called or path.stem == "tests"
+    assert called - make_targets() == set()
+    for job in yaml.safe_load(text)["jobs"].values():
+        assert "timeout-minutes" in job or "deploy" in str(job) or "publish" in str(job)
+
+
+def test_releasing_names_targets_and_files_that_exist() -> None:
+    text = (ROOT / "RELEASING.md").read_text()
+    called = set(re.findall(r"`make ([a-z][a-z-]*)", text))
+    assert called >= {"dist", "check"}
+    assert called - make_targets() == set()
+    for path in re.findall(r"`((?:docs|barnabas|packaging|\.github)/[\w./*-]+)`", text):
+        assert list(ROOT.glob(path)), path
+
+
+def options_of(command: str) -> list[str]:
+    program, *arguments = shlex.split(command)
+    assert program.rpartition("/")[2] == "barnabas"
+    return arguments
+
+
+def test_the_commands_of_the_unit_and_of_the_image_are_understood() -> None:
+    (command,) = re.findall(r"^ExecStart=(.*)$", UNIT.read_text(), re.MULTILINE)
+    options = parser().parse_args(options_of(command))
+    assert (options.command, options.data_dir) == ("start", "/var/lib/barnabas")
+    text = CONTAINERFILE.read_text()
+    (entry,), (default,) = (
+        re.findall(rf"^{what} (\[.*\])$", text, re.MULTILINE) for what in ("ENTRYPOINT", "CMD")
+    )
+    program, *arguments = (*yaml.safe_load(entry), *yaml.safe_load(default))
+    assert program == "barnabas"
+    assert parser().parse_args(arguments).data_dir == "/data"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    here = tmp_path / UNIT.name
+    here.write_text(
+        UNIT.read_text().replace("/opt/barnabas/bin/barnabas", shutil.which("true") or "")
+    )
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(here)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (checked.returncode, checked.stderr) == (0, "")

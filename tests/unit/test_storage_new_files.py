@@ -1,0 +1,63 @@
+"""The files of a new log, and the name of their directory until the log has them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from helpers.storage_logs import NOW_MS, TOPIC_ID, open_manager
+
+from barnabas.storage.directory.new_files import NewFiles, is_of_new_files, new_suffix
+from barnabas.storage.disk import File, OsDisk
+from barnabas.storage.log_config import LogConfig
+
+
+def test_their_names_are_those_of_no_other_directory() -> None:
+    unique = "0123456789ab5def8123456789abcdef"  # as a deletion's: of version 5
+    name = f"/data/t{new_suffix(7, unique)}"
+    assert name == "/data/t-7.0123456789ab8def8123456789abcdef-delete"
+    assert is_of_new_files(name) and is_of_new_files(f"{name}/partition.metadata")
+    for other in (f"/data/t-7.{unique}-delete", f"/data/t-7.{unique}-delete/x", "/data/t-7"):
+        assert not is_of_new_files(other)
+
+
+def test_they_are_what_a_log_makes_itself(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    made = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS, leader_epoch=3)
+    made.make_files()
+    taken = manager.create("t", 1, TOPIC_ID, LogConfig(), NOW_MS, leader_epoch=3)
+    files = manager.begin_files(taken)
+    assert taken.new_files is files and not files.is_made
+    files.make()
+    files.make()
+    assert files.is_made and not taken.has_files
+    manager.take_files(taken, files, NOW_MS)
+    assert taken.has_files and taken.new_files is None and files.is_taken
+    contents = [
+        {path.name: path.read_bytes() for path in Path(log.directory).iterdir()}
+        for log in (made, taken)
+    ]
+    assert contents[0] == contents[1] and contents[0]
+    assert taken.durability.names_changed and taken.epochs.written == [(3, 0)]
+    manager.take_files(taken, files, NOW_MS)
+    assert os.path.isdir(taken.directory)
+
+
+@pytest.mark.parametrize("name", [".log", ".index", ".timeindex"])
+def test_of_files_that_cannot_be_made_nothing_is_left(tmp_path: Path, name: str) -> None:
+    class Refusing(OsDisk):
+        def open(self, path: str, *, create: bool = False) -> File:
+            if path.endswith(name):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            return super().open(path, create=create)
+
+    files = NewFiles(Refusing(), f"{tmp_path}/t{new_suffix(0, 'a' * 32)}", UUID(int=1), [(0, 0)])
+    files.make()
+    assert not files.is_made and files.error is not None
+    assert files.error.errno == errno.ENOSPC and not os.listdir(tmp_path)
+    files._disk = OsDisk()
+    files.make()
+    assert not files.is_made, "the log is to try it, whose error is a request's"
