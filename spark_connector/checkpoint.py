@@ -74,7 +74,7 @@ class Checkpoint:
             return cls(place.location, query_id)
         if not place.root:
             raise CheckpointError(
-                "this Spark does not tell its tasks where the checkpoint is. Give the option "
+                "this Spark does not give its tasks the checkpoint's location. Give the option "
                 "checkpointLocation"
             )
         try:

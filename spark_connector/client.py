@@ -56,8 +56,8 @@ T = TypeVar("T")
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CONSUMER = -1  # as replica_id
 
-# The isolation level is told from ListOffsets 2 and Fetch 4 on. What later versions bring is of no
-# use to this reader.
+# Requests have an isolation level from ListOffsets 2 and Fetch 4 on. What later versions bring is
+# of no use to this reader.
 LIST_OFFSETS = RequestKind(ListOffsetsRequest, ListOffsetsResponse, 2, 5)
 FETCH = RequestKind(FetchRequest, FetchResponse, 4, 11)
 # It names a topic by its id (KIP-516), so that an answer is never of another topic of that name.
@@ -91,7 +91,7 @@ class Client:
         self._leaders: dict[TopicPartition, int] = {}
         self.topic_ids: dict[
             str, str
-        ] = {}  # as the last Metadata told, in Kafka's form; none of brokers before 2.8
+        ] = {}  # of the last Metadata, in Kafka's form; none of brokers before 2.8
         self._connections = Connections(options)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -150,10 +150,10 @@ class Client:
         return self._retrying(ask, "listing topics")
 
     def recreated_topics(self, topic_ids: Mapping[str, str]) -> list[str]:
-        """The topics that have another id than this, as far as Metadata told ids.
+        """The topics that have another id than this, as far as Metadata had ids.
 
-        Where one has, brokers are asked again for a while: one may lag behind, and tell of the
-        former.
+        Where one has, brokers are asked again for a while: one may lag behind, and still
+        have the former.
         """
         start = time.monotonic()
         while True:
@@ -193,7 +193,7 @@ class Client:
     ) -> dict[TopicPartition, int | None]:
         """The first offset whose record is at least that late (in ms), by ListOffsets.
 
-        The timestamp -1 stands for the end of the log, -2 for its beginning.
+        The timestamp -1 means the end of the log, -2 its beginning.
 
         The end for read_committed is the last stable offset: everything before it is decided. None
         where no record is that late.

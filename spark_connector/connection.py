@@ -126,7 +126,7 @@ class RequestKind(NamedTuple, Generic[Request, Response]):
 
 # Version 0 of ApiVersions is the one that every broker answers.
 API_VERSIONS = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 0, 0)
-FEATURES = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 3, 4)  # they tell of features, too
+FEATURES = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 3, 4)  # these have features, too
 METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)  # ids of topics come with 10
 SASL_HANDSHAKE = RequestKind(SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
 SASL_AUTHENTICATE = RequestKind(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
@@ -336,7 +336,7 @@ class Connection:
     def level_of(self, feature: str) -> int:
         """The level at which the cluster has finalised a feature (KIP-584); 0: it has not.
 
-        The broker is asked once a connection, and not at all if it is too old to tell.
+        The broker is asked once a connection, and not at all if it is too old for that.
         """
         if self._levels is None:
             self._levels = {}
@@ -357,7 +357,7 @@ class Connection:
         return len(self._unanswered)
 
     def is_stale(self) -> bool:
-        """Whether the broker hung up (or says what nobody asked) while nothing was under way."""
+        """Whether the broker hung up (or sent something unasked) while no request was under way."""
         if self._unanswered:
             return False
         try:
@@ -477,7 +477,7 @@ class Connections:
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
-        self.nodes: dict[int, Address] = {}  # as the last Metadata told
+        self.nodes: dict[int, Address] = {}  # of the last Metadata
         self._open: dict[tuple[Address, str], Connection] = {}
         self._context: ssl.SSLContext | None = None
         self._pid = os.getpid()

@@ -3,10 +3,10 @@ record.
 
 Rows are collected until enough of them fill batches, then all are encoded in one round:
 
-1. *Place.* Each row has a number that stands for its topic and partition; a stable sort by it
+1. *Place.* Each row has the number of its topic and partition; a stable sort by it
    brings together what belongs together, in the order of the rows. Where a batch ends follows from
    the running sum of the records' sizes.
-2. *Small parts.* All that stands in a record besides key, value and headers is varints. They are
+2. *Small parts.* A record is varints, besides key, value and headers. They are
    written for all records at once, one byte of one field at a time, into an array with a row of
    fixed width for each record.
 3. *Gathering.* That array, the keys, the values and the headers are laid behind each other as one
@@ -137,7 +137,7 @@ class _Topic(NamedTuple):
 class _Rows(NamedTuple):
     """Rows collected from Arrow batches, ready to be encoded.
 
-    Lengths are zigzag-encoded; `headers` holds each row's headers as they stand in a record, None
+    Lengths are zigzag-encoded; `headers` holds each row's headers as they are in a record, None
     where no row has any.
     """
 
@@ -254,7 +254,7 @@ class Encoder:
         self._held_bytes += int(sizes.sum()) + ROW_COST * len(sizes)
 
     def _places(self, rows: dict[str, pa.Array]) -> NDArray[np.int32]:
-        """The number that stands for the topic and partition of each row."""
+        """The number of the topic and partition of each row."""
         first_places: int | Ints
         counts: int | Ints
         if self._topic is not None:
@@ -400,7 +400,7 @@ def _columns(rows: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
     columns = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name in ACCEPTED_TYPES and (name != "topic" or with_topic):
-            # Views share buffers, so that what a slice of them holds cannot be told.
+            # Views share buffers, so that the size of a slice of them is not known.
             columns[name] = (
                 column.cast(pa.large_binary())
                 if column.type in (pa.string_view(), pa.binary_view())
@@ -457,7 +457,7 @@ def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Ints:
 
 
 def _zigzag_lengths(array: pa.Array) -> Unsigned:
-    """The length that stands in front of each byte string."""
+    """The length in front of each byte string."""
     lengths = np.diff(strings_of(array).edges).astype(np.uint32)
     lengths <<= 1
     if array.null_count:
@@ -466,7 +466,7 @@ def _zigzag_lengths(array: pa.Array) -> Unsigned:
 
 
 def _encoded_headers(column: pa.Array) -> pa.Array | None:
-    """Each row's headers and their count as they stand in a record; None where no row has any."""
+    """Each row's headers and their count as they are in a record; None where no row has any."""
     counts = _int64s(pc.list_value_length(column).fill_null(0))
     if not counts.any():
         return None

@@ -64,7 +64,7 @@ def offsets_as_json(
 
     Spark compares a stream's offsets as strings.
 
-    A topic's id stands behind its name, as of a topic that has no partitions:
+    A topic's id follows its name, as of a topic that has no partitions:
 
         {"orders": {"0": 23, "1": 42}, "orders#Wn6bYRCbTMSDfkHvvvTvJQ": {}}
 

@@ -122,7 +122,7 @@ class Publisher:
     ) -> Publication:
         """Commit a batch, unless it is committed. (Its parameters are what a batch is.)
 
-        Takes:  record_batches, called anew for each attempt and consumed as requests go out; with
+        Takes:  record_batches, called again for each attempt and consumed as requests go out; with
                 none at all nothing is sent, not even the number. decide, which decides by what the
                 group has; without it, numbers alone do (`decide_by_number`). begun, where begun
                 notes are kept: then `decide` sees them, and decides on batches without records too.

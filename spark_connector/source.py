@@ -291,7 +291,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return read_partition(partition, self.options, self.columns)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: where a query stands is in its checkpoint and nowhere else."""
+        """Nothing to do: a query's offsets are in its checkpoint and nowhere else."""
 
     def stop(self) -> None:
         self._planner.close()

@@ -4,8 +4,8 @@ and the leaders of partitions.
 `TransactionalProducer` does one transaction after the other, and each failure ends its transaction:
 there is no retry of a single request. Order of use:
 
-    begin()      InitProducerId: fences whoever had the id before, aborts what was left open, gives
-                 a new epoch
+    begin()      InitProducerId: fences the producer that had the id before, aborts what was left
+                 open, gives a new epoch
     group_state  what the group has committed, by topic, and the begun notes of the second group;
                  waits for nothing that is still open (KIP-447, require_stable)
     announce     commits offset and note alone, in a transaction of its own; then begin again
@@ -289,7 +289,7 @@ class TransactionalProducer:
         answer = coordinator.request(kind, request)
         code = answer.error_code
         if code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH):
-            # Somebody else is beginning right now.
+            # Another producer begins right now.
             raise PassingError(f"transactional id {self._transactional_id!r}: {code_name(code)}")
         self._check(code, f"transactional id {self._transactional_id!r}")
         self._producer = Producer(answer.producer_id, answer.producer_epoch)
@@ -695,7 +695,7 @@ class TransactionalProducer:
     # --- connections
 
     def forget_connections(self) -> None:
-        """Close all connections, and ask anew who leads and who coordinates.
+        """Close all connections, and look up leaders and coordinators again.
 
         After a failure whatever was known may be stale.
         """
