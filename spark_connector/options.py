@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from barnabas.protocol.topic_partition import TopicPartition
@@ -30,6 +31,7 @@ from barnabas.spark_connector.security import (
     SecurityOptions,
     parse_security,
 )
+from barnabas.spark_connector.user_messages import logger
 
 MEBIBYTE = 1 << 20
 # The largest numbers of the protocol and of a Java client's settings.
@@ -150,16 +152,15 @@ STREAM_ONLY = (
     "maxTriggerDelay",
     "joinRangesUpTo",
 )
-# Accepted, and without meaning here.
-MEANINGLESS = (
-    "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "checkpointLocation",
-    "queryName",
-    "path",
-)
+# Options of Spark's own source that have no effect here, with the reason, which is said.
+WITHOUT_EFFECT = {
+    "groupIdPrefix": "a query is no member of a consumer group",
+    "kafkaConsumer.pollTimeoutMs": "kafka.request.timeout.ms is how long an answer may take",
+    "fetchOffset.numRetries": "kafka.default.api.timeout.ms is how long failures are retried",
+    "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms is the pause between two attempts",
+}
+# Of Spark, which hands them to every source.
+OF_SPARK = ("checkpointLocation", "queryName", "path")
 # Spark refuses these too, since the source itself decides about them.
 REFUSED_KAFKA = {
     "auto.offset.reset": "use startingOffsets",
@@ -175,11 +176,14 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
     values = OptionValues(options)
     refuse_unknown(
         values,
-        (*SOURCE_OPTIONS, *STREAM_ONLY, *MEANINGLESS),
+        (*SOURCE_OPTIONS, *STREAM_ONLY, *WITHOUT_EFFECT, *OF_SPARK),
         ("kafkaconsumer.",),
         REFUSED_KAFKA,
         "source",
     )
+    for name, why in WITHOUT_EFFECT.items():
+        if values.text(name) is not None:
+            warn_without_effect(name, why)
     if streaming:
         _refuse_batch_only(values)
     parsed = SourceOptions(
@@ -209,6 +213,12 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
     )
     check_kafka_settings(values, CONSUMER)
     return parsed
+
+
+@lru_cache
+def warn_without_effect(name: str, why: str) -> None:
+    """Warn of an option, once in a process."""
+    logger.warning("barnabas: option %s has no effect: %s", name, why)
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
