@@ -15,7 +15,6 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 YEAR = datetime.timedelta(days=365)
 AUTHORITY, BROKER = "ca", "broker"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class CertificatesError(RuntimeError):

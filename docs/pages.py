@@ -1,6 +1,4 @@
-"""Writes the pages of docs/ that are made from the code: `python docs/pages.py`, or `make
-docs-pages`.
-"""
+"""Writes what is made from the code in docs/: the pages, and the dashboard. `make docs-pages`."""
 
 from __future__ import annotations
 
@@ -8,11 +6,19 @@ import sys
 
 import api_reference
 import command_reference
+import dashboard
 import error_reference
 import metrics_reference
 import settings
 
-GENERATED = (settings, api_reference, error_reference, command_reference, metrics_reference)
+GENERATED = (
+    settings,
+    api_reference,
+    error_reference,
+    command_reference,
+    metrics_reference,
+    dashboard,
+)
 """Each has a TARGET, and its `text()`."""
 
 

@@ -1,6 +1,4 @@
-"""Writes docs/CONFIGURATION.md from the tables of broker/settings/config.py: `make docs-pages`, or
-`python docs/settings.py` (a test checks that it was done).
-"""
+"""Writes docs/CONFIGURATION.md from the tables of broker/settings/rows_*.py."""
 
 from __future__ import annotations
 
@@ -10,24 +8,20 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from barnabas.broker.settings.config import (
-    BROKER_SETTINGS,
+from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.rows_without_effect import (
     IGNORED_KEYS,
     IGNORED_PREFIXES,
     KEPT_SETTINGS,
-    LONG_MAX,
-    OWN_PREFIX,
-    TOPIC_SETTINGS,
-    Kind,
-    Setting,
 )
+from barnabas.broker.settings.setting import INT_MAX, LONG_MAX, OWN_PREFIX, Kind, Setting
 
 TARGET = Path(__file__).resolve().parent / "CONFIGURATION.md"
-_INT_MAX = 2**31 - 1
 _BEFORE = f"""\
 # Settings
 
-*Written by `python docs/settings.py` from `broker/settings/config.py`; change the tables there.*
+*Written by `make docs-pages`; the tables are `broker/settings/rows_*.py`.*
 
 Names and meanings are those of Apache Kafka 3.9; those that begin with `{OWN_PREFIX}` are
 Barnabas's own. A broker setting comes from
@@ -50,7 +44,7 @@ def value_text(setting: Setting) -> str:
     """The default as it would be written into a file."""
     if setting.default is None:
         return ""
-    if setting.default in (LONG_MAX, _INT_MAX) and setting.kind in (Kind.LONG, Kind.INT):
+    if setting.default in (LONG_MAX, INT_MAX) and setting.kind in (Kind.LONG, Kind.INT):
         return "no bound"
     text = setting.render(setting.default)
     return f"`{text}`" if text else ""
@@ -147,7 +141,3 @@ def text() -> str:
         *ignored_table(),
     ]
     return "\n".join(parts) + "\n"
-
-
-if __name__ == "__main__":
-    TARGET.write_text(text(), encoding="utf-8")

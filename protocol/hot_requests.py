@@ -11,13 +11,16 @@ One partition of a Fetch, by version:
     5-8    int32 partition, int64 fetch_offset, int64 log_start_offset, int32 partition_max_bytes
     9-11   int32 partition, int32 current_leader_epoch, int64 fetch_offset, int64 log_start_offset,
            int32 partition_max_bytes
-    12-    int32 partition, int32 current_leader_epoch, int64 fetch_offset, int32 last_fetched_epoch,
-           int64 log_start_offset, int32 partition_max_bytes, tagged fields (one byte, 0: none)
+    12-    int32 partition, int32 current_leader_epoch, int64 fetch_offset,
+           int32 last_fetched_epoch, int64 log_start_offset, int32 partition_max_bytes,
+           tagged fields (one byte, 0: none)
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import partial
 
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -62,7 +65,10 @@ _NO_REPLICA = ReplicaState()
 
 
 def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
-    """Read a Fetch as `FetchRequest.read` does; field by field in the order of the wire, and so in one piece."""
+    """Read a Fetch as `FetchRequest.read` does.
+
+    Field by field in the order of the wire, and so in one piece.
+    """
     if version < BATCHES_IN_FETCH:
         return FetchRequest.read(data, at, version)
     if not isinstance(data, bytes):
@@ -161,6 +167,13 @@ def _read_rows(
             for index, offset, log_start, size in rows
         ], end
     return [FetchPartition(index, -1, offset, -1, -1, size) for index, offset, size in rows], end
+
+
+def produce_reader(
+    most_other_bytes: int,
+) -> Callable[[Buffer, int, int], tuple[ProduceRequest, int]]:
+    """`read_produce` with a bound on what is no record."""
+    return partial(read_produce, most_other_bytes=most_other_bytes)
 
 
 def read_produce(

@@ -29,7 +29,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-PRODUCE_FLEXIBLE, PRODUCE_TOPIC_IDS, FETCH_FLEXIBLE, FETCH_TOPIC_IDS = 9, 13, 12, 13
+PRODUCE_FLEXIBLE, FETCH_FLEXIBLE, FETCH_TOPIC_IDS = 9, 12, 13
 PRODUCE_LEADERS, FETCH_LEADERS = 10, 16  # since they tell where leaders are
 
 _FRAME = struct.Struct(">ii")

@@ -1,7 +1,8 @@
-"""The name of one partition of one topic, as every package of the broker uses it."""
+"""The names of one partition of one topic, as every package of the broker uses them."""
 
 from __future__ import annotations
 
+import uuid
 from typing import NamedTuple
 
 
@@ -14,6 +15,17 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition of one topic, which another topic of the same name is told from by its id."""
+
+    topic: str
+    partition: int
+    topic_id: uuid.UUID
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"

@@ -29,6 +29,7 @@ from barnabas.broker.requests.fetch_sessions import FetchSessions
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.hot_responses import CurrentLeader
 from barnabas.protocol.metadata_response import LedPartition
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -89,11 +90,13 @@ class Cluster:
 
     generation: rises with each change of a leader, of ACLs, and with deletions: fetches that wait
     look anew.
-    controller_id: whom Metadata names. standby: the other node of a pair; the rim sets it.
+    node_id: of the first broker. controller_id: whom Metadata names. standby: the other node of a
+    pair; the rim sets it.
     """
 
     def __init__(self, config: BrokerConfig, topics: TopicRegistry, ids: Ids) -> None:
         self._config, self._topics = config, topics
+        self.node_id: int = config.node_id
         slots = config.max_incremental_fetch_session_cache_slots
         count = config.barnabas_brokers
         self.is_one = count == 1
@@ -135,7 +138,30 @@ class Cluster:
         """The topics as one of several brokers has them; as it has them for acks=all."""
         return self._views[node_id, acks_all]
 
+    # --- of the broker that a request came to ----------------------------------------------------
+
+    def topics_here(self, context: RequestContext) -> TopicRegistry | NodeTopics:
+        """The topics as that broker has them: with the logs that it leads."""
+        return self._topics if self.is_one else self._views[context.node_id, False]
+
+    def sessions_here(self, context: RequestContext) -> FetchSessions:
+        """The fetch sessions of that broker."""
+        return self.nodes[self.node_id if self.is_one else context.node_id].fetch_sessions
+
+    def node_id_here(self, context: RequestContext) -> int:
+        """The id of that broker."""
+        return self.node_id if self.is_one else context.node_id
+
     # --- leaders ---------------------------------------------------------------------------------
+
+    def hint(self, topic: str, index: int, code: int) -> CurrentLeader | None:
+        """Who leads a partition, for a client that was refused where it asked (KIP-951)."""
+        if self.is_one or code not in (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH):
+            return None
+        leadership = self.leadership(topic, index)
+        if leadership is None:
+            return None
+        return CurrentLeader(leadership.leader, self._topics.leader_epoch(topic, index))
 
     def leads(self, node_id: int, topic: str, index: int) -> bool:
         """Whether that broker leads the partition. The one place where this is asked."""

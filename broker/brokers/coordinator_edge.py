@@ -27,15 +27,23 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.outbox import PARKED, Answer, CoordinatorWait
-from barnabas.broker.requests.dispatch import Route
+from barnabas.broker.connections import CoordinatorWait
+from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.requests.routes import Route
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from collections.abc import Mapping
+
+    from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.requests.under_way import Requests
+    from barnabas.broker.settings.current_features import CurrentFeatures
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
@@ -103,29 +111,45 @@ LISTS = {
 }
 
 
-def at_coordinator(broker: Broker, api: Api, row: Route) -> Route:
-    """The row with what is done around it; the row itself where it is no coordinator's."""
-    if api.name not in SINGLE and api.name not in SEVERAL and api.name not in LISTS:
-        return row
-    edge = _Edge(broker, api, row)
-    return row._replace(handle=edge.handle)
+class CoordinatorEdge:
+    """What is done around the requests of coordinators."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        node_producer_ids: NodeProducerIds,
+        connections: Mapping[int, ConnectionState],
+        requests: Requests,
+        groups: GroupCoordinator,
+        group_runtime: GroupRuntime,
+        features: CurrentFeatures,
+    ) -> None:
+        self.cluster, self.node_producer_ids = cluster, node_producer_ids
+        self.connections, self.requests = connections, requests
+        self.groups, self.group_runtime, self.features = groups, group_runtime, features
+
+    def around(self, api: Api, row: Route) -> Route:
+        """The row with what is done around it; the row itself where it is no coordinator's."""
+        if api.name not in SINGLE and api.name not in SEVERAL and api.name not in LISTS:
+            return row
+        return row._replace(handle=_Edge(self, api, row).handle)
 
 
 class _Edge:
     """One API's requests, on their way to its handler."""
 
-    def __init__(self, broker: Broker, api: Api, row: Route) -> None:
-        self._broker, self._api, self._handle = broker, api, row.handle
+    def __init__(self, edge: CoordinatorEdge, api: Api, row: Route) -> None:
+        self._edge, self._api, self._handle = edge, api, row.handle
         self._one, self._several = SINGLE.get(api.name), SEVERAL.get(api.name)
         self._list = LISTS.get(api.name)
 
     def handle(self, request: Message, context: RequestContext) -> Answer:
         """Answer a request, or refuse what of it is another broker's."""
         if self._api.name == "InitProducerId":
-            self._broker.node_producer_ids.serve(context)
+            self._edge.node_producer_ids.serve(context)
         if self._list is not None:
             listed = self._list
-            self._broker.amend(
+            self._edge.requests.amend(
                 context.ticket, lambda answer: self._keep_own(listed, answer, context)
             )
             return self._handle(request, context)
@@ -139,7 +163,7 @@ class _Edge:
             if self._api.name in WRITING:
                 return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
             if isinstance(request, SyncGroupRequest):
-                if self._broker.groups.completes_rebalance(request):
+                if self._edge.groups.completes_rebalance(request):
                     return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
             elif isinstance(request, ConsumerGroupHeartbeatRequest):
                 return self._handle_heartbeat(request, context)
@@ -181,7 +205,7 @@ class _Edge:
         if not served:
             return first  # type: ignore[no-any-return]
         setattr(request, several.field, served)
-        self._broker.amend(
+        self._edge.requests.amend(
             context.ticket,
             lambda answer: getattr(answer, several.rows).extend(getattr(first, several.rows)),
         )
@@ -193,16 +217,16 @@ class _Edge:
         """A heartbeat of a consumer group whose records cannot be written: a sign of life counts,
         what would be written is refused, and comes again with the next heartbeat.
         """
-        broker = self._broker
-        if not broker.speaks_consumer_groups:
+        edge = self._edge
+        if not edge.features.speaks_consumer_groups:
             return self._handle(request, context)
         if request.member_epoch > 0:
-            result = broker.groups.on_consumer_group_heartbeat(request, context, context.now_ms)
+            result = edge.groups.on_consumer_group_heartbeat(request, context, context.now_ms)
             if not result.records:
-                broker.park(context)
-                broker.runtime.run_groups(result, context.now_ms)
+                edge.requests.park(context)
+                edge.group_runtime.run(result, context.now_ms)
                 return PARKED
-            broker.groups.on_records_dropped(request.group_id)
+            edge.groups.on_records_dropped(request.group_id)
         return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
 
     def _handle_keys(
@@ -214,9 +238,9 @@ class _Edge:
         if not all(self._is_own(topic, key, context) for key in keys):
             return self._refusal(request, context)
         answer = self._handle(request, context)
-        connection = self._broker.connections.get(context.connection_id)
+        connection = self._edge.connections.get(context.connection_id)
         if connection is not None and connection.parked_ticket == context.ticket:
-            cluster = self._broker.cluster
+            cluster = self._edge.cluster
             connection.waits_for_coordinator = CoordinatorWait(
                 context.ticket,
                 topic,
@@ -229,7 +253,7 @@ class _Edge:
         """Whether too few replicas are in sync of what this broker coordinates; not so where
         another one does, which is refused elsewhere.
         """
-        cluster = self._broker.cluster
+        cluster = self._edge.cluster
         return self._is_own(topic, key, context) and not cluster.has_enough_in_sync(
             *cluster.coordinator_partition(topic, key)
         )
@@ -247,6 +271,6 @@ class _Edge:
         ]
 
     def _is_own(self, topic: str, key: str, context: RequestContext) -> bool:
-        cluster = self._broker.cluster
+        cluster = self._edge.cluster
         partition = cluster.coordinator_partition(topic, key)
         return cluster.leads(context.node_id, *partition)

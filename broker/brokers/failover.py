@@ -15,7 +15,7 @@ groups go on where they stood.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.brokers.cluster import NOBODY
@@ -24,7 +24,11 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.requests.under_way import Requests
 
 COORDINATORS = {"group": OFFSETS_TOPIC, "transaction": TRANSACTIONS_TOPIC}
 
@@ -34,8 +38,16 @@ class Failover:
     where it cannot be.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker, self._cluster = broker, broker.cluster
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: TopicRegistry,
+        connections: Mapping[int, ConnectionState],
+        requests: Requests,
+        progress: LogProgress,
+    ) -> None:
+        self._cluster, self._topics = cluster, topics
+        self._connections, self._requests, self._progress = connections, requests, progress
 
     def take_away(self, node_id: int, now_ms: int) -> None:
         """Let a broker be gone: its leaders move to others in sync, and its connections end."""
@@ -43,9 +55,9 @@ class Failover:
         if not self._cluster.node(node_id).is_there:
             return
         self._follow(self._cluster.take_away(node_id), now_ms)
-        for connection in list(self._broker.connections.values()):
+        for connection in list(self._connections.values()):
             if connection.node_id == node_id:
-                self._broker.close(connection.connection_id, f"broker {node_id} is taken away")
+                self._requests.close(connection.connection_id, f"broker {node_id} is taken away")
 
     def give_back(self, node_id: int, now_ms: int) -> None:
         """Let a broker be there again. It leads what nobody could, and nothing else."""
@@ -67,7 +79,7 @@ class Failover:
         topic = COORDINATORS.get(kind)
         if topic is None:
             raise ValueError(f"{kind!r} has no coordinator: a group or a transaction has one")
-        self._broker.topics.ensure_internal_topic(topic, now_ms)
+        self._topics.ensure_internal_topic(topic, now_ms)
         self._follow(
             self._cluster.move(self._cluster.coordinator_partition(topic, key), node_id), now_ms
         )
@@ -119,7 +131,7 @@ class Failover:
         leaderships = self._cluster.leaderships(partition.topic)
         lists = [one.replicas for one in leaderships]
         lists[partition.partition] = replicas
-        self._broker.metadata.set_topic_replicas(partition.topic, tuple(lists))
+        self._topics.metadata.set_topic_replicas(partition.topic, tuple(lists))
         self._follow(self._cluster.reassign(partition, replicas), now_ms)
 
     # --- what follows ----------------------------------------------------------------------------
@@ -131,9 +143,8 @@ class Failover:
     def _follow(self, moved: Sequence[TopicPartition], now_ms: int) -> None:
         if not moved:
             return
-        broker = self._broker
-        logs = broker.topics.begin_leader_epoch(moved)
-        for connection in list(broker.connections.values()):
+        logs = self._topics.begin_leader_epoch(moved)
+        for connection in list(self._connections.values()):
             wait = connection.waits_for_coordinator
             if wait is None or wait.ticket != connection.parked_ticket:
                 continue
@@ -141,5 +152,5 @@ class Failover:
                 self._cluster.leads(connection.node_id, wait.topic, index)
                 for index in wait.partitions
             ):
-                broker.reply(wait.ticket, wait.refusal())
-        broker.progress.try_fetches(logs, now_ms)
+                self._requests.reply(wait.ticket, wait.refusal())
+        self._progress.try_fetches(logs, now_ms)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.outbox import FlushJob, Outbox
 
 if TYPE_CHECKING:
+    from barnabas.broker.logs.disk_space import DiskSpace
     from barnabas.storage.directory.flush_journal import FlushJournal, JournalEntry, JournalRecord
     from barnabas.storage.disk import Syncable
     from barnabas.storage.log.durability import FlushToken
@@ -80,7 +81,7 @@ class FlushQueue:
         journal_roll_ms: int = 60_000,
         logs_to_checkpoint: Iterable[Log] = (),
         keeps_earlier_journals: Callable[[], bool] = lambda: False,
-        has_disk_space: Callable[[], bool] = lambda: True,
+        disk_space: DiskSpace | None = None,
         on_advanced: Callable[[Log, int], None] = lambda _log, _now_ms: None,
     ) -> None:
         """A queue in which nobody waits. Eight parameters: each is a setting or a hook of its own.
@@ -88,7 +89,7 @@ class FlushQueue:
         Takes: journal, None: there is none. fewest_logs, from so many on the journal is used; 0:
                never. journal_roll_ms, how old one may become. logs_to_checkpoint, those of which an
                earlier run left journals. keeps_earlier_journals, whether these have to stay.
-               has_disk_space, whether the disk has space for journals; without it they go.
+               disk_space, of journals; while it is full there are none. None: there is always some.
                on_advanced, given each log whose high watermark a flush has moved, and the time.
         """
         self._outbox = outbox
@@ -96,7 +97,7 @@ class FlushQueue:
         self._fewest_logs = fewest_logs
         self._journal_roll_ms = journal_roll_ms
         self._keeps_earlier_journals = keeps_earlier_journals
-        self._has_disk_space = has_disk_space
+        self._disk_space = disk_space
         self.full_journal_bytes = FULL_JOURNAL_BYTES
         self._on_advanced = on_advanced
         self._waiting: list[tuple[list[tuple[Log, int]], bool, Continuation]] = []
@@ -231,8 +232,11 @@ class FlushQueue:
             return
         self._is_beginning = True
         try:
+            disk_space = self._disk_space
             may_journal = (
-                self._journal is not None and self._fewest_logs > 0 and self._has_disk_space()
+                self._journal is not None
+                and self._fewest_logs > 0
+                and (disk_space is None or not disk_space.is_full)
             )
             if not may_journal:
                 while self._waiting_for_frame and self._try_release_without_frame(now_ms):

@@ -8,21 +8,25 @@ A journal is a file of frames, each appended by one write and flushed before it 
      8   n    body: a msgpack map, `kind` and what belongs to it
 
     kind             fields
-    header           version (1)                             the first frame
-    topic            name, id (16 bytes), partitions, configs, replicas (of several brokers)     made, grown or configured: the last one holds
-    topic_deleted    name, id                                its directories go from now on
-    topic_gone       id                                      they are gone, and the offsets of groups on it
-    broker_configs   configs                                 the dynamic settings of this broker, whole
-    broker_default_configs  configs                          the dynamic settings of every broker, whole
-    client_metrics   name, configs                           a subscription of clients' metrics, whole; none: it is gone
-    group_configs    name, configs                           the settings of a group, whole; none: it has none
-    features         levels, epoch, updated                  the finalised features, whole; updated: by requests
-    scram_credential user, mechanism (number), credential    salt, stored key, server key, iterations; nil: it is gone
-    acl              id (16 bytes), acl                      the fields of Kafka's AccessControlEntryRecord in their order
+    header           version (1): the first frame
+    topic            name, id (16 bytes), partitions, configs, replicas (of several brokers): made,
+                     grown or configured; the last one holds
+    topic_deleted    name, id: its directories are removed from now on
+    topic_gone       id: they are removed, and so are the offsets of groups for it
+    broker_configs   configs: the dynamic settings of this broker, all of them
+    broker_default_configs
+                     configs: the dynamic settings of every broker, all of them
+    client_metrics   name, configs: a subscription of clients' metrics, whole; none: it is removed
+    group_configs    name, configs: the settings of a group, all of them; none: it has none
+    features         levels, epoch, updated: the finalised features; updated: by requests
+    scram_credential user, mechanism (number), credential: salt, stored key, server key,
+                     iterations; nil: it is removed
+    acl              id (16 bytes), acl: the fields of Kafka's AccessControlEntryRecord in order
     acl_removed      id
-    client_quota     entity, quotas                          what holds for an entity, whole; none: nothing. entity: of each type its name, nil for the default
-    producer_ids     next                                    ids below it may be in use
-    changes          changes                                 several of these, which hold together or not at all
+    client_quota     entity, quotas: the quotas of an entity, all of them; none: it has none.
+                     entity: for each type its name, nil for the default
+    producer_ids     next: ids below it may be in use
+    changes          changes: several of these, which hold together or not at all
 
 A kill at any byte leaves a torn last frame, which is cut with a line in the log. A frame that is
 wrong with good ones behind it is damage, and so is a file that does not begin with the header,
@@ -96,7 +100,7 @@ class Acl(NamedTuple):
 @dataclass(slots=True)
 class Topic:
     """A topic. configs: what is set on it, as text; the rest is the broker's default. replicas: of
-    each partition, by node id; of some or none where they are placed by rule (broker/brokers/cluster.py).
+    each partition, by node id; of some or none where a rule places them (brokers/cluster.py).
     """
 
     name: str
@@ -224,15 +228,11 @@ class ClusterMetadata:
         )
         return self.create_topic(name, topic_id, partition_count, {"retention.ms": "-1"})
 
-    def delete_topic(self, name: str) -> uuid.UUID:
-        """Delete a topic: from its return on it is deleted, whatever happens. Gives its id, for
-        `end_deletion`.
-        """
-        (topic_id,) = self.delete_topics([name])
-        return topic_id
-
     def delete_topics(self, names: Iterable[str]) -> list[uuid.UUID]:
-        """Delete several topics, with one flush."""
+        """Delete topics, with one flush: from the return on they are deleted, whatever happens.
+
+        Gives:  their ids, for `end_deletion`.
+        """
         topics = [self.topics[name] for name in names]
         self._append(*(_deletion_frame(topic.topic_id, topic.name) for topic in topics))
         for topic in topics:
@@ -556,8 +556,9 @@ class ClusterMetadata:
         self._take(topic)
 
     def _maybe_rewrite(self) -> None:
-        """Write the journal again when at most a tenth of its frames still count: at once, or, where
-        these are many, in slices.
+        """Write the journal again when at most a tenth of its frames still count.
+
+        At once, or in slices where these are many.
         """
         living = (
             len(self.topics)

@@ -22,7 +22,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from barnabas.broker.kafka_directory.take_over import take_over_topics
 from barnabas.broker.logs.topics import internal_log_is_damaged
 from barnabas.broker.slices import run_through
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -33,10 +32,11 @@ from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 from barnabas.storage.log.segment import CorruptLog
 
 if TYPE_CHECKING:
-    from barnabas.broker.coordinator_runtime import CoordinatorRuntime
+    from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.logs.topic_deletion import TopicDeletion
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Ids
+    from barnabas.broker.transactions.transaction_end import TransactionEnds
     from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
@@ -59,7 +59,13 @@ def adopt_logs(
     for topic_id, name in topics.metadata.deletions.items():
         _delete_what_is_left(topics, topic_id, name, now_ms)
     topics.logs.end_removals()
-    take_over_topics(topics, producer_ids, ids, node_id)
+    logs = topics.logs
+    if any(topics.metadata.topic(name) is None for name, _ in (*logs.logs, *logs.offline)):
+        from barnabas.broker.kafka_directory.take_over import (
+            take_over_topics,  # few starts have any
+        )
+
+        take_over_topics(topics, producer_ids, ids, node_id)
     for topic in list(topics.metadata.topics.values()):
         topics.load(topic, now_ms)
 
@@ -90,13 +96,15 @@ class Start:
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
         producer_ids: ProducerIdAllocator,
-        runtime: CoordinatorRuntime,
+        group_runtime: GroupRuntime,
+        ends: TransactionEnds,
         recovery: TransactionRecovery,
         deletion: TopicDeletion,
     ) -> None:
         self._topics, self._logs = topics, topics.logs
         self._groups, self._transactions = groups, transactions
-        self._producer_ids, self._runtime, self._deletion = producer_ids, runtime, deletion
+        self._producer_ids, self._deletion = producer_ids, deletion
+        self._group_runtime, self._ends = group_runtime, ends
         self._recovery = recovery
 
     def resume(self, now_ms: int, sync: Callable[[list[Syncable]], None]) -> None:
@@ -108,7 +116,7 @@ class Start:
         self._transactions.is_loaded = True
         self._recovery.redo_decisions(self._logs.decisions, now_ms)
         self._producer_ids.skip_used(self._highest_producer_id() + 1)
-        self._runtime.run_groups(self._groups.on_loaded(now_ms), now_ms)
+        self._group_runtime.run(self._groups.on_loaded(now_ms), now_ms)
         self._recovery.complete_transactions(now_ms)
         self._logs.decisions = []
         if self._logs.config.may_lack_acknowledged:
@@ -182,11 +190,11 @@ class Start:
         ended = self._transactions.on_power_loss(
             now_ms, spares_two_phase=not self._logs.config.may_lack_acknowledged
         )
-        self._runtime.run_transactions(ended, now_ms)
+        self._ends.run(ended, now_ms)
         self._recovery.end_all(now_ms)
         for log in self._topics.logs_of(TRANSACTIONS_TOPIC):
             log.flush()
-        self._runtime.run_groups(self._groups.on_power_loss(now_ms), now_ms)
+        self._group_runtime.run(self._groups.on_power_loss(now_ms), now_ms)
 
     def _warn_of_undecided(self) -> None:
         """Name the open transactions of two-phase commit where the settings let nobody commit."""
@@ -228,7 +236,7 @@ class Start:
                 row.group_id, row.offset, row.topic, row.partition, row.committed.offset,
                 extra={"group": row.group_id, "topic": row.topic, "partition": row.partition},
             )  # fmt: skip
-        self._runtime.run_groups(self._groups.reset_offsets(rows), now_ms)
+        self._group_runtime.run(self._groups.reset_offsets(rows), now_ms)
         for log in self._topics.logs_of(OFFSETS_TOPIC):
             log.flush()
 

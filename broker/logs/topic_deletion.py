@@ -10,13 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, Slices, Wait, run_through
+from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, Slices, Wait
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.coordinator_runtime import CoordinatorRuntime
+    from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.logs.compaction import Compaction
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
@@ -43,14 +43,14 @@ class TopicDeletion:
         self,
         topics: TopicRegistry,
         groups: GroupCoordinator,
-        runtime: CoordinatorRuntime,
+        group_runtime: GroupRuntime,
         transaction_ends: TransactionEnds,
         progress: LogProgress,
         flushes: FlushQueue,
         compaction: Compaction,
         cluster: Cluster,
     ) -> None:
-        self._topics, self._groups, self._runtime = topics, groups, runtime
+        self._topics, self._groups, self._group_runtime = topics, groups, group_runtime
         self._transaction_ends = transaction_ends
         self._progress, self._flushes, self._compaction = progress, flushes, compaction
         self._cluster = cluster
@@ -71,10 +71,6 @@ class TopicDeletion:
             partial(self._flushes.wait, logs, now_ms=now_ms),
             partial(_flush_all, logs),
         )
-
-    def delete_topic(self, name: str, now_ms: int) -> None:
-        """Delete one topic at once."""
-        run_through(self.delete_topics([name], now_ms), now_ms)
 
     def delete_topics(self, names: Sequence[str], now_ms: int) -> Slices:
         """Delete topics, a few logs in each slice."""
@@ -108,7 +104,7 @@ class TopicDeletion:
         for number, result in enumerate(self._groups.on_topics_deleted(absent)):
             if number:
                 now_ms = yield
-            self._runtime.run_groups(result, now_ms)
+            self._group_runtime.run(result, now_ms)
 
         def end(_: int) -> None:
             for topic_id in names:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.logs.metadata import Topic
-from barnabas.broker.settings.config import topic_log_config, topic_setting_value
+from barnabas.broker.settings.topic_config import topic_log_config, topic_setting_value
 from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, Wait, run_through
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for

@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-NOBODY = None
 HIGHEST_LEADER_EPOCH = 2**31 - 1
 
 

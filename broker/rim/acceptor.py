@@ -143,11 +143,6 @@ class Acceptor:
             self._broker.on_listening(listener.node_id, listener.config, listener.address[1])
             self._listen_to(listener)
 
-    @property
-    def connections_opened(self) -> int:
-        """How many clients have connected since the start."""
-        return self._next_connection_id - 1
-
     def listener_of(self, node_id: int) -> Listener:
         """The first listener of a broker."""
         return next(listener for listener in self.listeners if listener.node_id == node_id)
@@ -223,6 +218,7 @@ class Acceptor:
                 self._limits.on_closed(client_host)
             return
         self._next_connection_id += 1
+        self._broker.counters.add("barnabas_connections_opened_total")
         self._broker.on_connected(
             connection_id, client_host, *address, listener.node_id, listener.config
         )
@@ -250,7 +246,9 @@ class Acceptor:
     def _connection_limits(self) -> ConnectionLimits | None:
         """What bounds connections; made with the first bound."""
         broker = self._broker
-        if self._limits is None and (broker.has_address_quotas or broker.config.limits_connections):
+        if self._limits is None and (
+            broker.quotas.have_addresses or broker.config.limits_connections
+        ):
             from barnabas.broker.rim.connection_limits import ConnectionLimits
 
             self._limits = ConnectionLimits(

@@ -20,7 +20,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import AuditRecord
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
     IMPLIED_BY,
@@ -30,6 +29,7 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
+from barnabas.broker.security.audit import AuditRecord
 from barnabas.broker.settings.listeners import UNIX_SCHEME
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from barnabas.broker.java_text import java_pattern, java_template, replaced, trimmed
-from barnabas.broker.outbox import ANONYMOUS
+from barnabas.broker.security.audit import ANONYMOUS
 
 Subject = tuple[tuple[tuple[str, str], ...], ...]
 _KEYWORDS = {
@@ -44,7 +44,6 @@ _NUMBERS = {  # and the kind of text that RFC 5280 says for each
     "organizationIdentifier": ("2.5.4.97", _UTF8),
 }
 _SPECIAL = re.compile(r'([,+"\\<>;])')
-_DEFAULT = "DEFAULT"
 _PART = r"((?:\\.|[^\\/])*)"
 _RULE = re.compile(rf"RULE:{_PART}/{_PART}/([LU]?)\s*(?:,|$)", re.ASCII)
 _DEFAULT_RULE = re.compile(r"DEFAULT\s*(?:,|$)", re.ASCII)

@@ -14,10 +14,9 @@ builds           indexes that are built in slices                       the mana
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.directory.trash import Trash
@@ -41,17 +40,6 @@ class LogDirectoryError(Exception):
 
 class DamagedFlushJournalError(LogDirectoryError):
     """A flush journal is damaged where it was durable: the last of commits may be in it alone."""
-
-
-class TopicIdPartition(NamedTuple):
-    """A partition of one topic, which another topic of the same name is told from by its id."""
-
-    topic: str
-    partition: int
-    topic_id: uuid.UUID
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(slots=True, eq=False)

@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.protocol.topic_partition import TopicIdPartition, TopicPartition
 from barnabas.storage.directory.flush_journal import FlushJournal, JournalDecision, Redo
 from barnabas.storage.directory.graduated import check_is_ours
 from barnabas.storage.directory.last_run import LastRun, RunNote
@@ -32,7 +32,6 @@ from barnabas.storage.directory.log_directory import (
     DamagedFlushJournalError,
     LogDirectory,
     LogDirectoryError,
-    TopicIdPartition,
 )
 from barnabas.storage.directory.log_upkeep import LogUpkeep
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
@@ -395,11 +394,6 @@ class LogManager:
                     raise
         if files.is_made and not files.is_taken:
             self._upkeep.deleted_directories.add(now_ms, files.directory)
-
-    def delete(self, topic: str, partition: int, now_ms: int) -> None:
-        """Delete a log at once; its files go after file.delete.delay.ms."""
-        self.remove(topic, partition, now_ms)
-        self.end_removals()
 
     def remove(self, topic: str, partition: int, now_ms: int) -> None:
         """Delete one of many logs: it is gone at once, and for good after `end_removals`."""

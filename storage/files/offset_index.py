@@ -13,14 +13,12 @@ out here.
 
 from __future__ import annotations
 
-import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 ENTRY_SIZE = 8
-_ENTRY = struct.Struct(">II")
 
 
 class IndexEntry(NamedTuple):

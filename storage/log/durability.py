@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.directory.flush_journal import JournalEntry
-from barnabas.storage.directory.log_directory import TopicIdPartition
 from barnabas.storage.disk import DirectorySync, Disk, FileSync, Syncable
 from barnabas.storage.log.segment import LOG_SUFFIX, Segment
 from barnabas.storage.log.segment_list import LogEnd, SegmentList

@@ -45,6 +45,7 @@ from barnabas.protocol.records import (
     producer_of,
     set_offset_and_epoch,
 )
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.batch.validate import (
     AppendRefused,
@@ -54,7 +55,7 @@ from barnabas.storage.batch.validate import (
     check_client_batch,
     with_append_time,
 )
-from barnabas.storage.directory.log_directory import LogDirectory, TopicIdPartition
+from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import Syncable, is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.files.checkpoints import (
     NO_TOPIC_ID,

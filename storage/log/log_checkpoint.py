@@ -13,7 +13,7 @@ and after a power loss it is believed up to the recovery point, which is checked
 from __future__ import annotations
 
 from barnabas.protocol.checksum import crc32c
-from barnabas.storage.directory.log_directory import TopicIdPartition
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.disk import DirectorySync, Disk, Syncable
 from barnabas.storage.files.checkpoints import (
     LEADER_EPOCH_NAME,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from barnabas.protocol.compression import TooLargeError
 from barnabas.protocol.records import HEADER_SIZE, BatchHeader
-from barnabas.storage.directory.log_directory import TopicIdPartition
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log.time_search import BatchSearch, Searched

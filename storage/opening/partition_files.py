@@ -15,8 +15,9 @@ from __future__ import annotations
 import logging
 import uuid
 
+from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.cleaning.segment_swap import complete_swaps
-from barnabas.storage.directory.log_directory import LogDirectory, TopicIdPartition
+from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     NO_TOPIC_ID,

@@ -16,7 +16,6 @@ from barnabas.protocol.records import CONTROL, BatchHeader, decode_marker
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.txn_index import AbortedEntry
 from barnabas.storage.log.segment import SNAPSHOT_SUFFIX, Segment, in_slices, offset_name
-from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.producers.producer_state import (
     CompletedTxn,
     CorruptSnapshot,
@@ -76,17 +75,6 @@ class ProducerSnapshots:
             if state is not None:
                 return state
         return ProducerStateManager(first_offset)
-
-    def state_at(self, offset: int, segments: SegmentList, now_ms: int = 0) -> ProducerStateManager:
-        """The producers' state before the batch at `offset`: a snapshot's, and replay from there.
-
-        Raises: CorruptLog.
-        """
-        state = self.latest(offset, segments[0].base_offset, now_ms)
-        for segment in segments:
-            if segments.end_of(segment) > state.end_offset and segment.base_offset < offset:
-                replay_segment(state, segment, state.end_offset, offset, now_ms)
-        return state
 
     def state_at_segment(
         self, segments: Sequence[Segment], number: int, now_ms: int

@@ -157,7 +157,8 @@ class Node:
             self.broker.flushes.full_journal_bytes = self.world.scenario.full_journal_bytes
             if random.Random(f"{self.world.seed} files").random() < 0.2:
                 # a thread makes the files of all partitions, unless a coordinator writes before
-                self.broker.files_ahead.fewest, self.broker.files_ahead.most_by_request = 1, 0
+                files_ahead = self.broker.routes.parts.files_ahead.get()
+                files_ahead.fewest, files_ahead.most_by_request = 1, 0
             self.heed_quotas()
             self._carry_out()
         except Crash:
@@ -192,7 +193,7 @@ class Node:
         assert self.broker is not None
         if self.world.has_quotas:
             self.throttles = Throttles(self.world)
-            self.broker.busy_ns = self._busy_ns
+            self.broker.quotas.busy_ns = self._busy_ns
 
     def _busy_ns(self) -> int:
         """The time that the core has worked: more with each look, by chance."""

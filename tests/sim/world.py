@@ -583,7 +583,7 @@ class World:
         self.topic_ids = {name: topic.topic_id for name, topic in broker.metadata.topics.items()}
         if scenario.quotas:
             self.has_quotas = True
-            broker.set_client_quotas({ENTITY: scenario.quotas})
+            broker.quotas.set({ENTITY: scenario.quotas})
             self.node.heed_quotas()
         self._set_off_writers()
         if scenario.kafka_epochs:
@@ -1071,8 +1071,8 @@ def _history_of(scenario: Scenario) -> History:
 
 def decides_any(broker: Broker) -> bool:
     """Whether a decision on any transaction is being carried out."""
-    ends = broker.transaction_ends
-    return any(ends.is_decided(name) for name in ends._endings)
+    endings = broker.routes.parts.endings
+    return any(map(endings.is_decided, endings.by_id))
 
 
 def _shows_data(log: Any, below: int) -> bool:

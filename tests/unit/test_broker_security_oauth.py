@@ -27,7 +27,8 @@ from barnabas.broker.security.oauth import (
     parse_keys,
 )
 from barnabas.broker.security.scram import AuthenticationError
-from barnabas.broker.settings.config import BrokerConfig, ConfigError
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.setting import ConfigError
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest

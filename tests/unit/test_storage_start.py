@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers.recording_disk import RecordingDisk
-from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, new_log, open_manager
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, delete_log, kill, new_log, open_manager
 
 from barnabas.protocol.records import read_header
 from barnabas.storage.cleaning.cleaner import _emptied
@@ -324,7 +324,7 @@ def test_a_log_that_was_off_line_goes_without_delay_and_without_a_trace(tmp_path
     kill(manager)
     spoil(log)
     again = open_manager(tmp_path)
-    again.delete("t", 0, NOW_MS)
+    delete_log(again, "t", 0, NOW_MS)
     again.on_tick(NOW_MS)
     assert points_in(tmp_path) == {} and points_in(tmp_path, LOG_START_NAME) == {}
     assert not list(tmp_path.glob("t*"))
@@ -438,7 +438,7 @@ def test_a_log_whose_start_changed_may_be_deleted_before_that_is_written(tmp_pat
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     log.delete_records_before(1)
-    manager.delete("t", 0, NOW_MS)
+    delete_log(manager, "t", 0, NOW_MS)
     manager.on_tick(NOW_MS)
     assert manager.next_deadline_ms() > 0
 
@@ -448,7 +448,7 @@ def test_without_removals_nothing_is_made_durable(tmp_path: Path) -> None:
     manager = open_manager(tmp_path, disk=disk)
     log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
     log.append(batch(), now_ms=NOW_MS)
-    manager.delete("t", 0, NOW_MS)
+    delete_log(manager, "t", 0, NOW_MS)
     assert ("fsync_dir", tmp_path.name) in disk.take_steps()
     manager.end_removals()
     assert disk.take_steps() == []

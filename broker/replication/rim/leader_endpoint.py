@@ -10,7 +10,6 @@ import socket
 from collections.abc import Callable
 from typing import Any, cast
 
-from barnabas.broker.core import Broker
 from barnabas.broker.observation.log_lines import BoundedLines
 from barnabas.broker.replication.admission import Admission
 from barnabas.broker.replication.held_answers import HeldAnswers
@@ -25,6 +24,8 @@ from barnabas.broker.replication.wire import NONCE_BYTES
 from barnabas.broker.rim.connection import Connection, HandleFrame
 from barnabas.broker.rim.server import Server
 from barnabas.broker.rim.tls import TlsListener
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.storage.disk import Disk
 from barnabas.storage.pooled_disk import disk_below
 
 logger = logging.getLogger("barnabas.replication")
@@ -46,9 +47,13 @@ class Leader:
     server: Server
 
     def __init__(
-        self, broker: Broker, endpoint_socket: socket.socket, loop: asyncio.AbstractEventLoop
+        self,
+        config: BrokerConfig,
+        brokers_disk: Disk,
+        endpoint_socket: socket.socket,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        disk, config = disk_below(broker.logs.disk), broker.config
+        disk = disk_below(brokers_disk)
         assert isinstance(disk, ReplicatedDisk), "a disk that no standby can follow"
         settings = ReplicationSettings(
             config.barnabas_replication_mode == "sync",

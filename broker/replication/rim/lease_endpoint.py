@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 
-from barnabas.broker.core import Broker
+from barnabas.broker.brokers.cluster import Cluster
 from barnabas.broker.replication.leading import Leading, ReplicationSettings
 from barnabas.broker.replication.leased_lead import LeasedLead
 from barnabas.broker.replication.replicated_disk import ReplicatedDisk
@@ -15,6 +15,8 @@ from barnabas.broker.replication.rim.leader_endpoint import Leader
 from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper
 from barnabas.broker.replication.steps_of_end import Until
 from barnabas.broker.rim.acceptor import unmapped
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.storage.directory.log_manager import LogManager
 
 RELEASE_S = 2.0
 LAPSED = "the lease has lapsed"
@@ -30,23 +32,25 @@ class LeasedLeader(Leader):
 
     def __init__(
         self,
-        broker: Broker,
+        config: BrokerConfig,
+        logs: LogManager,
+        cluster: Cluster,
         endpoint_socket: socket.socket,
         loop: asyncio.AbstractEventLoop,
         keeper: LeaseKeeper,
     ) -> None:
         self.keeper, self.silence = keeper, self._silence
         self._call_when_deposed: Callable[[], object] = lambda: None
-        super().__init__(broker, endpoint_socket, loop)
-        self._broker, self._loop = broker, loop
+        super().__init__(config, logs.disk, endpoint_socket, loop)
+        self._logs, self._cluster, self._loop = logs, cluster, loop
 
     def _silence(self) -> str | None:
         return None if self.keeper.may_answer() else LAPSED
 
     def start(self) -> None:
         """The server listens: this node leads, from now on for clients, too."""
-        logs = self._broker.logs
-        self._lead = LeasedLead(self.keeper, self.leading, logs.cluster_id or "", logs.leader_epoch)
+        cluster_id, leader_epoch = self._logs.cluster_id or "", self._logs.leader_epoch
+        self._lead = LeasedLead(self.keeper, self.leading, cluster_id, leader_epoch)
         self.keeper.on_change = self._changed_in_thread
         self._on_lease_changed()
 
@@ -57,7 +61,7 @@ class LeasedLeader(Leader):
         return self.keeper.may_answer() and super()._may_go_out(position)
 
     def _is_standby_in_sync(self) -> bool:
-        standby = self._broker.cluster.standby
+        standby = self._cluster.standby
         return standby is not None and standby.is_in_sync
 
     def _leader_epoch(self) -> int:
@@ -74,7 +78,7 @@ class LeasedLeader(Leader):
             self.is_deposed = True
             self._call_when_deposed()
             return
-        self._broker.cluster.standby = self._lead.standby
+        self._cluster.standby = self._lead.standby
         self.endpoint.send_soon()
 
     def adopt(self, listener_name: str, sock: socket.socket) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import struct
 import threading
@@ -26,8 +25,6 @@ from typing import NamedTuple
 
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import ListenerConfig
-
-logger = logging.getLogger("barnabas.lease")
 
 Address = tuple[str, int]
 LeaderAddress = Callable[[str], Address | None]

@@ -13,8 +13,9 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from barnabas.broker.rim.daemon.arguments import StartError
-from barnabas.broker.settings.config import BrokerConfig, ConfigError, read_properties
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import JWKS_URL
+from barnabas.broker.settings.setting import ConfigError
 from barnabas.installing import install_command
 
 logger = logging.getLogger("barnabas")
@@ -67,6 +68,9 @@ def read_config(options: argparse.Namespace) -> BrokerConfig:
 
 def _properties_of(path: str) -> dict[str, str]:
     """What stands in the file of --config. Raises: StartError, ConfigError."""
+    # Imported here: a start without a file does not need it.
+    from barnabas.broker.settings.properties import read_properties
+
     try:
         with open(path, encoding="utf-8") as file:
             return read_properties(file.read())

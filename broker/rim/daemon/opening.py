@@ -13,10 +13,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from barnabas.broker.assemble import assemble
 from barnabas.broker.core import Broker
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.outbox import Ids
-from barnabas.broker.settings.config import BrokerConfig, topic_log_config
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.topic_config import topic_log_config
 from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
 from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
@@ -69,7 +71,7 @@ def open_broker(
     try:
         logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
         settings.metadata().cut_torn()  # not before: a refused start leaves it for the next one
-        broker = Broker(config, settings.metadata(), logs, ids, now_ms, sync)
+        broker = assemble(config, settings.metadata(), logs, ids, now_ms, sync)
         if was_standby:
             _end_standby(disk, config.data_dir)
         return broker

@@ -132,14 +132,16 @@ class Daemon:
 
     def _new_leader(self, loop: asyncio.AbstractEventLoop) -> Leader:
         """What a standby can follow."""
-        sock = self._side_sockets[REPLICATION_PORT]
+        sock, broker = self._side_sockets[REPLICATION_PORT], self._broker
         if self._member is not None:
             from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
 
-            return LeasedLeader(self._broker, sock, loop, self._member.keeper)
+            return LeasedLeader(
+                broker.config, broker.logs, broker.cluster, sock, loop, self._member.keeper
+            )
         from barnabas.broker.replication.rim.leader_endpoint import Leader
 
-        return Leader(self._broker, sock, loop)
+        return Leader(broker.config, broker.logs.disk, sock, loop)
 
     def _control(self) -> Control:
         """What a test commands faults and time by."""

@@ -31,14 +31,15 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.encoded_rows import EncodedRows
 from barnabas.broker.outbox import PARKED, Answer, Encoded, NoResponse, Parked
+from barnabas.broker.requests.encoded_rows import EncodedRows
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.messages.message import Message
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
-    from barnabas.broker.requests.dispatch import Handler, Read, Route
+    from barnabas.broker.outbox import Outbox
+    from barnabas.broker.requests.routes import Handler, Read, Route
+    from barnabas.broker.requests.under_way import Requests
     from barnabas.broker.slices import Slices
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.primitives import Buffer
@@ -470,10 +471,10 @@ class _Wide:
 class _InSlices:
     """Work in slices that is no change of many logs, and so takes its turn among wide requests."""
 
-    __slots__ = ("_broker", "context", "work")
+    __slots__ = ("context", "work")
 
-    def __init__(self, broker: Broker, context: RequestContext, work: Slices) -> None:
-        self._broker, self.context, self.work = broker, context, work
+    def __init__(self, context: RequestContext, work: Slices) -> None:
+        self.context, self.work = context, work
 
     def step(self, now_ms: int) -> tuple[bool, Any]:
         """Do a slice. Gives whether it was the last one, and the answer then."""
@@ -490,8 +491,8 @@ class WideRequests:
     queue: those whose next part or slice can be handled, in turns.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, requests: Requests, outbox: Outbox) -> None:
+        self._requests, self._outbox = requests, outbox
         self.queue: deque[_Wide | _InSlices] = deque()
         self._under_way: dict[int, _Wide | _InSlices] = {}  # by connection
         self._giants: dict[int, int] = {}  # by connection: their bytes
@@ -504,7 +505,7 @@ class WideRequests:
 
         After: its bytes count with what all connections hold until `on_answered`.
         """
-        self._broker.outbox.held_bytes += size_bytes
+        self._outbox.held_bytes += size_bytes
         if len(self._giants) < GIANTS:
             self._giants[connection_id] = size_bytes
             start()
@@ -514,11 +515,11 @@ class WideRequests:
     def on_answered(self, connection_id: int) -> None:
         """A large request of the connection is answered, or will not be."""
         if connection_id in self._waiting:
-            self._broker.outbox.held_bytes -= self._waiting.pop(connection_id)[0]
+            self._outbox.held_bytes -= self._waiting.pop(connection_id)[0]
         size_bytes = self._giants.pop(connection_id, None)
         if size_bytes is None:
             return
-        self._broker.outbox.held_bytes -= size_bytes
+        self._outbox.held_bytes -= size_bytes
         if self._waiting:
             other = next(iter(self._waiting))
             size_bytes, start = self._waiting.pop(other)
@@ -541,7 +542,7 @@ class WideRequests:
             rows = getattr(request, shape.levels[0].rows)
             if not rows or _weight(rows, shape.levels) <= shape.at_once:
                 return row.handle(request, context)
-            self._broker.park(context)
+            self._requests.park(context)
             wide = _Wide(api, row.handle, shape, request, context)
             self._under_way[context.connection_id] = wide
             self.queue.append(wide)
@@ -551,13 +552,13 @@ class WideRequests:
 
     def begin(self, context: RequestContext, work: Slices) -> Answer:
         """Do the first slice of work at once, the others in turns. Gives the answer, or PARKED."""
-        sliced = _InSlices(self._broker, context, work)
+        sliced = _InSlices(context, work)
         next(work)
         is_done, answer = sliced.step(context.now_ms)
         if is_done:
             done: Answer = answer
             return done
-        self._broker.park(context)
+        self._requests.park(context)
         self._under_way[context.connection_id] = sliced
         self.queue.append(sliced)
         return PARKED
@@ -574,21 +575,21 @@ class WideRequests:
             else:
                 self._do_slice(one, now_ms)
         except ProtocolViolation as error:
-            self._broker.close(connection_id, error)
+            self._requests.close(connection_id, error)
             self.on_closed(connection_id)
         except (OSError, AssertionError):
             raise
         except Exception as error:
-            self._broker.give_up(connection_id, error)
+            self._requests.give_up(connection_id, error)
             self.on_closed(connection_id)
 
     def on_closed(self, connection_id: int) -> None:
         """What is left of the connection's request is not handled."""
         one = self._under_way.pop(connection_id, None)
         if one is not None:
-            self._broker.on_part_over(one.context.ticket)
+            self._requests.on_part_over(one.context.ticket)
             if isinstance(one, _Wide):
-                self._broker.on_part_over(one.part_ticket)
+                self._requests.on_part_over(one.part_ticket)
             if one in self.queue:
                 self.queue.remove(one)
         self.on_answered(connection_id)
@@ -602,12 +603,12 @@ class WideRequests:
             self.queue.append(one)
             return
         if not isinstance(answer, Parked):
-            self._broker.reply(one.context.ticket, answer)
+            self._requests.reply(one.context.ticket, answer)
         if not self.has(connection_id):
             self.on_answered(connection_id)
 
     def _handle_part(self, wide: _Wide, now_ms: int) -> None:
-        broker, shape = self._broker, wide.shape
+        requests, shape = self._requests, wide.shape
         part = next(wide.parts, None)
         if part is None:
             self._answer(wide)
@@ -624,12 +625,12 @@ class WideRequests:
         if wide.answer.size_bytes > MOST_ANSWER_BYTES:
             self._refuse_rest(wide, request, take)
             return
-        ticket = wide.part_ticket = broker.new_part(take)
+        ticket = wide.part_ticket = requests.new_part(take)
         context = wide.context._replace(ticket=ticket, now_ms=now_ms)
         answer = wide.handle(request, context)
         assert not isinstance(answer, Encoded | NoResponse), "answers to parts are messages"
         if not isinstance(answer, Parked):
-            broker.reply_to_part(context, answer)
+            requests.reply_to_part(context, answer)
 
     def _refuse_rest(self, wide: _Wide, request: Message, take: Callable[[Message], None]) -> None:
         from barnabas.broker.requests.refusals import refused_rows
@@ -648,5 +649,5 @@ class WideRequests:
 
     def _answer(self, wide: _Wide) -> None:
         del self._under_way[wide.context.connection_id]
-        self._broker.reply(wide.context.ticket, wide.answer.whole())
+        self._requests.reply(wide.context.ticket, wide.answer.whole())
         self.on_answered(wide.context.connection_id)
