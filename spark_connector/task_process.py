@@ -31,8 +31,3 @@ def exempt_modules_from_collection() -> None:
     if _process.freezes < FREEZES:
         _process.freezes += 1
         gc.freeze()
-
-
-def restart_count() -> None:
-    """Count calls from the first again, in tests."""
-    _process.freezes = 0

@@ -8,19 +8,16 @@ from itertools import pairwise
 
 import pytest
 
-from barnabas.spark_connector.task_process import (
-    FREEZES,
-    exempt_modules_from_collection,
-    restart_count,
-)
+from barnabas.spark_connector import task_process
+from barnabas.spark_connector.task_process import FREEZES, exempt_modules_from_collection
 
 
 @pytest.fixture(autouse=True)
-def collections_as_before() -> Iterator[None]:
-    restart_count()
+def collections_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in a process whose first task begins."""
+    monkeypatch.setattr(task_process, "_process", task_process._Process())
     yield
     gc.unfreeze()
-    restart_count()
 
 
 def test_modules_are_exempt_and_what_comes_later_is_not() -> None:
