@@ -9,8 +9,7 @@ from typing import NamedTuple
 class TopicPartition(NamedTuple):
     """A topic and the index of one of its partitions.
 
-    It equals the plain tuple of the two and has its hash, so a table by topic partitions can be
-    read with either.
+    It equals the plain tuple of the two and has the same hash: both find the same key of a dict.
     """
 
     topic: str
@@ -21,7 +20,7 @@ class TopicPartition(NamedTuple):
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition of one topic, which another topic of the same name is told from by its id."""
+    """A partition of one topic; the id distinguishes topics of the same name."""
 
     topic: str
     partition: int

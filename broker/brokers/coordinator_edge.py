@@ -1,25 +1,25 @@
-"""Around the requests of coordinators, where a process is several brokers.
+"""Checks around requests for coordinators, in a process with several brokers.
 
-A coordinator of groups or transactions is the broker that leads the partition of the internal topic
-in which it keeps them. Here, before its handler, a request that came to another one is refused with
-NOT_COORDINATOR; of a request about several, those that are another's. Lists of what a broker
-coordinates leave out what others do. What writes is refused with COORDINATOR_NOT_AVAILABLE while
-fewer replicas of that partition are in sync than it wants, as Apache Kafka answers where its
-coordinator's append is refused. The coordinators themselves know nothing of it.
+The coordinator of a group or transaction is the broker that leads the partition of the internal
+topic in which it is stored. A request that another broker received is refused here, before its
+handler, with NOT_COORDINATOR; of a request about several groups or ids, those of other brokers are
+refused. Lists omit what other brokers coordinate. Writing requests are refused with
+COORDINATOR_NOT_AVAILABLE while too few replicas of that partition are in sync, as Apache Kafka
+answers when its coordinator's append is refused. The coordinators themselves have no part in this.
 
-| requests | what becomes of them |
+| requests | result |
 |---|---|
 | `SINGLE`: about one group or transactional id | refused as a whole |
 | `SEVERAL`: about a list of them | those of other brokers are refused, the rest is answered |
-| `LISTS`: of all that the broker coordinates | the answer has those alone |
+| `LISTS`: of all that the broker coordinates | the answer has only those |
 
-| while too few are in sync | refused |
+| while too few replicas are in sync | refused |
 |---|---|
 | `WRITING` | always; of several groups or transactional ids, those |
-| SyncGroup | of the leader, whose assignments complete a rebalance |
+| SyncGroup | that of the group's leader, whose assignments complete a rebalance |
 | ConsumerGroupHeartbeat | if it joins or leaves, or if its Result has records, which are dropped |
 
-With one broker none of it is imported.
+With one broker this module is not imported.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ LISTS = {
 
 
 class CoordinatorEdge:
-    """What is done around the requests of coordinators."""
+    """The checks around the requests for coordinators."""
 
     def __init__(
         self,
@@ -129,14 +129,14 @@ class CoordinatorEdge:
         self.groups, self.group_runtime, self.features = groups, group_runtime, features
 
     def around(self, api: Api, row: Route) -> Route:
-        """The row with what is done around it; the row itself where it is no coordinator's."""
+        """The dispatch row with these checks; the row itself if it is not for a coordinator."""
         if api.name not in SINGLE and api.name not in SEVERAL and api.name not in LISTS:
             return row
         return row._replace(handle=_Edge(self, api, row).handle)
 
 
 class _Edge:
-    """One API's requests, on their way to its handler."""
+    """The checks for one API's requests."""
 
     def __init__(self, edge: CoordinatorEdge, api: Api, row: Route) -> None:
         self._edge, self._api, self._handle = edge, api, row.handle
@@ -144,7 +144,7 @@ class _Edge:
         self._list = LISTS.get(api.name)
 
     def handle(self, request: Message, context: RequestContext) -> Answer:
-        """Answer a request, or refuse what of it is another broker's."""
+        """Answer a request, and refuse its parts for other brokers."""
         if self._api.name == "InitProducerId":
             self._edge.node_producer_ids.serve(context)
         if self._list is not None:
@@ -158,7 +158,7 @@ class _Edge:
         assert self._one is not None
         key = getattr(request, self._one.field)
         if not key:
-            return self._handle(request, context)  # no group or transactional id: its handler knows
+            return self._handle(request, context)  # no group or id: the handler decides
         if self._lacks_replicas(self._one.topic, key, context):
             if self._api.name in WRITING:
                 return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
@@ -214,8 +214,8 @@ class _Edge:
     def _handle_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
     ) -> Answer:
-        """A heartbeat of a consumer group whose records cannot be written: a sign of life counts,
-        what would be written is refused, and comes again with the next heartbeat.
+        """Handle a heartbeat of a consumer group whose records cannot be written: it renews the
+        session; a change is refused, and is sent again with the next heartbeat.
         """
         edge = self._edge
         if not edge.features.speaks_consumer_groups:
@@ -232,8 +232,8 @@ class _Edge:
     def _handle_keys(
         self, topic: str, keys: list[str], request: Message, context: RequestContext
     ) -> Answer:
-        """Hand on a request about these, all of this broker or refused; while it waits for its
-        answer, they have to stay this broker's.
+        """Pass a request for these keys on: all are this broker's, or are refused. If one moves
+        while the request waits, the request is refused.
         """
         if not all(self._is_own(topic, key, context) for key in keys):
             return self._refusal(request, context)
@@ -250,8 +250,8 @@ class _Edge:
         return answer
 
     def _lacks_replicas(self, topic: str, key: str, context: RequestContext) -> bool:
-        """Whether too few replicas are in sync of what this broker coordinates; not so where
-        another one does, which is refused elsewhere.
+        """Whether too few replicas are in sync of a partition that this broker coordinates; false
+        for other brokers' partitions, which are refused elsewhere.
         """
         cluster = self._edge.cluster
         return self._is_own(topic, key, context) and not cluster.has_enough_in_sync(

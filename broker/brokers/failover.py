@@ -1,16 +1,16 @@
-"""Several brokers in one process: brokers go and come, leaders and coordinators are moved.
+"""Several brokers in one process: brokers stop and return, leaders and coordinators are moved.
 
-What follows from a change of leaders, in this order:
+The effects of a change of leaders, in this order:
 
-1. the partitions that are moved begin a leader epoch, which is durable then (KIP-101): the epoch of
-   coordinators, too, which the markers of transactions bear;
-2. requests that wait for a coordinator which is another broker's now are refused with
-   NOT_COORDINATOR, as Apache Kafka does; what they asked for goes on, as after a lost answer;
-3. fetches that wait are tried: who waits at a broker that leads no more learns it;
-4. the connections of a broker that is taken away end.
+1. the moved partitions begin a leader epoch, durably (KIP-101); it is also the coordinator epoch
+   in markers of transactions;
+2. requests that wait for a coordinator that has moved are refused with NOT_COORDINATOR, as in
+   Apache Kafka; their work continues, as after a lost answer;
+3. waiting fetches are tried: those at a broker that no longer leads are refused;
+4. the connections of a stopped broker are closed.
 
-The coordinators' state is one for all brokers, so nothing is loaded, and open transactions and
-groups go on where they stood.
+All brokers share the coordinators' state, so nothing is loaded, and open transactions and groups
+continue without a change.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ COORDINATORS = {"group": OFFSETS_TOPIC, "transaction": TRANSACTIONS_TOPIC}
 
 
 class Failover:
-    """The inputs that change who is there and who leads. Each raises ValueError, with a sentence,
-    where it cannot be.
+    """The inputs that stop and return brokers and move leaders. Each raises ValueError, with a
+    sentence, where that is impossible.
     """
 
     def __init__(
@@ -50,7 +50,8 @@ class Failover:
         self._connections, self._requests, self._progress = connections, requests, progress
 
     def take_away(self, node_id: int, now_ms: int) -> None:
-        """Let a broker be gone: its leaders move to others in sync, and its connections end."""
+        """Stop a broker: its partitions get other leaders in sync, and its connections are
+        closed."""
         self._check_several()
         if not self._cluster.node(node_id).is_there:
             return
@@ -60,20 +61,22 @@ class Failover:
                 self._requests.close(connection.connection_id, f"broker {node_id} is taken away")
 
     def give_back(self, node_id: int, now_ms: int) -> None:
-        """Let a broker be there again. It leads what nobody could, and nothing else."""
+        """Let a broker return. It leads the partitions without a leader that it can, and no
+        others."""
         self._check_several()
         if not self._cluster.node(node_id).is_there:
             self._follow(self._cluster.give_back(node_id), now_ms)
 
     def move_leader(self, topic: str, index: int, node_id: int, now_ms: int) -> None:
-        """Let a broker lead a partition, of the replicas that are in sync."""
+        """Let a broker lead a partition; it has to be a replica in sync."""
         self._check_several()
         self._follow(self._cluster.move(TopicPartition(topic, index), node_id), now_ms)
 
     def move_coordinator(self, kind: str, key: str, node_id: int, now_ms: int) -> None:
-        """Let a broker be the coordinator of a "group" or a "transaction", and of those beside it.
+        """Let a broker be the coordinator of a "group" or a "transaction".
 
-        It is the leader of a partition of the internal topic, which keeps others, too.
+        It becomes the leader of a partition of the internal topic, and so the coordinator of the
+        others in that partition.
         """
         self._check_several()
         topic = COORDINATORS.get(kind)
@@ -85,9 +88,9 @@ class Failover:
         )
 
     def set_controller(self, node_id: int) -> None:
-        """Let Metadata name a broker as the controller.
+        """Make a broker the controller in Metadata.
 
-        Each broker takes the requests that are for it, as with Apache Kafka (KIP-590).
+        Each broker accepts requests for the controller, as in Apache Kafka (KIP-590).
         """
         self._check_several()
         if not self._cluster.node(node_id).is_there:
@@ -97,7 +100,7 @@ class Failover:
     def elect(
         self, partition: TopicPartition, *, is_unclean: bool, now_ms: int
     ) -> tuple[Code, str | None]:
-        """Hold an election as ElectLeaders asks for it. Gives the code and a sentence."""
+        """Hold the election of an ElectLeaders. Gives: the code, and a sentence."""
         name, index = partition
         leadership = self._cluster.leadership(name, index)
         if leadership is None:
@@ -127,7 +130,7 @@ class Failover:
         return Code.NONE, None
 
     def reassign(self, partition: TopicPartition, replicas: tuple[int, ...], now_ms: int) -> None:
-        """Let a partition lie on these brokers, of which each is one."""
+        """Set the replicas of a partition; each is the id of a broker."""
         leaderships = self._cluster.leaderships(partition.topic)
         lists = [one.replicas for one in leaderships]
         lists[partition.partition] = replicas

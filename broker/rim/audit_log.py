@@ -13,7 +13,8 @@ shown who it is or failed to, in a file of its own.
 
 A login is an AUTHENTICATE of a LISTENER by SaslAuthenticate, or by TLS where the client has shown a
 certificate; one that failed is of User:ANONYMOUS, or of who the session was before. READ, WRITE and
-DESCRIBE of one resource are told once a connection until an ACL changes; anything else each time.
+DESCRIBE of one resource are logged once per connection until an ACL changes; anything else each
+time.
 """
 
 from __future__ import annotations

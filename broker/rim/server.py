@@ -66,7 +66,7 @@ MACHINE_CLOCK = Clock()
 
 
 class Gate(Protocol):
-    """What stands between connections and the core: it may hold back requests and answers.
+    """A layer between connections and the core: it may hold back requests and answers.
 
     silence: why nothing may be sent any more, None where it may; None: it always may.
     """
@@ -109,8 +109,8 @@ class Observer(Protocol):
 
 
 def _greeting_memory(memory: ReceiveMemory) -> ReceiveMemory:
-    """The part of clients that have not shown who they are: half requests of theirs keep nobody
-    else's out.
+    """The part of clients that have not shown who they are: their incomplete requests do not
+    keep out those of others.
     """
     most = memory.max_bytes
     return ReceiveMemory(most // GREETING_PART if most >= 0 else -1, memory.shared)
@@ -263,7 +263,7 @@ class Server:
         return connection
 
     def put_connection(self, connection: Connection) -> None:
-        """What stands for a connection that has ended takes its place."""
+        """Put another object in the place of a connection that has ended."""
         self._connections[connection.connection_id] = connection
 
     def disconnect(
@@ -496,7 +496,7 @@ class Server:
                 self._timer = None
             return
         if self._timer is not None and self._timer_at_ms <= deadline:
-            return  # it comes early enough, and sets itself anew
+            return  # it comes early enough, and sets itself again
         now_ms = self._steady_ns() // NS_PER_MS
         at_ms = max(deadline, now_ms)  # what is to be done at once is not late
         if self._timer is not None:
@@ -527,7 +527,8 @@ class Server:
 
         The timer comes late: the process was stopped (SIGSTOP, a debugger, a paused container), and
         in the sockets lie the heartbeats that were sent in time, and the EndTxn of a transaction
-        whose timeout has passed meanwhile. Nobody is judged for what the broker did not listen to.
+        whose timeout has passed meanwhile. No client is judged by requests that the broker did not
+        read.
         """
         self._hearing_rounds -= 1
         if self._hearing_rounds:

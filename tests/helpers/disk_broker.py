@@ -1,9 +1,9 @@
 """A real Broker on a simulated disk, and clients that are no more than their requests.
 
-Nothing happens by itself. Time stands until `tick`; flushes are carried out at once, or, after
-`hold_flushes`, one by one with `flush_one`; a connection's request that is not answered yet waits,
-and `answer` gives what came for it. Kills and power losses are as `sim.disk` has them, except that
-this power loss is the worst there is: all that was not fsynced is gone.
+Nothing happens by itself. Time does not advance until `tick`; flushes are carried out at once, or,
+after `hold_flushes`, one by one with `flush_one`; a connection's request that is not answered yet
+waits, and `answer` gives what came for it. Kills and power losses are as `sim.disk` has them,
+except that this power loss is the worst there is: all that was not fsynced is gone.
 
     b = DiskBroker()
     b.topic("t")

@@ -407,7 +407,7 @@ class World:
     def _notice_power_loss(self) -> None:
         """The broker knows a kill, which ends no transaction, from a loss of power.
 
-        But not where a file is damaged of which a flush journal tells what was durable: that may be
+        But not where a file is damaged whose durable part is in a flush journal: that may be
         a copy of the disk, too. It does then what follows from a power loss, and nothing is lost:
         the file is off line, or written again from the journal.
         """
@@ -732,7 +732,7 @@ class World:
             self._busy_with(Administrator(self).let_grow(topic))
 
     def _lasting_partitions(self) -> list[Partition]:
-        """Those of all topics that nobody deletes."""
+        """Those of all topics that are not deleted."""
         scenario = self.scenario
         return [
             partition
@@ -869,7 +869,7 @@ class World:
             self.start_later()
 
     def _let_newcomer_write(self) -> Asking:
-        """Whoever comes when all is calm is served: a session, and transactions that end.
+        """A client that comes when all is calm is served: a session, and transactions that end.
 
         A lease that was not renewed before may still end then: who takes over without all that was
         answered fences the newcomer, and another one comes.

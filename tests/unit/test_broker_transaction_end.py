@@ -361,7 +361,7 @@ def test_a_walk_of_one_commit_is_short() -> None:
     What the disk does behind its seam is not of the walk: the pool of descriptors neither.
 
     Before the law had a place the walk was 348 calls in 24 files, 215 and 13 of them of those two.
-    Why it is not fewer files: docs/ARCHITECTURE.md, "The rooms of a commit".
+    Why it is not fewer files: docs/ARCHITECTURE.md, "The files of a commit".
     """
     walk_of_a_commit()  # what is made at first use is made
     walk = walk_of_a_commit()

@@ -210,7 +210,7 @@ def _serve_control(control: Control, sock: socket.socket) -> None:
 
 
 def _console(server: Server, side_sockets: Sockets) -> Console | None:
-    """The page that shows the broker; None where nobody asked for it."""
+    """The page that shows the broker; None where it was not requested."""
     sock = side_sockets.get("--console-port")
     if sock is None:
         return None
@@ -219,7 +219,9 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
 
     host = sock.getsockname()[0]
     if host not in LOOPBACK:
-        logger.warning("the console listens on %s: whoever reaches it can read all records", host)
+        logger.warning(
+            "the console listens on %s: clients that reach it can read all records", host
+        )
     return Console(server, sock)
 
 
