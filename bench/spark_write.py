@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.encoding import RECORD_BATCH_BYTES, Encoder
+from barnabas.spark_connector.encoding import RECORD_BATCH_BYTES, Compression, Encoder
 from barnabas.spark_connector.murmur2 import murmur2_of
 
 PARTITIONS = 10
@@ -73,7 +73,7 @@ def vectorised(record_batches: list[pa.RecordBatch], codec: Codec, partitions: i
     encoder = Encoder(
         topic="bench",
         partition_counts=lambda _topic: partitions,
-        compression=codec,
+        compression=Compression(codec),
         now_ms=lambda: NOW_MS,
     )
     byte_count = 0

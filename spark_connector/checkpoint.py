@@ -30,6 +30,7 @@ import pyarrow.fs as arrow_fs
 
 from barnabas.spark_connector.deduplication import Lineage, PlannedBatch, Trail
 from barnabas.spark_connector.spool import RENAMING, SpoolError, join_uri, open_file_system
+from barnabas.spark_connector.spool_directory import NAME as SPOOL
 
 VERSION = 2
 NAME = "barnabas-published"
@@ -73,7 +74,7 @@ class Checkpoint:
             return cls(place.location, query_id)
         if not place.root:
             raise CheckpointError(
-                "this Spark does not tell its tasks where the checkpoint is. Give the option "
+                "this Spark does not give its tasks the checkpoint's location. Give the option "
                 "checkpointLocation"
             )
         try:
@@ -84,7 +85,7 @@ class Checkpoint:
         # The query's own is the latest, unless others were started since.
         for info in sorted(infos, key=lambda info: info.mtime_ns or 0, reverse=True):
             found = cls(join_uri(place.root, info.base_name), query_id)
-            if info.base_name != "barnabas-spool" and found._id() == query_id:
+            if info.base_name != SPOOL and found._id() == query_id:
                 return found
         raise CheckpointError(
             f"no directory in {place.root} is the checkpoint of query {query_id}. {SAY_WHERE}"

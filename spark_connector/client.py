@@ -43,6 +43,7 @@ from barnabas.spark_connector.connection import (
     RequestKind,
     UnknownTopicError,
     check,
+    code_name,
     metadata,
 )
 from barnabas.spark_connector.options import ClientOptions
@@ -55,8 +56,8 @@ T = TypeVar("T")
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CONSUMER = -1  # as replica_id
 
-# The isolation level is told from ListOffsets 2 and Fetch 4 on. What later versions bring is of no
-# use to this reader.
+# Requests have an isolation level from ListOffsets 2 and Fetch 4 on. What later versions bring is
+# of no use to this reader.
 LIST_OFFSETS = RequestKind(ListOffsetsRequest, ListOffsetsResponse, 2, 5)
 FETCH = RequestKind(FetchRequest, FetchResponse, 4, 11)
 # It names a topic by its id (KIP-516), so that an answer is never of another topic of that name.
@@ -90,7 +91,7 @@ class Client:
         self._leaders: dict[TopicPartition, int] = {}
         self.topic_ids: dict[
             str, str
-        ] = {}  # as the last Metadata told, in Kafka's form; none of brokers before 2.8
+        ] = {}  # of the last Metadata, in Kafka's form; none of brokers before 2.8
         self._connections = Connections(options)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -149,10 +150,10 @@ class Client:
         return self._retrying(ask, "listing topics")
 
     def recreated_topics(self, topic_ids: Mapping[str, str]) -> list[str]:
-        """The topics that have another id than this, as far as Metadata told ids.
+        """The topics that have another id than this, as far as Metadata had ids.
 
-        Where one has, brokers are asked again for a while: one may lag behind, and tell of the
-        former.
+        Where one has, brokers are asked again for a while: one may lag behind, and still
+        have the former.
         """
         start = time.monotonic()
         while True:
@@ -192,7 +193,7 @@ class Client:
     ) -> dict[TopicPartition, int | None]:
         """The first offset whose record is at least that late (in ms), by ListOffsets.
 
-        The timestamp -1 stands for the end of the log, -2 for its beginning.
+        The timestamp -1 means the end of the log, -2 its beginning.
 
         The end for read_committed is the last stable offset: everything before it is decided. None
         where no record is that late.
@@ -283,7 +284,7 @@ class Client:
         fetch = FetchRequest(
             replica_id=CONSUMER,
             max_wait_ms=min(self.options.fetch_max_wait_ms, self.options.request_timeout_ms // 2),
-            min_bytes=1,
+            min_bytes=self.options.fetch_min_bytes,
             max_bytes=max_bytes,
             isolation_level=READ_COMMITTED if read_committed else READ_UNCOMMITTED,
             topics=[FetchTopic(name.topic, wire_id, [partition])],
@@ -328,6 +329,7 @@ class Client:
         """
         start = time.monotonic()
         unknown_since: float | None = None
+        backoff_ms = self.options.retry_backoff_ms
         while True:
             try:
                 return action()
@@ -358,7 +360,8 @@ class Client:
             except BaseException:
                 self.close()  # an answer may still be under way on it
                 raise
-            time.sleep(self.options.retry_backoff_ms / 1000)
+            time.sleep(backoff_ms / 1000)
+            backoff_ms = max(backoff_ms, min(2 * backoff_ms, self.options.retry_backoff_max_ms))
 
 
 def _fetched(
@@ -404,4 +407,8 @@ def _partitions_in(topic: MetadataResponseTopic) -> list[TopicPartition]:
 
 
 def _check(code: int, what: str) -> None:
+    if code == Code.TOPIC_AUTHORIZATION_FAILED:
+        raise RefusedError(
+            code, f"{what}: {code_name(code)}: the user needs the right to READ the topic"
+        )
     check(code, what, UNKNOWN_TOPIC_PATIENCE_MS)

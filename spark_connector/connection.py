@@ -35,6 +35,7 @@ from barnabas.protocol.messages.sasl_authenticate import (
 )
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas.protocol.primitives import Buffer, MalformedMessageError
+from barnabas.spark_connector.oauth import TokenError
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.security import (
     AuthenticationError,
@@ -125,7 +126,7 @@ class RequestKind(NamedTuple, Generic[Request, Response]):
 
 # Version 0 of ApiVersions is the one that every broker answers.
 API_VERSIONS = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 0, 0)
-FEATURES = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 3, 4)  # they tell of features, too
+FEATURES = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 3, 4)  # these have features, too
 METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)  # ids of topics come with 10
 SASL_HANDSHAKE = RequestKind(SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
 SASL_AUTHENTICATE = RequestKind(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
@@ -180,6 +181,12 @@ class Connection:
             raise PassingError(f"{self.address}: {reason(error)}") from error
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for name, size_bytes in (
+                (socket.SO_SNDBUF, self._options.send_buffer_bytes),
+                (socket.SO_RCVBUF, self._options.receive_buffer_bytes),
+            ):
+                if size_bytes >= 0:
+                    connected.setsockopt(socket.SOL_SOCKET, name, size_bytes)
             if context is not None:
                 connected = context.wrap_socket(connected, server_hostname=address[0])
             connected.settimeout(self._options.request_timeout_ms / 1000)
@@ -235,8 +242,8 @@ class Connection:
                 "port ask for one?"
             )
         login = exchange(security)
-        message: bytes | None = login.first()
         try:
+            message: bytes | None = login.first()
             while message is not None:
                 answer = self.request(SASL_AUTHENTICATE, SaslAuthenticateRequest(message))
                 if answer.error_code:
@@ -246,9 +253,12 @@ class Connection:
                         time.monotonic() + SESSION_USED * answer.session_lifetime_ms / 1000
                     )
                 message = login.answer(answer.auth_bytes)
+        except TokenError as error:
+            kind = PassingError if error.passes else ClientError
+            raise kind(f"{self.address}: there is no token for the login: {error}") from error
         except AuthenticationError as error:
             raise ClientError(
-                f"{self.address} does not let user {security.username!r} in by "
+                f"{self.address} does not let {security.login_name} in by "
                 f"{security.mechanism}: {error}"
             ) from error
 
@@ -326,7 +336,7 @@ class Connection:
     def level_of(self, feature: str) -> int:
         """The level at which the cluster has finalised a feature (KIP-584); 0: it has not.
 
-        The broker is asked once a connection, and not at all if it is too old to tell.
+        The broker is asked once a connection, and not at all if it is too old for that.
         """
         if self._levels is None:
             self._levels = {}
@@ -347,7 +357,7 @@ class Connection:
         return len(self._unanswered)
 
     def is_stale(self) -> bool:
-        """Whether the broker hung up (or says what nobody asked) while nothing was under way."""
+        """Whether the broker hung up (or sent something unasked) while no request was under way."""
         if self._unanswered:
             return False
         try:
@@ -467,7 +477,7 @@ class Connections:
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
-        self.nodes: dict[int, Address] = {}  # as the last Metadata told
+        self.nodes: dict[int, Address] = {}  # of the last Metadata
         self._open: dict[tuple[Address, str], Connection] = {}
         self._context: ssl.SSLContext | None = None
         self._pid = os.getpid()

@@ -4,7 +4,7 @@
 The loops accept what is plainly right. What they refuse is read by arrays, as all is where there
 are no loops.
 
-What costs time with arrays is to find where each record begins: a record's length stands in front
+What costs time with arrays is to find where each record begins: a record's length is in front
 of it, so the places form a chain. It is followed for all records of a fetch at once:
 
 1. *Candidates.* A record is `length, attributes, …`; attributes are 0 in every version of the

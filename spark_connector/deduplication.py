@@ -76,7 +76,7 @@ GO_ON = (
 
 
 class UncertainBatchError(ClientError):
-    """A batch of which nobody can tell whether it was written before.
+    """A batch that may have been written before, and no record says whether.
 
     The message says what to look at, and which option goes on.
     """
@@ -84,7 +84,7 @@ class UncertainBatchError(ClientError):
 
 @dataclass(frozen=True)
 class CommitNote:
-    """What is committed beside a batch's number; an empty text stands for what is not known.
+    """What is committed beside a batch's number; an empty text means: not known.
 
     target: a topic, or COLUMN. plan: a digest of what Spark wrote about the batch before it ran.
     origin: query and batch that a write of foreachBatch belongs to. state: ANNOUNCED, or empty.
@@ -396,7 +396,7 @@ def _doubt_of_other_topics(
         f"number {batch_id} of this writeId is committed for {_named(others)}, and now "
         f"rows go to {_named(topics)}: two writes whose rows "
         "have their topic in a column need a writeId each (or the option topic, which "
-        "tells them apart)."
+        "distinguishes them)."
     )
 
 

@@ -3,10 +3,10 @@ record.
 
 Rows are collected until enough of them fill batches, then all are encoded in one round:
 
-1. *Place.* Each row has a number that stands for its topic and partition; a stable sort by it
+1. *Place.* Each row has the number of its topic and partition; a stable sort by it
    brings together what belongs together, in the order of the rows. Where a batch ends follows from
    the running sum of the records' sizes.
-2. *Small parts.* All that stands in a record besides key, value and headers is varints. They are
+2. *Small parts.* A record is varints, besides key, value and headers. They are
    written for all records at once, one byte of one field at a time, into an array with a row of
    fixed width for each record.
 3. *Gathering.* That array, the keys, the values and the headers are laid behind each other as one
@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.protocol.compression import Codec, compress
+from barnabas.protocol.compression import DEFAULT_LEVELS, Codec, Levels, compress
 from barnabas.protocol.records import (
     HEADER_SIZE,
     NO_LEADER_EPOCH,
@@ -137,7 +137,7 @@ class _Topic(NamedTuple):
 class _Rows(NamedTuple):
     """Rows collected from Arrow batches, ready to be encoded.
 
-    Lengths are zigzag-encoded; `headers` holds each row's headers as they stand in a record, None
+    Lengths are zigzag-encoded; `headers` holds each row's headers as they are in a record, None
     where no row has any.
     """
 
@@ -148,6 +148,13 @@ class _Rows(NamedTuple):
     key: list[pa.Array]
     value: list[pa.Array]
     headers: list[pa.Array] | None
+
+
+class Compression(NamedTuple):
+    """The codec of record batches, and how hard each codec tries."""
+
+    codec: Codec = Codec.NONE
+    levels: Levels = DEFAULT_LEVELS
 
 
 class Encoder:
@@ -164,7 +171,7 @@ class Encoder:
         *,
         topic: str | None,
         partition_counts: Callable[[str], int],
-        compression: Codec,
+        compression: Compression,
         now_ms: Callable[[], int],
         record_batch_bytes: int = RECORD_BATCH_BYTES,
         task: int = 0,
@@ -180,7 +187,7 @@ class Encoder:
         """
         self._topic = topic
         self._partition_counts = partition_counts
-        self._codec = compression
+        self._codec, self._levels = compression
         self._now_ms = now_ms
         self._record_batch_bytes = record_batch_bytes
         self._turn = task
@@ -247,7 +254,7 @@ class Encoder:
         self._held_bytes += int(sizes.sum()) + ROW_COST * len(sizes)
 
     def _places(self, rows: dict[str, pa.Array]) -> NDArray[np.int32]:
-        """The number that stands for the topic and partition of each row."""
+        """The number of the topic and partition of each row."""
         first_places: int | Ints
         counts: int | Ints
         if self._topic is not None:
@@ -367,7 +374,9 @@ class Encoder:
         ):
             body = next(bodies)
             data = assemble_batch(
-                body if self._codec == Codec.NONE else compress(self._codec, bytes(body)),
+                body
+                if self._codec == Codec.NONE
+                else compress(self._codec, bytes(body), self._levels),
                 base_offset=0,
                 leader_epoch=NO_LEADER_EPOCH,
                 attributes=TRANSACTIONAL | self._codec,
@@ -391,7 +400,7 @@ def _columns(rows: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
     columns = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name in ACCEPTED_TYPES and (name != "topic" or with_topic):
-            # Views share buffers, so that what a slice of them holds cannot be told.
+            # Views share buffers, so that the size of a slice of them is not known.
             columns[name] = (
                 column.cast(pa.large_binary())
                 if column.type in (pa.string_view(), pa.binary_view())
@@ -448,7 +457,7 @@ def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Ints:
 
 
 def _zigzag_lengths(array: pa.Array) -> Unsigned:
-    """The length that stands in front of each byte string."""
+    """The length in front of each byte string."""
     lengths = np.diff(strings_of(array).edges).astype(np.uint32)
     lengths <<= 1
     if array.null_count:
@@ -457,7 +466,7 @@ def _zigzag_lengths(array: pa.Array) -> Unsigned:
 
 
 def _encoded_headers(column: pa.Array) -> pa.Array | None:
-    """Each row's headers and their count as they stand in a record; None where no row has any."""
+    """Each row's headers and their count as they are in a record; None where no row has any."""
     counts = _int64s(pc.list_value_length(column).fill_null(0))
     if not counts.any():
         return None

@@ -1,21 +1,24 @@
-"""The settings of Java consumers and producers: what `kafka.*` options may be called, and which
-values they take.
+"""The settings of Java consumers and producers: what `kafka.*` options may be called, which values
+they take, and what becomes of each: honoured, refused, or without effect.
 
-A setting that means nothing here is passed over, as long as a Java client would take it. A value
-that it would refuse is refused; a name that it does not know is warned of, as it does, with the
-nearest one. Names that begin with `ssl.` or `sasl.` belong to security.py and to plug-ins, and are
-not looked at.
+A value that a Java client would refuse is refused. A setting whose effect this connector does not
+have is refused with the reason where leaving it out could change what is read or written, who may
+read it on its way, or what is paid for it; else it is warned of, once, with the reason. So nothing
+that is given is ignored without a word. A name that no client knows is warned of with the nearest
+one, and refused where it begins with `ssl.` or `sasl.`.
 Source: the documentation of Apache Kafka 4.1, "Consumer Configs" and "Producer Configs".
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 
 from barnabas.spark_connector.user_messages import logger
 
+CONSUMER, PRODUCER = "consumer", "producer"
 TEXT, BOOLEAN, INT, LONG = (
     "a text",
     "true or false",
@@ -31,12 +34,34 @@ _NAMES = {
         key.serializer metadata.recovery.strategy metric.reporters metrics.recording.level
         partition.assignment.strategy partitioner.class security.protocol security.providers
         share.acknowledgement.mode transactional.id value.deserializer value.serializer
+        ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem
+        ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm
+        ssl.engine.factory.class ssl.key.location ssl.key.password ssl.key.pem
+        ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key
+        ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
+        ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
+        ssl.truststore.location ssl.truststore.password ssl.truststore.type
+        sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
+        sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+        sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class
+        sasl.login.class sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+        sasl.mechanism sasl.mechanisms sasl.username sasl.password
+        sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+        sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.sub
+        sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
+        sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
+        sasl.oauthbearer.client.credentials.client.id
+        sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.expected.audience
+        sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.url
+        sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
+        sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+        sasl.oauthbearer.token.endpoint.url
     """,
     BOOLEAN: """
         allow.auto.create.topics auto.include.jmx.reporter check.crcs enable.auto.commit
         enable.idempotence enable.metrics.push exclude.internal.topics
         partitioner.adaptive.partitioning.enable partitioner.ignore.keys
-        transaction.two.phase.commit.enable
+        sasl.oauthbearer.header.urlencode transaction.two.phase.commit.enable
     """,
     INT: """
         auto.commit.interval.ms batch.size compression.gzip.level compression.lz4.level
@@ -44,7 +69,8 @@ _NAMES = {
         fetch.max.wait.ms fetch.min.bytes heartbeat.interval.ms
         max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
         max.poll.records max.request.size metrics.num.samples receive.buffer.bytes
-        request.timeout.ms retries send.buffer.bytes session.timeout.ms
+        request.timeout.ms retries sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+        sasl.oauthbearer.clock.skew.seconds send.buffer.bytes session.timeout.ms
         transaction.timeout.ms
     """,
     LONG: """
@@ -52,16 +78,133 @@ _NAMES = {
         metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms
         metrics.sample.window.ms partitioner.availability.timeout.ms
         reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms
+        sasl.kerberos.min.time.before.relogin sasl.login.refresh.buffer.seconds
+        sasl.login.refresh.min.period.seconds sasl.login.retry.backoff.max.ms
+        sasl.login.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.refresh.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
         socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
     """,
 }
 KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
+# Settings that change nothing here, by the reason, which is said.
+_WITHOUT_EFFECT = {
+    "a query is no member of a consumer group": """
+        group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
+        max.poll.interval.ms max.poll.records partition.assignment.strategy session.timeout.ms
+        share.acknowledgement.mode
+    """,
+    "no offsets are committed by time": "auto.commit.interval.ms",
+    "no metrics of clients are kept or sent": """
+        auto.include.jmx.reporter enable.metrics.push metrics.num.samples
+        metrics.recording.level metrics.sample.window.ms
+    """,
+    "a read makes no topics, and a write makes them as a producer does": """
+        allow.auto.create.topics
+    """,
+    "each attempt to connect has socket.connection.setup.timeout.ms, and the pause between two is "
+    "retry.backoff.ms": """
+        reconnect.backoff.max.ms reconnect.backoff.ms socket.connection.setup.timeout.max.ms
+    """,
+    "a task closes its connections at its end": "connections.max.idle.ms",
+    "brokers of bootstrap.servers are asked again whenever no other one answers": """
+        metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms
+        metadata.recovery.strategy
+    """,
+    "all rows of a task are there at once: nothing waits for more of them": """
+        buffer.memory linger.ms max.block.ms
+    """,
+    "rows without a key are spread evenly": """
+        partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
+    """,
+    "kafka.delivery.timeout.ms says for how long failures are retried": "retries",
+    "OpenSSL verifies certificates, not Java": """
+        ssl.keymanager.algorithm ssl.trustmanager.algorithm
+    """,
+    "a token is asked for when the one before it is nearly over": """
+        sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds
+        sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    """,
+    "sasl.login.read.timeout.ms holds for connecting, too": "sasl.login.connect.timeout.ms",
+    "the broker is the one that verifies tokens": """
+        sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
+        sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+        sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name
+        sasl.oauthbearer.sub.claim.name
+    """,
+    "Kerberos is not spoken here": """
+        sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+        sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+    """,
+}
+WITHOUT_EFFECT = MappingProxyType(
+    {name: why for why, names in _WITHOUT_EFFECT.items() for name in names.split()}
+)
+# Those of the other client alone: a set of options is often shared by source and sink.
+_OF_ONE_CLIENT = {
+    CONSUMER: """
+        allow.auto.create.topics auto.offset.reset check.crcs enable.auto.commit
+        exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes
+        isolation.level key.deserializer max.partition.fetch.bytes metadata.max.age.ms
+        value.deserializer
+    """,
+    PRODUCER: """
+        acks batch.size compression.gzip.level compression.lz4.level compression.type
+        compression.zstd.level delivery.timeout.ms enable.idempotence key.serializer
+        max.in.flight.requests.per.connection max.request.size partitioner.class
+        partitioner.ignore.keys retries transaction.timeout.ms
+        transaction.two.phase.commit.enable transactional.id value.serializer
+    """,
+}
+OF_ONE_CLIENT = {client: frozenset(names.split()) for client, names in _OF_ONE_CLIENT.items()}
+_JAVA = "there are no Java classes to call"
+_ASSERTION = (
+    "tokens for a signed assertion are not asked for here; oauthTokenProvider names a function "
+    "that gives the token"
+)
+# The value that is no wish for anything else, empty texts apart; and why others are refused.
+_REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
+    "client.dns.lookup": (
+        ("use_all_dns_ips",),
+        "all addresses of a name are tried, and certificates are compared with that name",
+    ),
+    "client.rack": (
+        (),
+        "records come from the leaders of partitions, not from replicas nearby; leave it out",
+    ),
+    "config.providers": ((), "values are taken as they are; read secrets in your program"),
+    "exclude.internal.topics": (
+        ("true",),
+        "subscribePattern never takes internal topics; name them with subscribe",
+    ),
+    "metric.reporters": ((), _JAVA),
+    "partitioner.ignore.keys": (
+        ("false",),
+        "a row's partition is its key's; leave the column key out, or name partitions in the "
+        "column partition",
+    ),
+    "security.providers": ((), _JAVA),
+    "ssl.engine.factory.class": ((), _JAVA),
+    "ssl.provider": ((), _JAVA),
+    "ssl.secure.random.implementation": ((), _JAVA),
+    "transaction.two.phase.commit.enable": (
+        ("false",),
+        "the sink's transactions are committed by the driver at once",
+    ),
+    "sasl.client.callback.handler.class": ((), _JAVA),
+    "sasl.login.class": ((), _JAVA),
+    **{name: ((), _ASSERTION) for name in KINDS if name.startswith("sasl.oauthbearer.assertion.")},
+}
+SECURE = ("ssl.", "sasl.")
+
 
 def wrong_value(name: str, text: str) -> str:
     """The words for what a setting takes, where it does not take this.
 
-    Empty where it does, or nobody knows the name, which comes without `kafka.` before it.
+    Empty where it does, or the name, which comes without `kafka.` before it, is unknown.
     """
     kind = KINDS.get(name, TEXT)
     if kind == BOOLEAN:
@@ -75,15 +218,44 @@ def wrong_value(name: str, text: str) -> str:
     return ""
 
 
-def warn_of_unknown(names: Iterable[str]) -> None:
-    """Warn of names that no Java client knows, once of each in a process."""
-    for name in names:
-        if name not in KINDS and not name.startswith(("ssl.", "sasl.")):
-            _warn(name)
+def refusal(name: str, text: str, client: str) -> str:
+    """Why a setting's value cannot be honoured; empty where it can, or has no effect."""
+    if _is_of_the_other(name, client):
+        return ""
+    if name.startswith("config.providers."):
+        name = "config.providers"
+    if name in _REFUSED:
+        harmless, why = _REFUSED[name]
+        return "" if text.strip().lower() in ("", *harmless) else why
+    if name == "retries" and client == PRODUCER and int(text) == 0:
+        return "a transaction needs retries; kafka.delivery.timeout.ms bounds them"
+    if name.startswith(SECURE) and name not in KINDS:
+        return f"no client has this setting{_nearest(name)}"
+    return ""
+
+
+def _is_of_the_other(name: str, client: str) -> bool:
+    return name in OF_ONE_CLIENT[PRODUCER if client == CONSUMER else CONSUMER]
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.6)
+    return f": did you mean kafka.{near[0]}?" if near else ""
+
+
+def warn_of_unused(settings: Mapping[str, str], client: str) -> None:
+    """Warn of names without effect, and of those that no Java client knows, once of each in a
+    process.
+    """
+    for name in settings:
+        if name not in KINDS:
+            _warn(name, f"is no setting of a Kafka client{_nearest(name) or ': it is passed over'}")
+        elif _is_of_the_other(name, client):
+            _warn(name, f"has no effect: it is not one of a {client}")
+        elif name in WITHOUT_EFFECT:
+            _warn(name, f"has no effect: {WITHOUT_EFFECT[name]}")
 
 
 @lru_cache(maxsize=1000)
-def _warn(name: str) -> None:
-    near = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.6)
-    hint = f"did you mean kafka.{near[0]}?" if near else "it is passed over"
-    logger.warning("barnabas: option kafka.%s is no setting of a Kafka client: %s", name, hint)
+def _warn(name: str, why: str) -> None:
+    logger.warning("barnabas: option kafka.%s %s", name, why)

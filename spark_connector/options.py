@@ -2,8 +2,7 @@
 
 Spark hands option names over in lower case. A name that is none is refused with the nearest one
 that is: a misspelled `startingOffsets` would else silently read everything. `kafka.*` options are
-those of a Kafka consumer; the ones that mean something to this reader are used, the others are
-passed over, as the Java client does.
+those of a Kafka consumer; kafka_settings.py says which have an effect here, and which are refused.
 """
 
 from __future__ import annotations
@@ -13,18 +12,26 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.kafka_settings import warn_of_unknown, wrong_value
+from barnabas.spark_connector.kafka_settings import (
+    CONSUMER,
+    refusal,
+    warn_of_unused,
+    wrong_value,
+)
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetSpec
 from barnabas.spark_connector.patterns import PatternError, translate_pattern
 from barnabas.spark_connector.security import (
+    TOKEN_PROVIDER,
     UNPROTECTED,
     SecurityError,
     SecurityOptions,
     parse_security,
 )
+from barnabas.spark_connector.user_messages import logger
 
 MEBIBYTE = 1 << 20
 # The largest numbers of the protocol and of a Java client's settings.
@@ -46,9 +53,13 @@ class ClientOptions:
     request_timeout_ms: int = 30_000
     retry_timeout_ms: int = 60_000  # how long retriable errors are retried before the task fails
     retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 0  # the pause doubles up to this, where it is larger
     fetch_max_wait_ms: int = 500
+    fetch_min_bytes: int = 1
     fetch_max_bytes: int = 16 * MEBIBYTE
     check_crcs: bool = True
+    send_buffer_bytes: int = -1  # -1: the system's
+    receive_buffer_bytes: int = -1
     security: SecurityOptions = UNPROTECTED
 
 
@@ -99,6 +110,7 @@ class SourceOptions:
     ending: OffsetSpec
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
+    join_ranges_up_to: int = 1000
     fail_on_data_loss: bool = True
     include_headers: bool = False
     read_committed: bool = True
@@ -129,21 +141,26 @@ SOURCE_OPTIONS = (
     "openTransactionTimeout",
     "pushDownFilters",
     "decoder",
+    TOKEN_PROVIDER,
 )
 # Refused in a stream, as Spark does.
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 # Passed over in a batch read, as Spark does.
-STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-# Accepted, and without meaning here.
-MEANINGLESS = (
-    "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "checkpointLocation",
-    "queryName",
-    "path",
+STREAM_ONLY = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "joinRangesUpTo",
 )
+# Options of Spark's own source that have no effect here, with the reason, which is said.
+WITHOUT_EFFECT = {
+    "groupIdPrefix": "a query is no member of a consumer group",
+    "kafkaConsumer.pollTimeoutMs": "kafka.request.timeout.ms is how long an answer may take",
+    "fetchOffset.numRetries": "kafka.default.api.timeout.ms is how long failures are retried",
+    "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms is the pause between two attempts",
+}
+# Of Spark, which hands them to every source.
+OF_SPARK = ("checkpointLocation", "queryName", "path")
 # Spark refuses these too, since the source itself decides about them.
 REFUSED_KAFKA = {
     "auto.offset.reset": "use startingOffsets",
@@ -159,11 +176,14 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
     values = OptionValues(options)
     refuse_unknown(
         values,
-        (*SOURCE_OPTIONS, *STREAM_ONLY, *MEANINGLESS),
+        (*SOURCE_OPTIONS, *STREAM_ONLY, *WITHOUT_EFFECT, *OF_SPARK),
         ("kafkaconsumer.",),
         REFUSED_KAFKA,
         "source",
     )
+    for name, why in WITHOUT_EFFECT.items():
+        if values.text(name) is not None:
+            warn_without_effect(name, why)
     if streaming:
         _refuse_batch_only(values)
     parsed = SourceOptions(
@@ -173,6 +193,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
         ending=_offsets(values, "ending", streaming=streaming),
         min_partitions=values.integer("minPartitions", None, minimum=1),
         max_records_per_partition=values.integer("maxRecordsPerPartition", None, minimum=1),
+        join_ranges_up_to=values.number("joinRangesUpTo", SourceOptions.join_ranges_up_to),
         fail_on_data_loss=values.boolean("failOnDataLoss", True),
         include_headers=values.boolean("includeHeaders", False),
         read_committed=values.choice(
@@ -190,8 +211,14 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
             "kafka.metadata.max.age.ms", SourceOptions.metadata_max_age_ms
         ),
     )
-    check_kafka_settings(values)
+    check_kafka_settings(values, CONSUMER)
     return parsed
+
+
+@lru_cache
+def warn_without_effect(name: str, why: str) -> None:
+    """Warn of an option, once in a process."""
+    logger.warning("barnabas: option %s has no effect: %s", name, why)
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
@@ -318,10 +345,12 @@ def refuse_unknown(
             raise OptionError(f"option kafka.{name} cannot be set: {why}")
 
 
-def check_kafka_settings(values: OptionValues) -> None:
-    """Refuse values of `kafka.*` that a Java client would refuse, and warn of unknown names.
+def check_kafka_settings(values: OptionValues, client: str) -> None:
+    """Refuse what cannot be honoured, and warn of what has no effect or is unknown.
 
-    This holds for settings that mean nothing here, too. Raises OptionError.
+    A value that a Java client would refuse is refused whatever it has an effect on.
+    Takes:  client, CONSUMER or PRODUCER.
+    Raises: OptionError.
     """
     settings = {
         name.removeprefix("kafka."): value
@@ -332,7 +361,10 @@ def check_kafka_settings(values: OptionValues) -> None:
         accepted = wrong_value(name, value)
         if accepted:
             raise OptionError(f"option kafka.{name}={value!r}: give {accepted}")
-    warn_of_unknown(settings)
+        why = refusal(name, value, client)
+        if why:
+            raise OptionError(f"option kafka.{name} cannot be honoured: {why}")
+    warn_of_unused(settings, client)
 
 
 def client_options(values: OptionValues) -> ClientOptions:
@@ -357,7 +389,13 @@ def client_options(values: OptionValues) -> ClientOptions:
         request_timeout_ms=number("kafka.request.timeout.ms", ClientOptions.request_timeout_ms, 1),
         retry_timeout_ms=number("kafka.default.api.timeout.ms", ClientOptions.retry_timeout_ms),
         retry_backoff_ms=number("kafka.retry.backoff.ms", ClientOptions.retry_backoff_ms),
+        retry_backoff_max_ms=number(
+            "kafka.retry.backoff.max.ms", ClientOptions.retry_backoff_max_ms
+        ),
+        send_buffer_bytes=number("kafka.send.buffer.bytes", -1, -1),
+        receive_buffer_bytes=number("kafka.receive.buffer.bytes", -1, -1),
         fetch_max_wait_ms=number("kafka.fetch.max.wait.ms", ClientOptions.fetch_max_wait_ms),
+        fetch_min_bytes=number("kafka.fetch.min.bytes", ClientOptions.fetch_min_bytes),
         # A task reads one partition, so the bound of a partition and that of a whole answer are the
         # same thing here.
         fetch_max_bytes=min(

@@ -88,7 +88,7 @@ def translate_pattern(java: str) -> str:
 
 
 def _escape(java: str, position: int, in_set: bool) -> tuple[str, int]:
-    """The translation of what stands behind a backslash, and where it ends."""
+    """The translation of what follows a backslash, and where it ends."""
     if java.startswith("Q", position):
         end = java.find("\\E", position)
         quoted = java[position + 1 :] if end < 0 else java[position + 1 : end]
@@ -104,8 +104,7 @@ def _escape(java: str, position: int, in_set: bool) -> tuple[str, int]:
             return (_CLASSES[name] if in_set else f"[{_CLASSES[name]}]"), match.end()
         if in_set:
             raise PatternError(
-                f"the class {match[0]!r} cannot stand in a set here: write the characters, as "
-                "[A-Za-z]"
+                f"the class {match[0]!r} cannot be in a set here: write the characters, as [A-Za-z]"
             )
         return f"[^{_CLASSES[name]}]", match.end()
     if java.startswith("z", position):

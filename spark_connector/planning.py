@@ -61,7 +61,7 @@ def plan(
 
 
 def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: Offsets) -> None:
-    """Refuse offsets to begin at that are behind the end. (A timestamp may be; nobody chose it.)"""
+    """Refuse offsets to begin at that are behind the end. (That of a timestamp may be.)"""
     behind = [name for name in sorted(options.starting.offsets) if starts[name] > ends[name]]
     if not behind:
         return

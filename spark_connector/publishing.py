@@ -6,9 +6,9 @@ begun. Then it asks the group for the numbers of the batches that were committed
 this one is among them (deduplication.py has the rules). A stream's first batch is announced then,
 and each of its batches leaves its begun note. Then it produces everything, commits
 `batch_id + 1` as the group's offset on each topic of it in the same transaction, and ends it.
-Whatever fails for a reason that passes, also an end of which nobody knows whether it took place, is
-followed by another attempt from the start: the committed offset says what happened. Source: KIP-98,
-KIP-447.
+Whatever fails for a reason that passes, also an end whose answer was lost, is followed by another
+attempt from the start: the committed offset says what happened. A batch without a number
+(`commit_unnumbered`) commits no offset, and a lost end is sent again. Source: KIP-98, KIP-447.
 """
 
 from __future__ import annotations
@@ -32,7 +32,13 @@ from barnabas.spark_connector.transactional_producer import (
 
 __all__ = ["Publication", "PublishError", "PublishSettings", "Publisher"]
 
-MAX_BACKOFF_MS = 1000
+REPEAT_NUMBERED = (
+    "Whether the last attempt was committed may not be known; publishing it again is safe."
+)
+REPEAT_UNNUMBERED = (
+    "Whether the last attempt was committed may not be known: look at the topic before you write "
+    "it again, or give it the option writeId, with which a repetition writes nothing twice."
+)
 RecordBatches = Callable[[], Iterable[EncodedRecordBatch]]
 
 
@@ -64,6 +70,9 @@ class Publication(NamedTuple):
         One without rows leaves no trace: another driver may have some for it, and publish them.
         """
         return batch_id if self.was_committed or self.record_count else batch_id - 1
+
+
+NOTHING = Publication(was_committed=False, record_count=0, byte_count=0, attempts=0)
 
 
 class Publisher:
@@ -113,7 +122,7 @@ class Publisher:
     ) -> Publication:
         """Commit a batch, unless it is committed. (Its parameters are what a batch is.)
 
-        Takes:  record_batches, called anew for each attempt and consumed as requests go out; with
+        Takes:  record_batches, called again for each attempt and consumed as requests go out; with
                 none at all nothing is sent, not even the number. decide, which decides by what the
                 group has; without it, numbers alone do (`decide_by_number`). begun, where begun
                 notes are kept: then `decide` sees them, and decides on batches without records too.
@@ -126,7 +135,7 @@ class Publisher:
         """
         decide = decide_by_number(batch_id) if decide is None else decide
         if begun is None and not _any(record_batches):
-            return Publication(was_committed=False, record_count=0, byte_count=0, attempts=0)
+            return NOTHING
         producer = self._producer_for(transactional_id, group_id)
         failures = _Failures(
             self.options, self.settings, f"publishing batch {batch_id} as {transactional_id!r}"
@@ -136,6 +145,35 @@ class Publisher:
             return self._try_transaction(
                 producer, batch_id, metadata, record_batches, decide, begun
             )
+
+        return _until_committed(attempt, producer, failures)
+
+    def commit_unnumbered(
+        self, *, transactional_id: str, record_batches: RecordBatches
+    ) -> Publication:
+        """Commit a batch that no later write repeats, in one transaction without an offset.
+
+        It leaves no group. Where the answer to an EndTxn is lost, the same EndTxn is sent again.
+        Takes:  transactional_id, which no other write has; record_batches, as `commit_once`.
+        Raises: as `commit_once`, but for this: an error that says that the outcome is not known
+                means that a repetition may write the batch twice.
+        """
+        if not _any(record_batches):
+            return NOTHING
+        producer = self._producer_for(transactional_id, "")
+        failures = _Failures(
+            self.options, self.settings, f"publishing as {transactional_id!r}", is_numbered=False
+        )
+
+        def attempt() -> Publication:
+            counts = producer.repeat_lost_end()
+            if counts is None:
+                producer.begin()
+                for record_batch in record_batches():
+                    producer.send(record_batch)
+                counts = producer.record_count, producer.byte_count
+                producer.commit_records()
+            return Publication(False, *counts, attempts=0)
 
         return _until_committed(attempt, producer, failures)
 
@@ -221,10 +259,18 @@ class _Failures:
     take as long as it likes.
     """
 
-    def __init__(self, options: ClientOptions, settings: PublishSettings, what: str) -> None:
+    def __init__(
+        self,
+        options: ClientOptions,
+        settings: PublishSettings,
+        what: str,
+        *,
+        is_numbered: bool = True,
+    ) -> None:
         self._settings, self._what = settings, what
+        self._advice = REPEAT_NUMBERED if is_numbered else REPEAT_UNNUMBERED
         self._backoff_ms = options.retry_backoff_ms
-        self._longest_backoff_ms = max(MAX_BACKOFF_MS, options.retry_backoff_ms)
+        self._longest_backoff_ms = max(settings.retry_backoff_max_ms, options.retry_backoff_ms)
         self._fenced = self._missing_files = 0
         self._deadline: float | None = None
         self.count = 0
@@ -257,9 +303,7 @@ class _Failures:
         if time.monotonic() >= self._deadline:
             raise PublishError(
                 f"{self._what} failed {self.count} times, for {patience_s:.0f} s and more: "
-                f"{advice}. "
-                "Whether the last attempt was committed may not be known; publishing it "
-                "again is safe."
+                f"{advice}. {self._advice}"
             ) from error
         time.sleep(self._backoff_ms / 1000)
         self._backoff_ms = min(2 * self._backoff_ms, self._longest_backoff_ms)

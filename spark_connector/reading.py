@@ -47,9 +47,9 @@ COLUMNS: dict[str, pa.DataType] = {
 }
 
 # Why offsets are not read.
-DELETED = "records were deleted or the topic was made anew"
+DELETED = "records were deleted or the topic was made again"
 NOT_THE_SAME = "records of the topic that was deleted are lost as far as they were not read"
-NEVER_THERE = "the topic was made anew, or offsets were given that are not there yet"
+NEVER_THERE = "the topic was made again, or offsets were given that are not there yet"
 TOPIC_DELETED = "the topic was deleted"
 
 
@@ -222,7 +222,7 @@ class _RangeReader:
     def _look_again(self, fetched: FetchedPartition, position: int) -> bool:
         """Whether to fetch again, after a pause, where a fetch brought nothing new.
 
-        False where the range ends at the position, which was told then.
+        False where the range ends at the position, after a warning.
         Raises: DataLossError, OpenTransactionError; ClientError where the broker has had its time,
                 and says that there is more.
         """
@@ -232,7 +232,7 @@ class _RangeReader:
         name, end_offset = self._range.name, self._range.end_offset
         end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
         if position >= end:
-            # The ends that a new leader knows of lag behind at first, and its fetches tell them all
+            # The ends that a new leader has lag behind at first, and its fetches contain them all
             # the same. ListOffsets does not (KIP-207).
             end = self._log_end(read_committed=False)
             if position >= end:

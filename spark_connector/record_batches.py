@@ -113,5 +113,5 @@ def select_record_batches(
 
 
 def first_record_batch_size(buffer: bytes | bytearray | memoryview) -> int | None:
-    """The size of the first record batch of a fetch, if enough of it came to tell."""
+    """The size of the first record batch of a fetch, if enough of it came."""
     return read_header(buffer).size_bytes if len(buffer) >= HEADER_SIZE else None

@@ -51,8 +51,8 @@ def varint(data: NDArray[np.uint8], position: Any, end: Any) -> tuple[Any, Any]:
 
     That is beyond `end` where the varint does not end before it or is too long.
 
-    From a position beyond `end` nothing is read, so that whoever reads several has to look at the
-    last position only.
+    From a position beyond `end` nothing is read, so that a caller that reads several has to look
+    at the last position only.
     """
     value = np.int64(0)
     shift = np.int64(0)

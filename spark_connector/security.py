@@ -1,10 +1,10 @@
 """The protection of connections: `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*` -> TLS
 and SASL.
 
-Names are those of the Java client (certificates as PEM) and, where it has others, those of
-librdkafka. SASL has two mechanisms that need nothing but a user's name and password: PLAIN (RFC
-4616) and SCRAM (RFC 5802, RFC 7677). No message and no repr contains a secret; a pickle of the
-options does, since tasks have to log in.
+Names are those of the Java client (stores as PEM or PKCS#12) and, where it has others, those of
+librdkafka. SASL has PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677), by a user's name and password,
+and OAUTHBEARER (RFC 7628), by a token (oauth.py). No message and no repr contains a secret; a
+pickle of the options does, since tasks have to log in.
 """
 
 from __future__ import annotations
@@ -20,28 +20,52 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from barnabas.spark_connector.key_stores import TYPES, KeyStoreError, pem_of_store
+from barnabas.spark_connector.oauth import (
+    SEPARATOR,
+    TokenSource,
+    first_message,
+    forget,
+    token_of,
+)
+from barnabas.spark_connector.tls_settings import TlsSettingError, TlsSettings, parse_tls_settings
+
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PLAIN = "PLAIN"
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS = (PLAIN, *SCRAM_HASHES)
+OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = (PLAIN, *SCRAM_HASHES, OAUTHBEARER)
 # With fewer a server may be fishing for passwords; more would only keep us busy.
 LEAST_ITERATIONS, MOST_ITERATIONS = 4096, 10_000_000
 
 _UNSUPPORTED = {
-    "OAUTHBEARER": "tokens come from a Java class there; use SCRAM-SHA-512, or PLAIN over TLS",
-    "GSSAPI": "Kerberos is not spoken here; use SCRAM-SHA-512, or PLAIN over TLS",
+    "GSSAPI": "Kerberos is not spoken here; use SCRAM-SHA-512, OAUTHBEARER, or PLAIN over TLS",
+    "AWS_MSK_IAM": (
+        "it is a Java class's; use OAUTHBEARER with oauthTokenProvider, as the library "
+        "aws-msk-iam-sasl-signer-python makes its tokens"
+    ),
 }
-_MODULES = {"PlainLoginModule": (PLAIN,), "ScramLoginModule": tuple(SCRAM_HASHES)}
-_STORE_SUFFIXES = (".jks", ".p12", ".pfx", ".keystore", ".truststore", ".bcfks")
-_TO_PEM = (
-    "make it PEM: `keytool -importkeystore -srckeystore STORE -destkeystore store.p12 "
-    "-deststoretype PKCS12`, then "
-    "`openssl pkcs12 -in store.p12 {what} -out store.pem`, and give {option} = store.pem"
-)
+_MODULES = {
+    "PlainLoginModule": (PLAIN,),
+    "ScramLoginModule": tuple(SCRAM_HASHES),
+    "OAuthBearerLoginModule": (OAUTHBEARER,),
+}
+TOKEN_PROVIDER = "oauthTokenProvider"
+_EXTENSION = "extension_"  # what names of JAAS begin with that go to the broker with a token
+# Java's classes of OAUTHBEARER that do what is done here.
+_TOKEN_CLASSES = {
+    "login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
+    "oauthbearer.jwt.retriever.class": (
+        "DefaultJwtRetriever",
+        "ClientCredentialsJwtRetriever",
+        "FileJwtRetriever",
+    ),
+}
 _JAAS = re.compile(
     r"""(?P<name>[\w.]+)\s*=\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|(?P<bare>[^\s;"']+))"""
 )
 
+ANY_TLS, NO_TOKENS = TlsSettings(), TokenSource()
 Text = Callable[[str], str | None]  # an option's value by its full name, stripped
 
 
@@ -61,21 +85,32 @@ class SecurityOptions:
     """The protection of a connection.
 
     Of `x_file` and `x_pem` at most one is set. Without ca_file and ca_pem the system's authorities
-    count.
+    count. A file is PEM or PKCS#12, as its content says; `x_type`, where given, refuses another.
     """
 
     protocol: str = "PLAINTEXT"
     ca_file: str | None = None
     ca_pem: str | None = field(default=None, repr=False)
+    ca_type: str | None = None
+    ca_password: str | None = field(default=None, repr=False)
     certificate_file: str | None = None
     certificate_pem: str | None = field(default=None, repr=False)
+    certificate_type: str | None = None
+    certificate_password: str | None = field(default=None, repr=False)
     key_file: str | None = None  # None: the key is in certificate_file
     key_pem: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
     check_hostname: bool = True
+    tls: TlsSettings = ANY_TLS
     mechanism: str | None = None
     username: str = ""
     password: str = field(default="", repr=False)
+    tokens: TokenSource = NO_TOKENS
+
+    @property
+    def login_name(self) -> str:
+        """Who logs in, for messages."""
+        return "this client" if self.mechanism == OAUTHBEARER else f"user {self.username!r}"
 
     @property
     def uses_tls(self) -> bool:
@@ -112,14 +147,28 @@ def parse_security(text: Text) -> SecurityOptions:
 
 
 def _with_tls(options: SecurityOptions, text: Text) -> SecurityOptions:
-    _refuse_store(text, "truststore", "-nokeys")
-    _refuse_store(text, "keystore", "-nodes")
     algorithm = text("kafka.ssl.endpoint.identification.algorithm")
     if algorithm is not None and algorithm.lower() not in ("https", "none", ""):
         raise SecurityError(
             f"option kafka.ssl.endpoint.identification.algorithm={algorithm!r}: give https, or an "
             "empty text for no check"
         )
+    try:
+        tls = parse_tls_settings(
+            text("kafka.ssl.protocol"),
+            text("kafka.ssl.enabled.protocols"),
+            text("kafka.ssl.cipher.suites"),
+        )
+    except TlsSettingError as error:
+        raise SecurityError(str(error)) from error
+    return replace(
+        _with_certificates(options, text),
+        tls=tls,
+        check_hostname=algorithm is None or algorithm.lower() == "https",
+    )
+
+
+def _with_certificates(options: SecurityOptions, text: Text) -> SecurityOptions:
     ca_pem = text("kafka.ssl.truststore.certificates") or text("kafka.ssl.ca.pem")
     ca_file = text("kafka.ssl.truststore.location") or text("kafka.ssl.ca.location")
     certificate_pem = text("kafka.ssl.keystore.certificate.chain") or text(
@@ -151,30 +200,26 @@ def _with_tls(options: SecurityOptions, text: Text) -> SecurityOptions:
         options,
         ca_file=None if ca_pem else ca_file,
         ca_pem=ca_pem or None,
+        ca_type=_store_type(text, "truststore"),
+        ca_password=text("kafka.ssl.truststore.password"),
+        certificate_type=_store_type(text, "keystore"),
+        certificate_password=text("kafka.ssl.keystore.password"),
         certificate_file=certificate_file or None,
         certificate_pem=certificate_pem or None,
         key_file=key_file or None,
         key_pem=key_pem or None,
         key_password=text("kafka.ssl.key.password"),
-        check_hostname=algorithm is None or algorithm.lower() == "https",
     )
 
 
-def _refuse_store(text: Text, store: str, what: str) -> None:
-    """Refuse Java's own stores, which OpenSSL cannot read."""
-    kind = text(f"kafka.ssl.{store}.type")
-    location = text(f"kafka.ssl.{store}.location") or ""
-    option = f"kafka.ssl.{store}.location"
-    if kind is not None and kind.upper() != "PEM":
-        raise SecurityError(
-            f"option kafka.ssl.{store}.type={kind!r} cannot be read without Java: "
-            + _TO_PEM.format(what=what, option=option)
-        )
-    if kind is None and location.lower().endswith(_STORE_SUFFIXES):
-        raise SecurityError(
-            f"option {option}={location!r} looks like a Java store: "
-            + _TO_PEM.format(what=what, option=option)
-        )
+def _store_type(text: Text, store: str) -> str | None:
+    name = f"kafka.ssl.{store}.type"
+    kind = text(name)
+    if kind is None:
+        return None
+    if kind.upper() not in TYPES:
+        raise SecurityError(f"option {name}={kind!r}: give PEM or PKCS12")
+    return kind.upper()
 
 
 def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
@@ -193,6 +238,9 @@ def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
             f"{MECHANISMS[-1]}"
         )
     jaas = text("kafka.sasl.jaas.config")
+    _refuse_java_classes(text, mechanism)
+    if mechanism == OAUTHBEARER:
+        return replace(options, mechanism=mechanism, tokens=_token_source(text, jaas))
     if jaas is not None:
         username, password = parse_jaas(jaas, mechanism)
     else:
@@ -210,6 +258,80 @@ def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
     return replace(options, mechanism=mechanism, username=username, password=password)
 
 
+def _refuse_java_classes(text: Text, mechanism: str) -> None:
+    """Refuse classes of a login, but those whose work is done here."""
+    for name, classes in _TOKEN_CLASSES.items():
+        given = text(f"kafka.sasl.{name}")
+        is_known = mechanism == OAUTHBEARER and (given or "").rsplit(".", 1)[-1] in classes
+        if given and not is_known:
+            raise SecurityError(
+                f"option kafka.sasl.{name}={given!r}: there are no Java classes to call; with "
+                f"OAUTHBEARER {TOKEN_PROVIDER} names a function in Python that gives the token"
+            )
+
+
+def _token_source(text: Text, jaas: str | None) -> TokenSource:
+    """Where tokens come from: a function, a file, or an endpoint with client credentials.
+
+    The latter are options (KIP-1139) or, as before that, in the line of JAAS.
+    Raises: SecurityError.
+    """
+    values = {} if jaas is None else _jaas_values(jaas, OAUTHBEARER)
+    if any(name.startswith("unsecuredlogin") for name in values):
+        raise SecurityError(
+            "option kafka.sasl.jaas.config: unsecured tokens are not made here; give "
+            f"kafka.sasl.oauthbearer.token.endpoint.url or {TOKEN_PROVIDER}"
+        )
+    url, provider = text("kafka.sasl.oauthbearer.token.endpoint.url"), text(TOKEN_PROVIDER)
+    if bool(url) == bool(provider):
+        raise SecurityError(
+            f"kafka.sasl.mechanism=OAUTHBEARER needs one of the options {TOKEN_PROVIDER} "
+            "(module:function) and kafka.sasl.oauthbearer.token.endpoint.url (https://… or "
+            "file:///…), which say where a token comes from"
+        )
+    names = "kafka.sasl.oauthbearer.client.credentials.client."
+    client_id = text(names + "id") or values.get("clientid", "")
+    client_secret = text(names + "secret") or values.get("clientsecret", "")
+    if url and not re.match(r"(https?://.|file:///)", url):
+        raise SecurityError(
+            f"option kafka.sasl.oauthbearer.token.endpoint.url={url!r}: give https://… or file:///…"
+        )
+    if url and not url.startswith("file:") and not (client_id and client_secret):
+        raise SecurityError(
+            f"kafka.sasl.oauthbearer.token.endpoint.url needs {names}id and {names}secret, or "
+            "clientId and clientSecret in kafka.sasl.jaas.config"
+        )
+    return TokenSource(
+        endpoint_url=url or "",
+        client_id=client_id,
+        client_secret=client_secret,
+        scope=text("kafka.sasl.oauthbearer.scope") or values.get("scope", ""),
+        encodes_header=(text("kafka.sasl.oauthbearer.header.urlencode") or "").lower() == "true",
+        provider=provider or "",
+        extensions=tuple(
+            (name.removeprefix(_EXTENSION), value)
+            for name, value in sorted(values.items())
+            if name.startswith(_EXTENSION)
+        ),
+        timeout_ms=_milliseconds(text, "read.timeout.ms", TokenSource.timeout_ms),
+        retry_backoff_ms=_milliseconds(text, "retry.backoff.ms", TokenSource.retry_backoff_ms),
+        retry_backoff_max_ms=_milliseconds(
+            text, "retry.backoff.max.ms", TokenSource.retry_backoff_max_ms
+        ),
+    )
+
+
+def _milliseconds(text: Text, name: str, default: int) -> int:
+    given = text(f"kafka.sasl.login.{name}")
+    if given is None:
+        return default
+    if not given.isdigit() or not int(given):
+        raise SecurityError(
+            f"option kafka.sasl.login.{name}={given!r}: give a whole number above 0"
+        )
+    return int(given)
+
+
 def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
     """The name and password of a line of JAAS.
 
@@ -217,6 +339,12 @@ def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
 
     Raises: SecurityError, which never shows the line.
     """
+    values = _jaas_values(config, mechanism)
+    return values.get("username", ""), values.get("password", "")
+
+
+def _jaas_values(config: str, mechanism: str) -> dict[str, str]:
+    """The values of a line of JAAS, by their names in lower case but for extensions."""
     example = (
         "org.apache.kafka.common.security.scram.ScramLoginModule required "
         'username="..." password="...";'
@@ -231,8 +359,8 @@ def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
     module = parts.group(1).rsplit(".", 1)[-1]
     if module not in _MODULES:
         raise SecurityError(
-            f"option kafka.sasl.jaas.config: {module} is not known here; PlainLoginModule and "
-            "ScramLoginModule are"
+            f"option kafka.sasl.jaas.config: {module} is not known here; PlainLoginModule, "
+            "ScramLoginModule and OAuthBearerLoginModule are"
         )
     if mechanism not in _MODULES[module]:
         raise SecurityError(
@@ -245,7 +373,8 @@ def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
         if rest[position : entry.start()].strip():
             break
         quoted = entry["double"] if entry["double"] is not None else entry["single"]
-        values[entry["name"].lower()] = (
+        is_extension = entry["name"].startswith(_EXTENSION)
+        values[entry["name"] if is_extension else entry["name"].lower()] = (
             entry["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
         )
         position = entry.end()
@@ -256,7 +385,7 @@ def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
             "option kafka.sasl.jaas.config: delegation tokens (tokenauth) are not spoken here; use "
             "a user's name and password"
         )
-    return values.get("username", ""), values.get("password", "")
+    return values
 
 
 # --- TLS
@@ -269,13 +398,17 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = options.check_hostname
+    try:
+        options.tls.apply(context)
+    except TlsSettingError as error:
+        raise SecurityError(str(error)) from None
     if options.ca_file or options.ca_pem:
         name = (
             "kafka.ssl.truststore.location"
             if options.ca_file
             else "kafka.ssl.truststore.certificates"
         )
-        pem = options.ca_pem or _pem_of(options.ca_file, name)
+        pem = options.ca_pem or _pem_of(options.ca_file, name, options.ca_type, options.ca_password)
         try:
             context.load_verify_locations(cadata=pem)
         except (ssl.SSLError, ValueError) as error:
@@ -300,18 +433,17 @@ def _load_own(context: ssl.SSLContext, options: SecurityOptions) -> None:
         if options.certificate_file
         else "kafka.ssl.keystore.certificate.chain"
     )
-    certificate = options.certificate_pem or _pem_of(options.certificate_file, name)
+    certificate = options.certificate_pem or _pem_of(
+        options.certificate_file, name, options.certificate_type, options.certificate_password
+    )
     key = options.key_pem or (
         _pem_of(options.key_file, "kafka.ssl.key.location") if options.key_file else certificate
     )
     with tempfile.TemporaryDirectory(prefix="barnabas-tls-") as directory:
-        if options.certificate_file:
-            files = options.certificate_file, options.key_file or options.certificate_file
-        else:
-            files = (
-                _private_file(directory, "certificate.pem", certificate),
-                _private_file(directory, "key.pem", key),
-            )
+        files = (
+            _private_file(directory, "certificate.pem", certificate),
+            _private_file(directory, "key.pem", key),
+        )
         try:
             # Without a function for the password OpenSSL would ask for it on the terminal.
             context.load_cert_chain(*files, password=lambda: options.key_password or "")
@@ -330,22 +462,14 @@ def _private_file(directory: str, name: str, text: str) -> str:
     return str(file)
 
 
-def _pem_of(path: str | None, option: str) -> str:
+def _pem_of(
+    path: str | None, option: str, kind: str | None = None, password: str | None = None
+) -> str:
     assert path is not None
     try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise SecurityError(
-            f"option {option}={path!r}: {error.strerror}; the file has to be on each machine that "
-            "runs tasks"
-        ) from error
-    if b"-----BEGIN" not in data:
-        what = "-nokeys" if "truststore" in option or "ca." in option else "-nodes"
-        raise SecurityError(
-            f"option {option}={path!r} is not PEM: if it is a Java store, "
-            + _TO_PEM.format(what=what, option=option)
-        )
-    return data.decode("utf-8", "replace")
+        return pem_of_store(path, option, kind=kind, password=password)
+    except KeyStoreError as error:
+        raise SecurityError(str(error)) from None
 
 
 def _why(error: Exception) -> str:
@@ -358,6 +482,8 @@ def _why(error: Exception) -> str:
 def exchange(options: SecurityOptions) -> Exchange:
     """A fresh login by the mechanism that was chosen."""
     assert options.mechanism is not None
+    if options.mechanism == OAUTHBEARER:
+        return BearerExchange(options.tokens)
     if options.mechanism == PLAIN:
         return PlainExchange(options.username, options.password)
     return ScramExchange(SCRAM_HASHES[options.mechanism], options.username, options.password)
@@ -377,7 +503,7 @@ class Exchange:
 
 
 class PlainExchange(Exchange):
-    """RFC 4616: name and password as they are. Only for TLS, or where nobody listens."""
+    """RFC 4616: name and password as they are. Only for TLS, or a network that is trusted."""
 
     def __init__(self, username: str, password: str) -> None:
         self._message = f"\0{username}\0{password}".encode()
@@ -387,6 +513,26 @@ class PlainExchange(Exchange):
 
     def answer(self, challenge: bytes) -> bytes | None:
         return None
+
+
+class BearerExchange(Exchange):
+    """RFC 7628: a token, which the broker verifies."""
+
+    def __init__(self, source: TokenSource) -> None:
+        self._source = source
+
+    def first(self) -> bytes:
+        """Raises: TokenError where there is no token."""
+        return first_message(token_of(self._source), self._source.extensions)
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        """None where the token was taken. Where it was not, the broker says why in an answer to
+        what this gives.
+        """
+        if not challenge:
+            return None
+        forget(self._source)
+        return SEPARATOR.encode()
 
 
 class ScramExchange(Exchange):

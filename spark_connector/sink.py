@@ -21,7 +21,6 @@ same: so abort decides nothing.
 
 from __future__ import annotations
 
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -68,6 +67,13 @@ from barnabas.spark_connector.spool import (
     read_spool,
     to_message,
 )
+from barnabas.spark_connector.spool_directory import NAME as SPOOL
+from barnabas.spark_connector.spool_directory import (
+    check_checkpoint,
+    check_temporary_directory,
+    make_private_directory,
+    private_directory,
+)
 from barnabas.spark_connector.task_process import exempt_modules_from_collection
 from barnabas.spark_connector.user_messages import hide_traceback, logger
 
@@ -75,8 +81,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-# What Spark tells its tasks (StreamExecution, MicroBatchExecution); old names, though not in its
-# documentation.
+# Properties that Spark gives its tasks (StreamExecution, MicroBatchExecution); old names, though
+# not in its documentation.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 CONTINUOUS = "__is_continuous_processing"
 RUN_ID = "spark.jobGroup.id"  # of a streaming query: another at each start
@@ -115,6 +121,15 @@ def _topics_of(messages: Iterable[WriterCommitMessage | None]) -> frozenset[str]
         if isinstance(message, TaskMessage)
         for topic in message.topics
     )
+
+
+def record_batches_of(
+    messages: Sequence[WriterCommitMessage | None],
+) -> Iterator[EncodedRecordBatch]:
+    """The record batches of all tasks, task by task."""
+    for message in messages:
+        assert isinstance(message, TaskMessage), "commit without the messages of all tasks"
+        yield from message.record_batches()
 
 
 @dataclass
@@ -209,7 +224,12 @@ class _Writer:
         assert context is not None, "write is called in tasks"
         name = f"{context.partitionId()}-{context.attemptNumber()}-{uuid.uuid4().hex[:12]}"
         directory = join_uri(self.spool_directory(place), write_id, str(batch_id))
-        output = TaskOutput(self.options.inline_bytes, lambda: SpoolWriter(directory, name))
+
+        def open_spool() -> SpoolWriter:
+            self._prepare_spool_directory(place)
+            return SpoolWriter(directory, name)
+
+        output = TaskOutput(self.options.inline_bytes, open_spool)
         with Client(self.options.client) as client:
             encoder = Encoder(
                 topic=self.options.topic,
@@ -231,13 +251,28 @@ class _Writer:
                 raise
 
     def spool_directory(self, place: CheckpointPlace) -> str:
-        """The directory of spool files: the option's, else one in the checkpoint.
-
-        All machines have to share the checkpoint anyway.
+        """The directory of spool files: the option's, else one in the checkpoint of a stream, else
+        a private one in the temporary directory.
         """
         if self.options.spool_directory is not None:
             return self.options.spool_directory
-        return join_uri(place.location or place.root or tempfile.gettempdir(), "barnabas-spool")
+        checkpoint = place.location or place.root
+        return join_uri(checkpoint, SPOOL) if checkpoint else private_directory()
+
+    def _prepare_spool_directory(self, place: CheckpointPlace) -> None:
+        """Check that the driver has the directory, where that can be known, and make a private one.
+
+        Raises: SpoolError.
+        """
+        if self.options.spool_directory is not None:
+            return
+        if place.location:
+            check_checkpoint(place.location, "metadata")
+        elif place.root:
+            check_checkpoint(place.root)
+        else:
+            check_temporary_directory(self.options.temporary_directory)
+            make_private_directory(private_directory())
 
     def publish_messages(
         self,
@@ -256,11 +291,7 @@ class _Writer:
                 of a stream, for batches that have no rows as well.
         Raises: SinkError.
         """
-        task_messages = [message for message in messages if isinstance(message, TaskMessage)]
-        assert len(task_messages) == len(messages), "commit without the messages of all tasks"
-        write_ids = {message.write_id for message in task_messages}
-        assert len(write_ids) == 1, f"tasks of several writes in one commit: {write_ids}"
-        name = f"{self.options.transactional_id_prefix}-{write_ids.pop()}"
+        name = self.group_of(messages)
         has_own_id = per_topic and self.options.topic
         try:
             with Publisher(self.options.client, self.options.publish) as publisher:
@@ -269,11 +300,7 @@ class _Writer:
                     group_id=name,
                     batch_id=batch_id,
                     metadata=note.to_text(),
-                    record_batches=lambda: (
-                        record_batch
-                        for message in task_messages
-                        for record_batch in message.record_batches()
-                    ),
+                    record_batches=lambda: record_batches_of(messages),
                     decide=decide,
                     begun=begun,
                 )
@@ -285,6 +312,12 @@ class _Writer:
                 note.what,
             )
         return done
+
+    def group_of(self, messages: Sequence[WriterCommitMessage | None]) -> str:
+        """The name that the messages' write has at the brokers: prefix and id."""
+        write_ids = {message.write_id for message in messages if isinstance(message, TaskMessage)}
+        assert len(write_ids) == 1, f"tasks of several writes in one commit: {write_ids}"
+        return f"{self.options.transactional_id_prefix}-{write_ids.pop()}"
 
     @property
     def target(self) -> str:
@@ -376,7 +409,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
             raise _without_traceback(NOT_CONTINUOUS)
         if query_id is None or batch_id is None:
             raise SinkError(
-                "this Spark does not tell its tasks the ids of query and batch, on which "
+                "this Spark does not give its tasks the ids of query and batch, on which "
                 "exactly-once rests; use PySpark 4.2 or later"
             )
         what = self._what(query_id, int(batch_id))
@@ -407,6 +440,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         return CheckpointPlace(root=rules.resolve(root))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        exempt_modules_from_collection()
         if not messages:
             return  # a batch without tasks has no rows
         # So Spark commits the epochs of Trigger.Continuous, in which it calls `write` of no sink in
@@ -494,27 +528,38 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         return message
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        if messages:
-            batch_id = self.options.batch_id
-            origins = {message.origin for message in messages if isinstance(message, TaskMessage)}
-            note = CommitNote(self._what(), self.target, origin=max(origins, default=""))
+        if not messages:
+            return
+        if self.options.write_id is None:
+            self._publish_unnamed(messages)
+            self.clean_up(messages, None)
+            return
+        batch_id = self.options.batch_id
+        origins = {message.origin for message in messages if isinstance(message, TaskMessage)}
+        note = CommitNote(self._what(), self.target, origin=max(origins, default=""))
 
-            def decide(state: GroupState) -> Decision:
-                return decide_batch_write(
-                    state,
-                    batch_id,
-                    note,
-                    _topics_of(messages),
-                    on_uncertain=self.options.on_uncertain_batch,
+        def decide(state: GroupState) -> Decision:
+            return decide_batch_write(
+                state,
+                batch_id,
+                note,
+                _topics_of(messages),
+                on_uncertain=self.options.on_uncertain_batch,
+            )
+
+        done = self.publish_messages(messages, batch_id, note, per_topic=True, decide=decide)
+        self.clean_up(messages, done.last_committed(batch_id))
+
+    def _publish_unnamed(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Publish a write that has a random id: no later one repeats it, so it needs no group."""
+        try:
+            with Publisher(self.options.client, self.options.publish) as publisher:
+                publisher.commit_unnumbered(
+                    transactional_id=self.group_of(messages),
+                    record_batches=lambda: record_batches_of(messages),
                 )
-
-            is_named = self.options.write_id is not None  # else nobody will ever repeat it
-            done = self.publish_messages(
-                messages, batch_id, note, per_topic=is_named, decide=decide
-            )
-            self.clean_up(
-                messages, done.last_committed(self.options.batch_id) if is_named else None
-            )
+        except USER_ERRORS as error:
+            raise _not_published(CommitNote(self._what()), error) from None
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.delete_files(messages)

@@ -12,9 +12,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from barnabas.protocol.compression import Codec
+from barnabas.protocol.compression import DEFAULT_LEVELS, Codec, Levels
 from barnabas.spark_connector.deduplication import FAIL, SKIP_IT, WRITE_IT
+from barnabas.spark_connector.encoding import Compression
 from barnabas.spark_connector.hadoop_paths import PathError, site_settings
+from barnabas.spark_connector.kafka_settings import PRODUCER
 from barnabas.spark_connector.options import (
     ClientOptions,
     OptionError,
@@ -24,11 +26,15 @@ from barnabas.spark_connector.options import (
     refuse_unknown,
 )
 from barnabas.spark_connector.publishing import PublishSettings
+from barnabas.spark_connector.security import TOKEN_PROVIDER
+from barnabas.spark_connector.spool_directory import identity_of_temporary_directory
 
 KIBIBYTE = 1 << 10
+NO_COMPRESSION = Compression()
 
 SINK_OPTIONS = (
     "topic",
+    TOKEN_PROVIDER,
     "writeId",
     "batchId",
     "onUncertainBatch",
@@ -91,13 +97,14 @@ class SinkOptions:
     on_uncertain_batch: str = FAIL
     compare_checkpoint: bool = True
     spool_directory: str | None = None
+    temporary_directory: str = ""
     checkpoint_location: str | None = None
     working_directory: str = "/"
     site: Mapping[str, str] = field(default_factory=dict)
     query_name: str | None = None
     inline_bytes: int = 256 * KIBIBYTE
     transactional_id_prefix: str = "barnabas-spark"
-    compression: Codec = Codec.NONE
+    compression: Compression = NO_COMPRESSION
     record_batch_bytes: int = 512 * KIBIBYTE
 
 
@@ -115,11 +122,14 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         max_request_bytes=values.number(
             "kafka.max.request.size", PublishSettings.max_request_bytes, minimum=KIBIBYTE
         ),
-        in_flight=min(
-            5,
-            values.number(
-                "kafka.max.in.flight.requests.per.connection", PublishSettings.in_flight, minimum=1
-            ),
+        in_flight=values.number(
+            "kafka.max.in.flight.requests.per.connection",
+            PublishSettings.in_flight,
+            minimum=1,
+            maximum=PublishSettings.in_flight,
+        ),
+        retry_backoff_max_ms=values.number(
+            "kafka.retry.backoff.max.ms", PublishSettings.retry_backoff_max_ms
         ),
     )
     parsed = SinkOptions(
@@ -131,6 +141,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         on_uncertain_batch=values.choice("onUncertainBatch", (FAIL, WRITE_IT, SKIP_IT)),
         compare_checkpoint=values.boolean("compareCheckpoint", True),
         spool_directory=values.text("spoolDirectory"),
+        temporary_directory=identity_of_temporary_directory(),
         checkpoint_location=values.text("checkpointLocation"),
         working_directory=os.getcwd(),  # options are read on the driver
         site=_site_settings() if streaming else {},
@@ -138,14 +149,14 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         inline_bytes=values.number("inlineBytes", SinkOptions.inline_bytes),
         transactional_id_prefix=values.text("transactionalIdPrefix")
         or SinkOptions.transactional_id_prefix,
-        compression=CODECS[values.choice("kafka.compression.type", tuple(CODECS))],
+        compression=_compression(values),
         # A producer's batch.size is 16 KiB since its batches wait for records; here all records are
         # there already.
         record_batch_bytes=values.number(
             "kafka.batch.size", SinkOptions.record_batch_bytes, minimum=KIBIBYTE
         ),
     )
-    check_kafka_settings(values)
+    check_kafka_settings(values, PRODUCER)
     return parsed
 
 
@@ -180,6 +191,22 @@ def _refuse(values: OptionValues, streaming: bool) -> None:
         raise OptionError(
             "option batchId numbers the writes of one name: give the name too, as writeId"
         )
+
+
+def _compression(values: OptionValues) -> Compression:
+    """The codec, and the levels of all codecs (KIP-390). Raises: OptionError."""
+
+    def level(codec: str, lowest: int, highest: int) -> int:
+        name, default = f"kafka.compression.{codec}.level", getattr(DEFAULT_LEVELS, codec)
+        chosen = values.number(name, default, minimum=lowest, maximum=highest)
+        if codec == "gzip" and not chosen:
+            raise OptionError(f"option {name}='0': give 1 to 9, or -1 for the codec's own")
+        return chosen
+
+    return Compression(
+        CODECS[values.choice("kafka.compression.type", tuple(CODECS))],
+        Levels(level("gzip", -1, 9), level("lz4", 1, 17), level("zstd", -131072, 22)),
+    )
 
 
 def _site_settings() -> dict[str, str]:

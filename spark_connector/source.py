@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -45,6 +46,7 @@ from barnabas.spark_connector.encoding import EncodingError
 from barnabas.spark_connector.filters import Condition, Narrowing, narrow
 from barnabas.spark_connector.offsets import (
     OffsetRange,
+    join,
     offsets_as_json,
     offsets_of_json,
     topic_ids_of_json,
@@ -117,6 +119,7 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        exempt_modules_from_collection()
         with without_traceback(OptionError, EncodingError):
             if overwrite:
                 raise OptionError(
@@ -126,19 +129,37 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
             return BatchWriter(parse_sink_options(self.options, streaming=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        exempt_modules_from_collection()
         with without_traceback(OptionError, EncodingError):
             return StreamWriter(parse_sink_options(self.options, streaming=True), schema)
 
 
 class TaskPartition(InputPartition):  # type: ignore[misc]
-    """PySpark's partition: the offset range of one task.
+    """PySpark's partition: the offset ranges of one task.
 
-    topic_id: under which it was planned, empty where that is not known.
+    topic_ids: under which they were planned, as far as they are known.
     """
 
-    def __init__(self, offset_range: OffsetRange | None, topic_id: str = "") -> None:
-        super().__init__(offset_range)
-        self.offset_range, self.topic_id = offset_range, topic_id
+    def __init__(
+        self,
+        offset_ranges: Sequence[OffsetRange],
+        topic_ids: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(tuple(offset_ranges))
+        self.offset_ranges = tuple(offset_ranges)
+        topics = {each.topic for each in offset_ranges}
+        self.topic_ids = {topic: topic_ids[topic] for topic in topics if topic in topic_ids}
+
+
+def task_partitions(
+    tasks: Iterable[Sequence[OffsetRange]], topic_ids: Mapping[str, str]
+) -> list[InputPartition]:
+    """One partition for each task, and one without ranges where there is none.
+
+    Spark turns an empty list into one task without work; saying so here keeps that out of `read`'s
+    guesses.
+    """
+    return [TaskPartition(ranges, topic_ids) for ranges in tasks] or [TaskPartition(())]
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
@@ -159,11 +180,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         with without_traceback(*USER_ERRORS), Client(self.options.client) as client:
             ranges = plan(client, self.options, self.narrowing)
             topic_ids = dict(client.topic_ids)
-        # Spark turns an empty list into one task without work; saying so ourselves keeps that out
-        # of `read`'s guesses.
-        return [TaskPartition(each, topic_ids.get(each.topic, "")) for each in ranges] or [
-            TaskPartition(None)
-        ]
+        return task_partitions(([each] for each in ranges), topic_ids)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self.options, self.columns)
@@ -260,15 +277,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             ranges = self._planner.ranges(
                 offsets_of_json(start), offsets_of_json(end), topic_ids=topic_ids
             )
-        return [TaskPartition(each, topic_ids.get(each.topic, "")) for each in ranges] or [
-            TaskPartition(None)
-        ]
+        tasks = join(
+            ranges,
+            most_offsets=min(
+                self.options.join_ranges_up_to,
+                self.options.max_records_per_partition or self.options.join_ranges_up_to,
+            ),
+            least_tasks=self.options.min_partitions or 0,
+        )
+        return task_partitions(tasks, topic_ids)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self.options, self.columns)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: where a query stands is in its checkpoint and nowhere else."""
+        """Nothing to do: a query's offsets are in its checkpoint and nowhere else."""
 
     def stop(self) -> None:
         self._planner.close()
@@ -302,19 +325,18 @@ def read_partition(
     """The rows of one task's partition."""
     assert isinstance(partition, TaskPartition), f"not one of our partitions: {partition!r}"
     exempt_modules_from_collection()
-    if partition.offset_range is None:
-        return
     with without_traceback(*USER_ERRORS), Client(options.client) as client:
-        yield from read_range(
-            client,
-            partition.offset_range,
-            columns,
-            read_committed=options.read_committed,
-            fail_on_data_loss=options.fail_on_data_loss,
-            open_transactions=options.open_transactions,
-            decoder=options.decoder,
-            topic_id=partition.topic_id,
-        )
+        for offset_range in partition.offset_ranges:
+            yield from read_range(
+                client,
+                offset_range,
+                columns,
+                read_committed=options.read_committed,
+                fail_on_data_loss=options.fail_on_data_loss,
+                open_transactions=options.open_transactions,
+                decoder=options.decoder,
+                topic_id=partition.topic_ids.get(offset_range.topic, ""),
+            )
 
 
 def checked_columns(schema: StructType, include_headers: bool) -> tuple[str, ...]:

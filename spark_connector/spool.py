@@ -400,5 +400,5 @@ def _exactly(stream: Any, size: int, uri: str) -> bytearray:
 def _damaged(uri: str, why: str) -> SpoolError:
     return SpoolError(
         f"The spool file {uri} is damaged: {why}. Run the query again: the batch is then computed "
-        "anew."
+        "again."
     )

@@ -126,7 +126,8 @@ class StreamPlanner:
                 name: starts[name] + shares[name] if shares[name] else offset
                 for name, offset in newest.items()
             }
-        if newest != start:
+        # The first batch of a run counts, too, where it is empty.
+        if newest != start or self._micro_batch_planned_at is None:
             self._micro_batch_planned_at = self._clock()
         return newest
 
@@ -163,7 +164,7 @@ class StreamPlanner:
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """The ids of topics, as brokers told them last."""
+        """The ids of topics, as brokers gave them last."""
         return self._client.topic_ids
 
     @property
@@ -248,7 +249,7 @@ class StreamPlanner:
     def _target_for(self, start: Offsets, target: Offsets) -> Offsets:
         """The target of Trigger.AvailableNow, with what it lacks of `start`, if that exists.
 
-        It was chosen before anyone knew where the query stands.
+        It was chosen before the query's offsets were known.
         """
         missing = start.keys() - target.keys()
         if missing:
@@ -328,11 +329,11 @@ class StreamPlanner:
             {name.topic for name, offset in start.items() if offset}, topic_ids
         )
         for topic in recreated:
-            stands = ", ".join(
+            offsets = ", ".join(
                 f"{name} at {start[name]}" for name in sorted(start) if name.topic == topic
             )
             self._lost(
-                f"{topic_recreated(topic)}: the query stands in the former ({stands})",
+                f"{topic_recreated(topic)}: the query's offsets are of the former ({offsets})",
                 why=NOT_THE_SAME,
             )
             logger.warning("barnabas: topic %r is read from its beginning", topic)
@@ -370,7 +371,7 @@ class StreamPlanner:
         return {name: start or 0 for name, start in starts.items()}
 
     def _report_lost(self, start: Offsets, newest: Offsets) -> None:
-        """Report partitions that are gone, and logs that end before where the query stands.
+        """Report partitions that are gone, and logs that end before the query's offset.
 
         `newest` is corrected where nothing is lost.
         """
@@ -398,12 +399,11 @@ class StreamPlanner:
             mark = marks[name] or 0
             if mark < start[name]:
                 self._lost(
-                    f"the log of {name} ends at {mark}, before offset {start[name]} where the "
-                    "query stands"
+                    f"the log of {name} ends at {mark}, before the query's offset {start[name]}"
                 )
             else:
                 logger.warning(
-                    "barnabas: %s: the query stands at offset %d, and from %d on a transaction is "
+                    "barnabas: %s: the query is at offset %d, and from %d on a transaction is "
                     "open: it goes on when that is decided",
                     name,
                     start[name],

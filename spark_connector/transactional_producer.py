@@ -4,8 +4,8 @@ and the leaders of partitions.
 `TransactionalProducer` does one transaction after the other, and each failure ends its transaction:
 there is no retry of a single request. Order of use:
 
-    begin()      InitProducerId: fences whoever had the id before, aborts what was left open, gives
-                 a new epoch
+    begin()      InitProducerId: fences the producer that had the id before, aborts what was left
+                 open, gives a new epoch
     group_state  what the group has committed, by topic, and the begun notes of the second group;
                  waits for nothing that is still open (KIP-447, require_stable)
     announce     commits offset and note alone, in a transaction of its own; then begin again
@@ -15,6 +15,11 @@ there is no retry of a single request. Order of use:
     commit(...)  AddOffsetsToTxn (version 1), TxnOffsetCommit, the answers that are still to come,
                  EndTxn
     abort()      instead of commit
+
+A producer without a group has no `group_state`: `commit_records` commits records alone, and where
+the answer to its EndTxn is lost, `repeat_lost_end` sends the same EndTxn again before the next
+`begin`. A coordinator answers a repeated end as it answered the first one, and refuses it where the
+transaction was aborted meanwhile (KIP-98, KIP-890).
 
 Where the cluster has finalised `transaction.version` at 2 (KIP-890, second part), Produce and
 TxnOffsetCommit add by themselves, and AddPartitionsToTxn and AddOffsetsToTxn are left out; what
@@ -198,6 +203,17 @@ class PublishSettings:
     delivery_timeout_ms: int = 120_000
     max_request_bytes: int = 1 << 20  # more only where one batch is larger
     in_flight: int = 5  # requests to one broker that are not yet answered
+    retry_backoff_max_ms: int = 1000
+
+
+@dataclass(frozen=True)
+class _LostEnd:
+    """A transaction whose EndTxn was sent and not answered: its producer, and what was written."""
+
+    producer: Producer
+    is_version_2: bool
+    record_count: int
+    byte_count: int
 
 
 @dataclass
@@ -230,6 +246,7 @@ class TransactionalProducer:
         self._connections = Connections(options)
         self._coordinators: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self._lost_end: _LostEnd | None = None
         self._forget_transaction()
 
     def _forget_transaction(self) -> None:
@@ -272,7 +289,7 @@ class TransactionalProducer:
         answer = coordinator.request(kind, request)
         code = answer.error_code
         if code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH):
-            # Somebody else is beginning right now.
+            # Another producer begins right now.
             raise PassingError(f"transactional id {self._transactional_id!r}: {code_name(code)}")
         self._check(code, f"transactional id {self._transactional_id!r}")
         self._producer = Producer(answer.producer_id, answer.producer_epoch)
@@ -387,12 +404,54 @@ class TransactionalProducer:
                 say whether it
                 happened.
         """
-        for node, leader in self._under_way.items():
-            self._send_out(node, leader)
+        self._send_all_out()
         self._commit_offset(sorted(set(topics)), offset, metadata_text)
         self._receive_all()
         self._end(commit=True)
         self._forget_transaction()
+
+    def commit_records(self) -> None:
+        """Commit all that was sent, and no offset.
+
+        Raises: PassingError also where the answer is lost: then `repeat_lost_end` is next.
+        """
+        self._send_all_out()
+        self._receive_all()
+        self._lost_end = _LostEnd(
+            self._producer, self._is_version_2, self.record_count, self.byte_count
+        )
+        try:
+            self._end(commit=True)
+        except (FencedError, PublishError):
+            self._lost_end = None  # it was answered: nothing is committed
+            raise
+        self._lost_end = None
+        self._forget_transaction()
+
+    def repeat_lost_end(self) -> tuple[int, int] | None:
+        """Find out whether a `commit_records` whose answer was lost took place, by sending its
+        EndTxn again.
+
+        Gives:  the counts of records and bytes where it is committed by now; None where it is
+                not, or no answer was lost.
+        Raises: PassingError while that cannot be known; PublishError where it never will be.
+        """
+        lost = self._lost_end
+        if lost is None:
+            return None
+        self._producer, self._is_version_2 = lost.producer, lost.is_version_2
+        try:
+            self._end(commit=True)
+        except FencedError:  # the transaction timed out, which aborts it
+            self._lost_end = None
+            return None
+        self._lost_end = None
+        self._forget_transaction()
+        return lost.record_count, lost.byte_count
+
+    def _send_all_out(self) -> None:
+        for node, leader in self._under_way.items():
+            self._send_out(node, leader)
 
     def _receive_all(self) -> None:
         for node, leader in self._under_way.items():
@@ -636,7 +695,7 @@ class TransactionalProducer:
     # --- connections
 
     def forget_connections(self) -> None:
-        """Close all connections, and ask anew who leads and who coordinates.
+        """Close all connections, and look up leaders and coordinators again.
 
         After a failure whatever was known may be stale.
         """

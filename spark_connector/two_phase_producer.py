@@ -72,7 +72,7 @@ class TwoPhaseError(ClientError):
 
 
 class _Stage(Enum):
-    """Where the producer stands."""
+    """The state of the producer."""
 
     NEW = "call recover() first"
     LEFT_OPEN = "an earlier transaction is open: complete() it"
@@ -219,7 +219,7 @@ class TwoPhaseProducer:
     # --- the steps
 
     def recover(self) -> str:
-        """Fence whoever had the id before, and find out what is open.
+        """Fence the producer that had the id before, and find out what is open.
 
         Gives:  the state of the open transaction, "" where none is. If it is open, `complete` it
                 with the state that the database has as decided to be committed.
@@ -227,7 +227,7 @@ class TwoPhaseProducer:
         """
         self._forget()
         if self._stage is _Stage.FAILED:
-            self._session.forget_connections()  # answers may be under way that nobody waits for
+            self._session.forget_connections()  # answers may be under way that no caller waits for
         self._stage = _Stage.NEW
         ongoing = self._insist(lambda: self._session.init(keep=True))
         self._is_epoch_used = False

@@ -4,7 +4,7 @@ Warnings go through `logging`, logger `barnabas.spark`. Without configuration Py
 stderr: in the driver's reader process that is the driver's terminal, in a task the executor's log
 (with master local[*] the same terminal).
 
-PySpark puts a traceback through half of itself before what an exception says, unless it is told
+PySpark puts a traceback through half of itself before what an exception says, unless it is made
 not to.
 """
 
@@ -23,7 +23,7 @@ _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
 
 def hide_traceback() -> None:
-    """Let PySpark tell the next error without its traceback.
+    """Let PySpark show the next error without its traceback.
 
     A worker that reported an error gets no other work, so this holds for no later error of others.
     """
@@ -32,7 +32,7 @@ def hide_traceback() -> None:
 
 @contextmanager
 def without_traceback(*kinds: type[Exception]) -> Iterator[None]:
-    """Let PySpark tell errors of these kinds without its traceback: they say all there is."""
+    """Let PySpark show errors of these kinds without its traceback: they say all there is."""
     try:
         yield
     except kinds:

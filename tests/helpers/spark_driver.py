@@ -68,6 +68,7 @@ def main(text: str) -> int:
         spark.readStream.format("barnabas")
         .option("kafka.bootstrap.servers", query.servers)
         .option("subscribe", query.source)
+        .option("joinRangesUpTo", "0")  # faults are named by their task
     )
     reader = reader.option("startingOffsets", "earliest").option(
         "maxOffsetsPerTrigger", str(query.records_per_batch)

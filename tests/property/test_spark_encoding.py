@@ -28,7 +28,7 @@ from barnabas.protocol.records import (
     records_of,
 )
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.encoding import Encoder
+from barnabas.spark_connector.encoding import Compression, Encoder
 from barnabas.spark_connector.spool import from_message, to_message
 
 SCHEMA = pa.schema(
@@ -121,7 +121,7 @@ def encoder(**settings: Any) -> Encoder:
     arguments = {
         "topic": None,
         "partition_counts": COUNTS.__getitem__,
-        "compression": Codec.NONE,
+        "compression": Compression(),
         "now_ms": lambda: NOW_MS,
     }
     return Encoder(**(arguments | settings))
@@ -185,7 +185,7 @@ def test_batches_hold_the_rows(
 ) -> None:
     parts = data.draw(added(rows))
     encoding = encoder(
-        compression=codec,
+        compression=Compression(codec),
         record_batch_bytes=record_batch_bytes,
         round_bytes=round_bytes,
         limit_bytes=limit_bytes,

@@ -43,8 +43,14 @@ def broker() -> Iterator[LocalBroker]:
         yield running
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What PySpark, py4j and librdkafka leave open is their own affair."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Ignore what PySpark, py4j and librdkafka leave open, and leave out the long tests unless
+    `-m` names them.
+    """
+    if "spark_long" not in (config.option.markexpr or ""):
+        long = [item for item in items if item.get_closest_marker("spark_long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     for item in items:
         if "tests/spark" in str(item.path):
             item.add_marker(pytest.mark.spark)

@@ -303,6 +303,29 @@ def test_a_write_with_an_id_is_done_once(
     assert len(values_of(broker.bootstrap_servers, topic)) == 4
 
 
+def test_writes_without_an_id_leave_no_group_and_no_file(
+    spark: SparkSession, broker: LocalBroker, topic: str
+) -> None:
+    """Neither those of the program nor those of foreachBatch; large ones go by a private file."""
+    from helpers.e2e_clients import admin
+
+    from barnabas.spark_connector.spool_directory import private_directory
+
+    def groups() -> set[str]:
+        listed = admin(broker.bootstrap_servers).list_consumer_groups().result(PATIENCE_S)
+        return {group.group_id for group in listed.valid}
+
+    before = groups()
+    frame = spark.createDataFrame([("a",), ("b",)], "value string")
+    for inline_bytes in ("0", "100000"):
+        write(frame, broker.bootstrap_servers, topic, inlineBytes=inline_bytes)
+    assert sorted(values_of(broker.bootstrap_servers, topic)) == [b"a", b"a", b"b", b"b"]
+    assert groups() == before
+    directory = Path(private_directory())
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert not list(directory.rglob("*.batches*"))
+
+
 # --- refusals
 
 

@@ -11,11 +11,11 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from barnabas.protocol.compression import Codec
+from barnabas.protocol.compression import Codec, Levels
 from barnabas.protocol.records import HEADER_SIZE, Record, records_of
 from barnabas.spark_connector import encoding
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
+from barnabas.spark_connector.encoding import Compression, Encoder, EncodingError, check_schema
 
 NOW_MS = 1_700_000_000_123
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -33,7 +33,7 @@ def encoder(
     *, topic: str | None = "orders", count: int | Callable[[str], int] = 4, **settings: Any
 ) -> Encoder:
     counts = count if callable(count) else lambda _topic: count
-    arguments: dict[str, Any] = {"compression": Codec.NONE, "now_ms": lambda: NOW_MS}
+    arguments: dict[str, Any] = {"compression": Compression(), "now_ms": lambda: NOW_MS}
     return Encoder(topic=topic, partition_counts=counts, **(arguments | settings))
 
 
@@ -118,6 +118,19 @@ def test_keys_go_where_java_clients_put_them() -> None:
     }
     record_batches = encoded(rows(key=list(places), value=list(places)), count=100)
     assert {records_of(batch.data)[0].key: batch.partition for batch in record_batches} == places
+
+
+def test_a_codec_tries_as_hard_as_its_level_says() -> None:
+    value = "".join(chr(97 + number * number * 7919 % 26) for number in range(20_000))
+    sizes = {
+        level: len(
+            encoded(rows(value=[value]), compression=Compression(Codec.GZIP, Levels(gzip=level)))[
+                0
+            ].data
+        )
+        for level in (1, 9)
+    }
+    assert sizes[9] < sizes[1]
 
 
 def test_strings_are_their_utf8_bytes() -> None:

@@ -12,6 +12,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.offsets import (
     OffsetRange,
     divide,
+    join,
     offsets_as_json,
     offsets_of_json,
     share_of_limit,
@@ -117,3 +118,28 @@ def test_a_limit_is_shared_out_in_proportion(
             abs(shares[name] - limit * size / total) <= 1 + size / 10**6
             for name, size in available.items()
         )
+
+
+def sizes_of(tasks: list[tuple[OffsetRange, ...]]) -> list[list[int]]:
+    return [[each.size for each in task] for task in tasks]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "least", "tasks"),
+    [
+        ([1, 1, 1], 1000, 0, [[1, 1, 1]]),
+        ([400, 600, 1], 1000, 0, [[400, 600], [1]]),
+        ([5000, 1, 1, 5000], 1000, 0, [[5000], [1, 1], [5000]]),
+        ([1, 1, 1], 0, 0, [[1], [1], [1]]),
+        ([1, 1, 1], 1000, 1, [[1, 1, 1]]),
+        ([1, 1, 1], 1000, 2, [[1], [1], [1]]),
+        ([], 1000, 0, []),
+    ],
+)
+def test_small_ranges_are_read_by_one_task(
+    sizes: list[int], most: int, least: int, tasks: list[list[int]]
+) -> None:
+    ranges = [OffsetRange("t", number, 7, 7 + size) for number, size in enumerate(sizes)]
+    joined = join(ranges, most_offsets=most, least_tasks=least)
+    assert sizes_of(joined) == tasks
+    assert [each for task in joined for each in task] == ranges, "each once, and in order"

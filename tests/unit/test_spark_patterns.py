@@ -45,7 +45,7 @@ def test_as_java_reads_it(java: str, taken: list[str]) -> None:
     ("java", "says"),
     [
         (r"\p{IsGreek}", "the class 'p{IsGreek}' has no counterpart here: write the characters"),
-        (r"[\P{Alpha}x]", "the class 'P{Alpha}' cannot stand in a set here"),
+        (r"[\P{Alpha}x]", "the class 'P{Alpha}' cannot be in a set here"),
         ("[a-z&&[^b]]", "no regular expression as Python writes them .*set intersection"),
         (r"\R", "no regular expression as Python writes them"),
         ("(", "no regular expression as Python writes them"),

@@ -180,7 +180,7 @@ def test_offsets_that_begin_behind_their_end(
         DataLossError,
         match=(
             r"the log of t-0 ends at 13, before startingOffsets, 14: the topic was made "
-            r"anew.*failOnDataLoss"
+            r"again.*failOnDataLoss"
         ),
     ):
         from_offset(14)

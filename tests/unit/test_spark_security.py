@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_names_of_the_java_client_and_of_librdkafka_mean_the_same() -> None:
         sasl__username="alice",
         sasl__password=PASSWORD,
     )
-    assert java == librdkafka
+    assert java == replace(librdkafka, ca_type="PEM")
     assert (java.ca_file, java.certificate_file, java.key_password) == ("/ca.pem", "/own.pem", "k")
     assert (java.mechanism, java.username, java.password, java.check_hostname) == (
         "SCRAM-SHA-256",
@@ -83,6 +84,11 @@ SSL = {"security__protocol": "SSL"}
 SASL = {"security__protocol": "SASL_PLAINTEXT"}
 PLAIN = {**SASL, "sasl__mechanism": "PLAIN"}
 SCRAM = {**SASL, "sasl__mechanism": "SCRAM-SHA-512"}
+BEARER = {**SASL, "sasl__mechanism": "OAUTHBEARER"}
+BEARER_LINE = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+    f'clientId="me" clientSecret="{PASSWORD}" scope="all" extension_logicalCluster="lkc-1";'
+)
 
 
 @pytest.mark.parametrize(
@@ -93,17 +99,16 @@ SCRAM = {**SASL, "sasl__mechanism": "SCRAM-SHA-512"}
             "kafka.security.protocol='TLS': give PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
         ),
         (
-            {**SSL, "ssl__truststore__type": "JKS"},
-            r"kafka.ssl.truststore.type='JKS' cannot be read without Java.*keytool.*openssl "
-            r"pkcs12.*-nokeys",
+            {**SSL, "ssl__truststore__type": "BCFKS"},
+            r"kafka.ssl.truststore.type='BCFKS': give PEM or PKCS12",
         ),
         (
-            {**SSL, "ssl__truststore__location": "/a/trust.jks"},
-            r"kafka.ssl.truststore.location='/a/trust.jks' looks like a Java store.*keytool",
+            {**SSL, "ssl__enabled__protocols": "TLSv1.1"},
+            r"kafka.ssl.enabled.protocols: TLSv1.1 is not spoken, only TLSv1.2 and TLSv1.3",
         ),
         (
-            {**SSL, "ssl__keystore__location": "/a/own.P12"},
-            r"kafka.ssl.keystore.location=.*looks like a Java store.*-nodes",
+            {**SSL, "ssl__protocol": "SSLv3"},
+            r"kafka.ssl.protocol='SSLv3': give TLSv1.3, TLSv1.2 or TLS",
         ),
         (
             {**SSL, "ssl__endpoint__identification__algorithm": "ldaps"},
@@ -118,10 +123,34 @@ SCRAM = {**SASL, "sasl__mechanism": "SCRAM-SHA-512"}
             {**SSL, "ssl__key__location": "x"},
             "kafka.ssl.key.location needs kafka.ssl.certificate.location",
         ),
-        (SASL, "kafka.sasl.mechanism is missing: give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
         (
-            {**SASL, "sasl__mechanism": "OAUTHBEARER"},
-            "kafka.sasl.mechanism='OAUTHBEARER': tokens come from a Java class",
+            SASL,
+            "kafka.sasl.mechanism is missing: give PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTH",
+        ),
+        (
+            BEARER,
+            "OAUTHBEARER needs one of the options oauthTokenProvider.*token.endpoint.url",
+        ),
+        (
+            {**BEARER, "sasl__oauthbearer__token__endpoint__url": "https://a/t"},
+            "needs kafka.sasl.oauthbearer.client.credentials.client.id and .*secret",
+        ),
+        (
+            {**BEARER, "sasl__oauthbearer__token__endpoint__url": "ftp://a/t"},
+            r"token.endpoint.url='ftp://a/t': give https://… or file:///…",
+        ),
+        (
+            {**BEARER, "sasl__login__callback__handler__class": "io.strimzi.Handler"},
+            "login.callback.handler.class='io.strimzi.Handler': there are no Java classes to call; "
+            "with OAUTHBEARER oauthTokenProvider names a function",
+        ),
+        (
+            {**BEARER, "sasl__jaas__config": BEARER_LINE.replace("clientId", "unsecuredLoginX")},
+            "unsecured tokens are not made here",
+        ),
+        (
+            {**SASL, "sasl__mechanism": "AWS_MSK_IAM"},
+            "AWS_MSK_IAM.*use OAUTHBEARER with oauthTokenProvider",
         ),
         (
             {**SASL, "sasl__mechanism": "GSSAPI"},
@@ -180,6 +209,21 @@ def test_the_sources_options_have_them() -> None:
     )
     with pytest.raises(OptionError, match=r"kafka.sasl.mechanism is missing"):
         parse_source_options(given)
+
+
+def test_client_credentials_by_options_and_by_jaas() -> None:
+    url = {"sasl__oauthbearer__token__endpoint__url": "https://a/t"}
+    names = "sasl__oauthbearer__client__credentials__client__"
+    by_options = parse(
+        **BEARER,
+        **url,
+        **{names + "id": "me", names + "secret": PASSWORD},
+        sasl__oauthbearer__scope="all",
+    ).tokens
+    by_jaas = parse(**BEARER, **url, sasl__jaas__config=BEARER_LINE).tokens
+    assert by_jaas == replace(by_options, extensions=(("logicalCluster", "lkc-1"),))
+    assert (by_jaas.client_id, by_jaas.client_secret, by_jaas.scope) == ("me", PASSWORD, "all")
+    assert PASSWORD not in repr(by_jaas)
 
 
 def test_secrets_are_not_shown_but_travel_to_tasks() -> None:
@@ -256,7 +300,7 @@ def test_files_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     store.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
     with pytest.raises(
         SecurityError,
-        match=r"kafka.ssl.truststore.location=.* is not PEM: if it is a Java store.*keytool",
+        match=r"kafka.ssl.truststore.location=.* is a Java key store.*keytool.*PKCS12",
     ):
         ssl_context(SecurityOptions("SSL", ca_file=str(store)))
     with pytest.raises(

@@ -215,3 +215,49 @@ def test_workers_find_a_checkout_that_is_not_among_pythons_own_directories(
     monkeypatch.setenv("PYTHONPATH", "/mine")
     session.prepare()
     assert os.environ["PYTHONPATH"] == "/mine"
+
+
+class FakeJvm:
+    """What py4j shows of a JVM: packages, and one class."""
+
+    def __init__(self, classes: tuple[str, ...], name: str = "") -> None:
+        self._classes, self._name = classes, name
+
+    def __getattr__(self, part: str) -> object:
+        name = f"{self._name}.{part}".lstrip(".")
+        return JavaClass() if name in self._classes else FakeJvm(self._classes, name)
+
+
+class JavaClass:
+    pass
+
+
+class FakeSession:
+    """A session with its settings, and a JVM with these classes."""
+
+    def __init__(self, settings: dict[str, str], *classes: str) -> None:
+        self.settings, self.conf = settings, self
+        self.sparkContext = types.SimpleNamespace(_jvm=FakeJvm(classes))
+
+    def get(self, name: str, default: str | None) -> str | None:
+        return self.settings.get(name, default)
+
+    def set(self, name: str, value: str) -> None:
+        self.settings[name] = value
+
+
+@pytest.mark.parametrize(
+    ("settings", "classes", "chosen"),
+    [
+        ({}, (session.QUICK_FILE_MANAGER,), session.QUICK_FILE_MANAGER),
+        ({session.FILE_MANAGER: "mine"}, (session.QUICK_FILE_MANAGER,), "mine"),
+        ({}, (), None),
+    ],
+    ids=["chosen", "set by the user", "not in this release"],
+)
+def test_checkpoints_are_written_without_processes_unless_another_way_is_set(
+    settings: dict[str, str], classes: tuple[str, ...], chosen: str | None
+) -> None:
+    spark = FakeSession(settings, *classes)
+    session._use_quick_checkpoints(spark)  # type: ignore[arg-type]
+    assert spark.settings.get(session.FILE_MANAGER) == chosen

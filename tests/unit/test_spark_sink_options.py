@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.protocol.compression import Codec
+from barnabas.protocol.compression import Codec, Levels
 from barnabas.spark_connector.options import OptionError
 from barnabas.spark_connector.sink_options import SinkOptions, parse_sink_options
 
@@ -21,7 +21,7 @@ def parsed(*, streaming: bool = True, **options: str) -> SinkOptions:
 def test_defaults() -> None:
     found = parsed()
     assert found.topic is None and found.write_id is None and found.batch_id == 0
-    assert found.compression == Codec.NONE
+    assert found.compression == (Codec.NONE, Levels(gzip=-1, lz4=9, zstd=3))
     assert (found.inline_bytes, found.record_batch_bytes) == (256 << 10, 512 << 10)
     assert found.publish.transaction_timeout_ms == 60_000
     assert found.client.bootstrap_servers == (("127.0.0.1", 9092),)
@@ -35,18 +35,18 @@ def test_names_of_a_producer() -> None:
         kafka__delivery__timeout__ms="7000",
         kafka__batch__size="2048",
         kafka__acks="all",
-        kafka__max__in__flight__requests__per__connection="50",
+        kafka__max__in__flight__requests__per__connection="3",
         kafka__linger__ms="5",
         checkpointLocation="/there",
         queryName="q",
     )
-    assert (found.topic, found.compression, found.record_batch_bytes) == (
+    assert (found.topic, found.compression.codec, found.record_batch_bytes) == (
         "orders",
         Codec.ZSTD,
         2048,
     )
     assert (found.publish.transaction_timeout_ms, found.publish.delivery_timeout_ms) == (5000, 7000)
-    assert found.publish.in_flight == 5, "more would break the order of sequences at the broker"
+    assert found.publish.in_flight == 3
     assert (found.checkpoint_location, found.query_name) == ("/there", "q")
 
 
@@ -58,6 +58,13 @@ def test_names_of_a_producer() -> None:
         ({"startingOffsets": "earliest"}, "option startingoffsets is not known to the sink"),
         ({"topic": "a b"}, "option topic='a b' is no topic's name"),
         ({"kafka__acks": "1"}, "option kafka.acks='1': a transaction needs acks=all"),
+        (
+            {"kafka__max__in__flight__requests__per__connection": "6"},
+            "give a whole number of at most 5",  # as a Java producer with idempotence
+        ),
+        ({"kafka__compression__gzip__level": "0"}, "give 1 to 9, or -1 for the codec's own"),
+        ({"kafka__compression__zstd__level": "23"}, "give a whole number of at most 22"),
+        ({"kafka__compression__lz4__level": "0"}, "give a whole number of at least 1"),
         ({"kafka__enable__idempotence": "false"}, "needs an idempotent producer"),
         ({"kafka__transactional__id": "mine"}, "use transactionalIdPrefix"),
         ({"kafka__value__serializer": "x"}, "the column value is written as it is"),

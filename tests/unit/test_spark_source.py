@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from barnabas.spark_connector.filters import Condition
+from barnabas.spark_connector.offsets import OffsetRange
 from barnabas.spark_connector.options import OptionError
 from barnabas.spark_connector.source import (
     SCHEMA,
@@ -100,9 +101,31 @@ def test_wrong_options_of_a_stream_are_told_at_its_first_question() -> None:
 
 def test_a_partition_without_a_range_has_no_rows() -> None:
     reader = BarnabasSource(OPTIONS).reader(SCHEMA)
-    assert list(read_partition(TaskPartition(None), reader.options, reader.columns)) == []
+    assert list(read_partition(TaskPartition(()), reader.options, reader.columns)) == []
 
 
 def test_a_topic_cannot_be_overwritten() -> None:
     with pytest.raises(OptionError, match=r'mode\("overwrite"\) cannot be kept'):
         BarnabasSource(OPTIONS).writer(SCHEMA, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [
+        ({}, [[0, 1, 2], [3]]),
+        ({"joinRangesUpTo": "0"}, [[0], [1], [2], [3]]),
+        ({"minPartitions": "4"}, [[0], [1], [2], [3]]),
+        ({"maxRecordsPerPartition": "2"}, [[0, 1], [2], [3]]),
+    ],
+)
+def test_small_ranges_of_a_stream_are_read_by_one_task(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], tasks: list[list[int]]
+) -> None:
+    stream = BarnabasSource({**OPTIONS, **options}).streamReader(SCHEMA)
+    assert isinstance(stream, StreamReader)
+    sizes = [1, 1, 1, 5000]
+    ranges = [OffsetRange("t", number, 0, size) for number, size in enumerate(sizes)]
+    monkeypatch.setattr(stream._planner, "ranges", lambda *_, **__: ranges)
+    found = stream.partitions({}, {"t": {"0": 1}, "t#an-id": {}})
+    assert [[each.partition for each in task.offset_ranges] for task in found] == tasks
+    assert all(task.topic_ids == {"t": "an-id"} for task in found)

@@ -199,6 +199,19 @@ def test_a_batch_waits_for_enough_offsets_but_not_for_ever(
     assert stream.latest(start, min_offsets=10) == {T0: 111, T1: 10}
 
 
+def test_the_second_batch_of_a_query_that_begins_at_the_end_waits_for_enough_offsets(
+    broker: FakeBroker, clock: Clock, planner: Callable[..., StreamPlanner]
+) -> None:
+    """Its first batch, which is empty, counts as the one before it."""
+    stream = planner(startingOffsets="latest", maxTriggerDelay="15m")
+    start = stream.latest(stream.initial(), min_offsets=10)
+    assert start == {T0: 100, T1: 10}
+    broker.logs["t", 0].end_offset = 101
+    assert stream.latest(start, min_offsets=10) == start
+    clock.now += 900
+    assert stream.latest(start, min_offsets=10) == {T0: 101, T1: 10}
+
+
 def test_available_now_reads_what_was_there_and_all_of_it(
     broker: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
@@ -409,7 +422,7 @@ def test_logs_that_end_before_the_query_stands(
     with pytest.raises(
         DataLossError,
         match=(
-            r"the log of t-0 ends at 100, before offset 120 where the query stands: "
+            r"the log of t-0 ends at 100, before the query's offset 120: "
             r".*failOnDataLoss"
         ),
     ):
@@ -427,7 +440,7 @@ def test_a_query_beyond_an_open_transaction_stands_still(
     broker.logs["t", 0].stable_offset = 60
     stream = planner()
     assert stream.latest({T0: 80, T1: 5}) == {T0: 80, T1: 10}
-    assert "t-0: the query stands at offset 80, and from 60 on a transaction is open" in caplog.text
+    assert "t-0: the query is at offset 80, and from 60 on a transaction is open" in caplog.text
     broker.logs["t", 0].stable_offset = None
     assert stream.latest({T0: 80, T1: 10}) == {T0: 100, T1: 10}
 
@@ -653,8 +666,8 @@ def test_a_topic_that_was_made_again_is_a_loss(
     recreated_topics: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
     says = (
-        r"topic 't' was deleted and made again, since it has another id: the query stands in "
-        r"the former \(t-0 at 40, t-1 at 0\)"
+        r"topic 't' was deleted and made again, since it has another id: the query's offsets are "
+        r"of the former \(t-0 at 40, t-1 at 0\)"
     )
     with pytest.raises(DataLossError, match=says):
         planner().latest({T0: 40, T1: 0}, topic_ids={"t": FIRST_ID})
@@ -698,7 +711,8 @@ def test_a_topic_that_is_made_again_between_two_triggers(
     broker.logs["t", 0] = FakeLog(end_offset=130)
     broker.topic_ids["t"] = SECOND
     with pytest.raises(
-        DataLossError, match=r"made again.*the query stands in the former \(t-0 at 100, t-1 at 10\)"
+        DataLossError,
+        match=r"made again.*the query's offsets are of the former \(t-0 at 100, t-1 at 10\)",
     ):
         stream.latest(end, topic_ids={"t": FIRST_ID})
 

@@ -1,0 +1,85 @@
+"""Key stores and trust stores of the Java client as PEM: PEM files as they are, PKCS#12 by the
+library cryptography.
+
+What a file is, its content says: since Java 9 keytool writes PKCS#12 whatever the file's name is,
+and Java reads it where the type says JKS. Java's own format is refused in words.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+JKS_MAGIC, JCEKS_MAGIC = bytes.fromhex("feedfeed"), bytes.fromhex("cececece")
+DER_SEQUENCE = b"\x30"  # what a PKCS#12 file begins with
+TYPES = ("PEM", "PKCS12", "JKS")
+
+
+class KeyStoreError(ValueError):
+    """A store that cannot be read. The message names the option, never the password."""
+
+
+def pem_of_store(path: str, option: str, *, kind: str | None, password: str | None) -> str:
+    """The certificates of a store, and its key where it has one, as PEM.
+
+    Takes:  option, the name of the one that gives the path; kind, the value of the store's type,
+            one of TYPES; password, of a PKCS#12 store.
+    Raises: KeyStoreError.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise KeyStoreError(
+            f"option {option}={path!r}: {error.strerror}; the file has to be on each machine that "
+            "runs tasks"
+        ) from error
+    if b"-----BEGIN" in data:
+        return data.decode("utf-8", "replace")
+    if data.startswith((JKS_MAGIC, JCEKS_MAGIC)):
+        raise KeyStoreError(
+            f"option {option}={path!r} is a Java key store, which cannot be read without Java: "
+            f"make it PKCS#12 by `keytool -importkeystore -srckeystore {path} -destkeystore "
+            f"store.p12 -deststoretype PKCS12`, and give {option}=store.p12"
+        )
+    if kind == "PEM" or not data.startswith(DER_SEQUENCE):
+        raise KeyStoreError(
+            f"option {option}={path!r} is not PEM: no part of it begins with -----BEGIN, and it is "
+            "no PKCS#12 store either"
+            if kind != "PEM"
+            else f"option {option}={path!r} is not PEM, as its type says: no part of it begins "
+            "with -----BEGIN"
+        )
+    return _pem_of_pkcs12(data, password, option, path)
+
+
+def _pem_of_pkcs12(data: bytes, password: str | None, option: str, path: str) -> str:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError as error:
+        raise KeyStoreError(
+            f"option {option}={path!r} is PKCS#12, which needs the library cryptography on the "
+            "driver and on each machine that runs tasks (the extra `tls` of barnabas); PEM needs "
+            "nothing"
+        ) from error
+    try:
+        store = pkcs12.load_pkcs12(data, password.encode() if password else None)
+    except ValueError as error:
+        name = option.replace(".location", ".password")
+        raise KeyStoreError(
+            f"option {option}={path!r} cannot be read ({error}): is {name} right?"
+        ) from None
+    parts = []
+    if store.key is not None:
+        parts.append(
+            store.key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+    parts += [
+        each.certificate.public_bytes(serialization.Encoding.PEM)
+        for each in (store.cert, *store.additional_certs)
+        if each is not None
+    ]
+    return b"".join(parts).decode()

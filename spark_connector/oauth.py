@@ -1,0 +1,213 @@
+"""Tokens for SASL's OAUTHBEARER (RFC 7628): where they come from, and the client's first message.
+
+    kafka.sasl.oauthbearer.token.endpoint.url
+        https://...         client credentials are sent there (RFC 6749, section 4.4), and a token
+                            comes back
+        file:///...         the file has the token; it is read for each login
+    oauthTokenProvider
+        module:function     the function is called without arguments, and returns a token, or a
+                            token and its end in seconds since 1970
+
+The function is imported in the process that logs in: the driver's and each task's. That is how the
+tokens of a cloud come in, as of AWS MSK's IAM or of Entra ID, by a few lines around their library.
+
+A token is used again in its process until most of its lifetime is over, as the claims `iat` and
+`exp`, `expires_in` of the endpoint's answer, or the function say; else it is asked for at each
+login. A secret or a token is in no message and no repr.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LIFETIME_USED = 0.8
+SEPARATOR = "\x01"  # of the fields in a client's message
+LONGEST_ANSWER_BYTES = 1 << 20
+
+
+class TokenError(Exception):
+    """No token can be had. `passes`: it is worth another try."""
+
+    def __init__(self, message: str, *, passes: bool = False) -> None:
+        super().__init__(message)
+        self.passes = passes
+
+
+@dataclass(frozen=True)
+class TokenSource:
+    """Where tokens come from. Of endpoint_url and provider one is set."""
+
+    endpoint_url: str = ""
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scope: str = ""
+    encodes_header: bool = False
+    provider: str = ""
+    extensions: tuple[tuple[str, str], ...] = ()
+    timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 10_000
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token and when to ask for the next one, in seconds since 1970."""
+
+    text: str = field(repr=False)
+    good_until_s: float = 0.0
+
+
+_tokens: dict[TokenSource, Token] = {}  # of this process; a fork takes them along
+
+
+def token_of(source: TokenSource, clock: Callable[[], float] = time.time) -> str:
+    """A token that is good for now.
+
+    Raises: TokenError.
+    """
+    token = _tokens.get(source)
+    if token is None or clock() >= token.good_until_s:
+        token = _new_token(source, clock)
+        _tokens[source] = token
+    return token.text
+
+
+def forget(source: TokenSource) -> None:
+    """Ask for a new token at the next login: the broker has refused this one."""
+    _tokens.pop(source, None)
+
+
+def _new_token(source: TokenSource, clock: Callable[[], float]) -> Token:
+    if source.provider:
+        return _checked(*_provided(source.provider), clock())
+    url = urllib.parse.urlsplit(source.endpoint_url)
+    if url.scheme == "file":
+        path = urllib.parse.unquote(url.path)
+        try:
+            return Token(_checked(Path(path).read_text().strip(), None, clock()).text)
+        except (OSError, UnicodeDecodeError) as error:
+            raise TokenError(
+                f"the token in {path} cannot be read: {error}; the file has to be on each machine "
+                "that runs tasks",
+                passes=isinstance(error, OSError),
+            ) from None
+    return _checked(*_requested(source, clock), clock())
+
+
+def _checked(text: object, end_s: float | None, now_s: float) -> Token:
+    """The token, where it can be one. RFC 6750 has the letters that it may have."""
+    if not isinstance(text, str) or not text or not text.isascii() or any(c <= " " for c in text):
+        raise TokenError("what came is no token: a text of visible ASCII letters is one")
+    begin_s, claimed_s = _claimed_lifetime(text)
+    end_s = claimed_s if end_s is None else end_s
+    if end_s is None:
+        return Token(text)
+    begin_s = now_s if begin_s is None else min(begin_s, now_s)
+    return Token(text, begin_s + LIFETIME_USED * (end_s - begin_s))
+
+
+def _claimed_lifetime(text: str) -> tuple[float | None, float | None]:
+    """The claims `iat` and `exp` of a JWT; the broker is the one that verifies it."""
+    try:
+        payload = text.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        begin, end = claims.get("iat"), claims.get("exp")
+        return (
+            None if begin is None else float(begin),
+            None if end is None else float(end),
+        )
+    except (IndexError, ValueError, TypeError, AttributeError, binascii.Error):
+        return None, None  # a token of another kind
+
+
+def _provided(name: str) -> tuple[object, float | None]:
+    what = f"option oauthTokenProvider={name!r}"
+    module, _, function = name.partition(":")
+    try:
+        provider = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise TokenError(
+            f"{what} cannot be imported ({error}): give module:function, with the module on the "
+            "driver and on each machine that runs tasks"
+        ) from error
+    try:
+        made = provider()
+    except Exception as error:
+        raise TokenError(
+            f"{what} raised {type(error).__name__}: {error}", passes=isinstance(error, OSError)
+        ) from error
+    if isinstance(made, tuple):
+        if len(made) != 2 or not isinstance(made[1], int | float):
+            raise TokenError(f"{what} has to return a token, or a token and its end in seconds")
+        return made[0], float(made[1])
+    return made, None
+
+
+def _requested(source: TokenSource, clock: Callable[[], float]) -> tuple[object, float | None]:
+    """A token of the endpoint, tried again while that passes and time is left."""
+    begin_s, backoff_s = time.monotonic(), source.retry_backoff_ms / 1000
+    while True:
+        try:
+            answer = _post(source)
+            break
+        except TokenError as error:
+            is_over = time.monotonic() - begin_s + backoff_s > source.retry_backoff_max_ms / 1000
+            if not error.passes or is_over:
+                raise
+        time.sleep(backoff_s)
+        backoff_s *= 2
+    try:
+        values = json.loads(answer)
+        token, lifetime = values["access_token"], values.get("expires_in")
+        return token, None if lifetime is None else clock() + float(lifetime)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise TokenError(f"{source.endpoint_url} answers without an access_token") from None
+
+
+def _post(source: TokenSource) -> bytes:
+    form = {"grant_type": "client_credentials"}
+    if source.scope:
+        form["scope"] = source.scope
+    encode = urllib.parse.quote_plus if source.encodes_header else str
+    credentials = f"{encode(source.client_id)}:{encode(source.client_secret)}"
+    request = urllib.request.Request(
+        source.endpoint_url,
+        urllib.parse.urlencode(form).encode(),
+        {
+            "Authorization": "Basic " + base64.b64encode(credentials.encode()).decode(),
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Accept": "application/json",
+        },
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=source.timeout_ms / 1000) as answer:
+            found: bytes = answer.read(LONGEST_ANSWER_BYTES)
+            return found
+    except urllib.error.HTTPError as error:
+        with error:
+            raise TokenError(
+                f"{source.endpoint_url} answers {error.code} {error.reason} to client id "
+                f"{source.client_id!r}",
+                passes=error.code >= 500 or error.code == 429,
+            ) from None
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise TokenError(
+            f"{source.endpoint_url} cannot be reached: {reason}", passes=True
+        ) from None
+
+
+def first_message(token: str, extensions: tuple[tuple[str, str], ...]) -> bytes:
+    """A client's message: RFC 7628, section 3.1, and the extensions of KIP-342."""
+    fields = [f"auth=Bearer {token}", *(f"{name}={value}" for name, value in extensions)]
+    return ("n,," + "".join(SEPARATOR + each for each in fields) + 2 * SEPARATOR).encode()

@@ -1,0 +1,102 @@
+"""The directory of spool files where the option spoolDirectory names none: a private one of the
+user in a batch write, one in the checkpoint in a stream. A task checks that the driver sees the
+same directory before it writes a file there.
+
+    write     directory                                 the task compares
+    batch     <temporary>/barnabas-spool-<user's id>    machine, device and inode of <temporary>
+    stream    <checkpoint>/barnabas-spool               that Spark's file `metadata` is there, where
+                                                        the checkpoint is on the machine's own disk
+
+The private directory has mode 0700: rows of one user are not for others to read.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import tempfile
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from barnabas.spark_connector.spool import SpoolError, is_local
+
+NAME = "barnabas-spool"
+ADVICE = (
+    "Set the option spoolDirectory to a directory that the driver and all executors see (on HDFS, "
+    "in an object store or on a shared disk), or raise inlineBytes."
+)
+
+
+def private_directory() -> str:
+    """The path of this user's directory below the temporary one; it need not exist."""
+    return os.path.join(tempfile.gettempdir(), f"{NAME}-{os.getuid()}")
+
+
+def make_private_directory(path: str) -> None:
+    """Make the directory with mode 0700, or take the one that this user has.
+
+    Raises: SpoolError where another user has that path, or it is no directory.
+    """
+    try:
+        Path(path).mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise SpoolError(
+            f"The directory {path} for spool files cannot be made: {error.strerror}. Set the "
+            "option spoolDirectory, or the variable TMPDIR of driver and executors."
+        ) from error
+    found = os.lstat(path)  # a link may lead to anybody's directory
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise SpoolError(
+            f"{path}, where spool files go, belongs to another user or is no directory: remove it, "
+            "or set the option spoolDirectory."
+        )
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        os.chmod(path, 0o700)
+
+
+def identity_of_temporary_directory() -> str:
+    """What differs between the temporary directories of two machines, or of two containers."""
+    found = os.stat(tempfile.gettempdir())
+    return f"{_machine()} {found.st_dev}:{found.st_ino}"
+
+
+def _machine() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # not Linux
+        return socket.gethostname()
+
+
+def check_temporary_directory(of_driver: str) -> None:
+    """Check that the driver has this task's temporary directory.
+
+    Takes:  of_driver, what `identity_of_temporary_directory` gave there.
+    Raises: SpoolError.
+    """
+    if identity_of_temporary_directory() != of_driver:
+        raise SpoolError(
+            f"a task on {socket.gethostname()} has more than inlineBytes of records, which go to "
+            f"the driver by a file in the temporary directory {tempfile.gettempdir()}, and the "
+            f"driver has another one, on another machine or in another container. {ADVICE}"
+        )
+
+
+def check_checkpoint(location: str, file: str = "") -> None:
+    """Check that a checkpoint on the machine's own file system is the driver's.
+
+    Takes:  location, of the checkpoint, or of the directory in which Spark makes one; file, one
+            that Spark has there, where that is known.
+    Raises: SpoolError.
+    """
+    if not is_local(location):
+        return
+    path = location if os.path.isabs(location) else unquote(urlsplit(location).path)
+    if not os.path.exists(os.path.join(path, file)):
+        raise SpoolError(
+            f"a task on {socket.gethostname()} has more than inlineBytes of records, which go to "
+            f"the driver by a file in the checkpoint {location}, and does not have that directory: "
+            f"it is on the driver's own disk. {ADVICE}"
+        )

@@ -1,0 +1,128 @@
+"""The versions and cipher suites of TLS: Java's names -> what OpenSSL is set to.
+
+ssl.enabled.protocols is a list of TLSv1.2 and TLSv1.3; ssl.protocol=TLSv1.2 without it leaves out
+TLS 1.3. ssl.cipher.suites has names of RFC 8446 and of Java, or of OpenSSL. Python chooses among
+the suites of TLS 1.3 from 3.15 on; before, a list has to have all of OpenSSL's, or none of them:
+then TLS 1.3 is left out, as by Java.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import NamedTuple
+
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+# What OpenSSL offers of TLS 1.3 by default.
+SUITES_OF_TLS_1_3 = (
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_AES_128_GCM_SHA256",
+)
+_JAVA_SUITE = re.compile(
+    r"TLS_(?P<exchange>[A-Z_]+)_WITH_(?P<cipher>AES_(?P<bits>128|256)_(?P<mode>GCM|CBC)|"
+    r"CHACHA20_POLY1305)_(?P<hash>SHA|SHA256|SHA384)"
+)
+
+
+class TlsSettingError(ValueError):
+    """A version or a suite that cannot be used; the message names the option."""
+
+
+class TlsSettings(NamedTuple):
+    """The versions that may be used, lowest and highest, and the suites by OpenSSL's names.
+
+    Without names OpenSSL's default holds; `suites_13` are of TLS 1.3, `suites` of TLS 1.2.
+    """
+
+    lowest: str = "TLSv1.2"
+    highest: str = "TLSv1.3"
+    suites: tuple[str, ...] = ()
+    suites_13: tuple[str, ...] = ()
+
+    def apply(self, context: ssl.SSLContext) -> None:
+        """Set a context to this. Raises: TlsSettingError where OpenSSL does not know a suite."""
+        context.minimum_version = VERSIONS[self.lowest]
+        context.maximum_version = VERSIONS[self.highest]
+        for name in self.suites:
+            try:
+                context.set_ciphers(name)
+            except ssl.SSLError:
+                raise TlsSettingError(
+                    f"option kafka.ssl.cipher.suites: OpenSSL does not have {name} here"
+                ) from None
+        if self.suites:
+            context.set_ciphers(":".join(self.suites))
+        if self.suites_13 and set(self.suites_13) != set(SUITES_OF_TLS_1_3):
+            getattr(context, "set_ciphersuites")(":".join(self.suites_13))  # noqa: B009
+
+
+def parse_tls_settings(
+    protocol: str | None, enabled: str | None, suites: str | None
+) -> TlsSettings:
+    """The values of ssl.protocol, ssl.enabled.protocols and ssl.cipher.suites.
+
+    Raises: TlsSettingError.
+    """
+    names = _listed(enabled) or _default_versions(protocol)
+    unknown = [name for name in names if name not in VERSIONS]
+    if unknown:
+        raise TlsSettingError(
+            f"option kafka.ssl.enabled.protocols: {', '.join(unknown)} is not spoken, only "
+            f"{' and '.join(VERSIONS)}"
+        )
+    settings = TlsSettings(min(names), max(names))
+    return _with_suites(settings, _listed(suites)) if suites else settings
+
+
+def _default_versions(protocol: str | None) -> list[str]:
+    if protocol in (None, "", "TLS", "TLSv1.3"):
+        return list(VERSIONS)
+    if protocol == "TLSv1.2":
+        return ["TLSv1.2"]
+    raise TlsSettingError(
+        f"option kafka.ssl.protocol={protocol!r}: give TLSv1.3, TLSv1.2 or TLS, or leave it out"
+    )
+
+
+def _listed(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _with_suites(settings: TlsSettings, names: list[str]) -> TlsSettings:
+    suites_13 = tuple(name for name in names if name in SUITES_OF_TLS_1_3)
+    suites = tuple(openssl_name(name) for name in names if name not in SUITES_OF_TLS_1_3)
+    if not suites_13:
+        if settings.lowest == "TLSv1.3":
+            raise TlsSettingError(
+                "option kafka.ssl.cipher.suites has no suite of TLS 1.3, and "
+                "kafka.ssl.enabled.protocols has nothing else"
+            )
+        return settings._replace(highest="TLSv1.2", suites=suites)
+    if not suites:
+        if settings.highest == "TLSv1.2":
+            raise TlsSettingError(
+                "option kafka.ssl.cipher.suites has suites of TLS 1.3 alone, which "
+                "kafka.ssl.enabled.protocols leaves out"
+            )
+        settings = settings._replace(lowest="TLSv1.3")
+    can_choose = hasattr(ssl.SSLContext, "set_ciphersuites") or settings.highest == "TLSv1.2"
+    if not can_choose and set(suites_13) != set(SUITES_OF_TLS_1_3):
+        raise TlsSettingError(
+            "option kafka.ssl.cipher.suites: this Python cannot choose among the suites of TLS 1.3 "
+            f"(3.15 can); give all of {', '.join(SUITES_OF_TLS_1_3)}, or none of them and so TLS "
+            "1.2 alone"
+        )
+    return settings._replace(suites=suites, suites_13=suites_13)
+
+
+def openssl_name(name: str) -> str:
+    """OpenSSL's name of a suite of TLS 1.2; a name of another form is taken for OpenSSL's."""
+    match = _JAVA_SUITE.fullmatch(name)
+    if match is None:
+        return name
+    exchange = "" if match["exchange"] == "RSA" else match["exchange"].replace("_", "-") + "-"
+    if match["cipher"] == "CHACHA20_POLY1305":
+        return f"{exchange}CHACHA20-POLY1305"
+    mode = "-GCM" if match["mode"] == "GCM" else ""
+    return f"{exchange}AES{match['bits']}{mode}-{match['hash']}"
