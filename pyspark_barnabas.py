@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from barnabas.installing import install_command
 from barnabas.spark_connector.session import (
-    INSTALL_PYSPARK,
     MissingRequirementError,
     find_java,
     local_session,
@@ -25,7 +25,7 @@ except MissingRequirementError as error:
     raise ImportError(str(error)) from None
 except ModuleNotFoundError as error:  # PySpark comes without pyarrow, unless it is asked for
     raise ImportError(
-        f"the source needs the package {error.name} and there is none: {INSTALL_PYSPARK}"
+        f"the source needs the package {error.name} and there is none: {install_command('spark')}"
     ) from None
 with suppress(MissingRequirementError):  # said when a session is started; workers need no Java
     find_java()

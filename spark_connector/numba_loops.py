@@ -24,6 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barnabas.installing import install_command
 from barnabas.spark_connector import record_loops
 from barnabas.spark_connector.options import OptionError
 from barnabas.spark_connector.user_messages import logger
@@ -37,8 +38,6 @@ ARRAYS, LOOPS, AUTO = "numpy", "numba", "auto"
 SAVED_PER_ROW_NS, SAVED_PER_BYTE_NS = 200, 1
 LOADING_S, COMPILING_S = 0.6, 2.5
 
-INSTALL = "install it where the tasks run: pip install 'barnabas[numba]'"
-
 
 class CompiledLoops(NamedTuple):
     """The compiled functions of record_loops.py."""
@@ -50,6 +49,10 @@ class CompiledLoops(NamedTuple):
 
 class UnavailableError(Exception):
     """There are no compiled loops, for the reason that the message says."""
+
+
+def _advice() -> str:
+    return f"install it where the tasks run: {install_command('numba')}"
 
 
 class DecoderChoice:
@@ -106,7 +109,7 @@ class DecoderChoice:
             logger.warning(
                 "barnabas: records are decoded with numpy, at half the speed or less: there is no "
                 "numba; %s",
-                INSTALL,
+                _advice(),
             )
             return False
         return total_s >= COMPILING_S or is_cached()
@@ -124,7 +127,7 @@ def load() -> CompiledLoops:
     try:
         import numba
     except ImportError as error:
-        raise UnavailableError(f"numba cannot be imported ({error}); {INSTALL}") from error
+        raise UnavailableError(f"numba cannot be imported ({error}); {_advice()}") from error
     if numba.config.DISABLE_JIT:
         raise UnavailableError(
             "NUMBA_DISABLE_JIT is set, and loops that are not compiled are slower than arrays; "

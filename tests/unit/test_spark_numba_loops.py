@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from barnabas.installing import install_command
 from barnabas.protocol.records import NewRecord, encode_batch, read_header
 from barnabas.spark_connector import numba_loops, record_loops
 from barnabas.spark_connector.numba_loops import CompiledLoops, DecoderChoice, UnavailableError
@@ -117,8 +119,7 @@ def test_without_numba_arrays_do_it_and_the_log_says_so_once(
     assert loading.times == 0
     assert [record.message for record in caplog.records] == [
         "barnabas: records are decoded with numpy, at half the speed or less: there is no numba; "
-        "install it where the tasks run: "
-        "pip install 'barnabas[numba]'"
+        f"install it where the tasks run: {install_command('numba')}"
     ]
 
 
@@ -155,9 +156,8 @@ def test_loops_that_cannot_be_had_are_an_error_only_where_they_are_asked_for(
 def test_numba_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     numba_loops.load.cache_clear()
-    with pytest.raises(
-        UnavailableError, match=r"numba cannot be imported .*pip install 'barnabas\[numba\]'"
-    ):
+    advice = re.escape(install_command("numba"))
+    with pytest.raises(UnavailableError, match=rf"numba cannot be imported .*{advice}"):
         numba_loops.load()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.installing import install_command
 from barnabas.spark_connector import session
 from barnabas.spark_connector.session import MissingRequirementError, require_java, require_pyspark
 
@@ -168,7 +170,7 @@ def test_versions_of_pyspark(monkeypatch: pytest.MonkeyPatch, version: str, fine
     else:
         with pytest.raises(
             MissingRequirementError,
-            match=rf"PySpark 4.2 or later, this is {version}: pip install 'barnabas\[spark\]'",
+            match=rf"PySpark 4.2 or later, this is {version}: {re.escape(install_command('spark'))}",
         ):
             require_pyspark()
 
