@@ -1,8 +1,11 @@
-# make install | run | demo | test | test-lowest | check | protocol | clients | oracle | bench | bench-eos | sim | mutants | mutants-by-hand | mutants-sim | fuzz | torture | torture-pair | torture-spark | two-phase | two-phase-spark | spark-cluster | docs | docs-pages | dist. Everything is installed into .venv.
+# `make` or `make help` lists the targets: each has its line after `##`, each group after `##@`.
+# Everything is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The tests have packages of their own: sim, fuzz, torture, mutants ...
+TESTS_PATH := PYTHONPATH=tests:.
 ORACLE ?= ../shared/oracle
 TESTS ?= tests
 PROCESSES ?= 2
@@ -11,126 +14,104 @@ SAMPLE ?= 400
 MINUTES ?= 3
 ROUNDS ?= 20
 
-.PHONY: install run demo test test-quick test-lowest check protocol clients oracle bench bench-eos bench-scale sim mutants mutants-by-hand mutants-sim fuzz torture torture-pair torture-spark two-phase two-phase-spark spark-cluster docs docs-pages dist clean
+.DEFAULT_GOAL := help
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\#.*/\1/p' Makefile)
 
-install: $(VENV)/.installed
+help: ## this list
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' Makefile
+
+##@ Use it
+install: $(VENV)/.installed ## everything that development needs, into .venv
+run: $(VENV)/.broker ## a broker on port 9092, with its data in ./data
+	@exec $(BIN)/barnabas start --port 9092 --data-dir ./data
+demo: install ## flights through transactions, a broker that is killed, and Spark that counts
+	$(BIN)/python -m barnabas.demo
+
+##@ Check a change
+check: install ## linters, types, import rules, code that nothing uses
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@! $(BIN)/vulture | grep -vE "^(bench|docs|examples)/|/messages/|^protocol/errors\.py|/settings/rows_"
+test: install ## all tests, TESTS=PATH some; in PROCESSES=2
+	$(BIN)/python -m pytest -q -n $(PROCESSES) $(TESTS)
+test-quick: install ## the unit and property tests
+	$(BIN)/python -m pytest -q tests/unit tests/property
+test-lowest: install ## the tests of what leans on libraries, with the lowest versions allowed
+	$(TESTS_PATH) $(BIN)/python -m lowest
+
+##@ Made from other files
+protocol: install ## protocol/messages/, from the schemas that kafka-python ships
+	$(BIN)/python -m barnabas.protocol.generator
+docs-pages: install ## the pages of docs/ and the dashboard that are made from the code
+	$(BIN)/python docs/pages.py
+docs: docs-pages ## the site, in build/site; a broken link fails it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "built: open build/site/index.html, or, to search it, $(BIN)/python -m http.server -b 127.0.0.1 -d build/site"
+dist: install ## the wheel and the sdist, in dist/, tried on each Python that we support
+	BARNABAS_PYTHONS="3.11 3.12 3.13" $(BIN)/python -m pytest -q tests/e2e/test_distributions.py
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+##@ Look for faults
+sim: install ## SEEDS=1000 simulated days of the whole broker
+	$(TESTS_PATH) $(BIN)/python -m sim --seeds $(SEEDS)
+fuzz: install ## mutated requests, also without a password, and the largest of every API
+	$(TESTS_PATH) $(BIN)/python -m fuzz
+	$(TESTS_PATH) $(BIN)/python -m fuzz --intruder
+	$(TESTS_PATH) $(BIN)/python -m fuzz.ordeal
+mutants: install ## how many of SAMPLE=400 planted mistakes the tests find; all: hours
+	$(TESTS_PATH) $(BIN)/python -m mutants --sample $(SAMPLE) --processes $(PROCESSES)
+mutants-by-hand: install ## mistakes made by hand, each with the tests that have to find it
+	$(TESTS_PATH) $(BIN)/python -m mutants.by_hand
+mutants-sim: install ## how many of those that lose or double data the simulator finds
+	$(TESTS_PATH) $(BIN)/python -m mutants --sim 500 --judged --processes $(PROCESSES)
+torture: install ## stock clients under a broker that is killed, for MINUTES=3
+	$(TESTS_PATH) $(BIN)/python -m torture.clients --minutes $(MINUTES)
+torture-pair: install ## the same with a pair and its lease, and an etcd (apt-get install etcd-server)
+	$(TESTS_PATH) $(BIN)/python -m torture.pair --minutes $(MINUTES)
+torture-spark: install ## Spark pipelines that are killed, for MINUTES=3
+	$(TESTS_PATH) $(BIN)/python -m torture.spark_pipeline --minutes $(MINUTES)
+two-phase: install ## two-phase commit with PostgreSQL: each part killed at each step, ROUNDS=20
+	$(BIN)/python examples/guarantees/two_phase_crash.py --rounds $(ROUNDS)
+two-phase-spark: install ## the same through Spark, whole drivers killed; a quarter of an hour
+	$(BIN)/python examples/guarantees/two_phase_spark_crash.py
+spark-cluster: install ## docs/SPARK_CLUSTER.md as it is written, and a take-over; needs etcd
+	test -x build/s3/bin/moto_server || { $(PYTHON) -m venv build/s3 && build/s3/bin/pip install --quiet 'moto[server]'; }
+	$(TESTS_PATH) $(BIN)/python -m torture.spark_cluster --s3-server build/s3/bin/moto_server
+
+##@ Compare with Apache Kafka
+clients: ## clients in other languages, as far as the machine can have them
+	@tests/clients/fetch.sh
+oracle: install ## our answers side by side with those recorded from Kafka in ORACLE=DIR
+	@$(TESTS_PATH) $(BIN)/python -m oracle $(ORACLE)
+
+##@ Measure
+bench: install ## produce, fetch, transactions, start, memory
+	$(BIN)/python -m bench
+bench-eos: install ## what exactly-once costs: writes docs/EXACTLY_ONCE_COST.md; half an hour
+	$(BIN)/python -m bench.eos --publish docs
+bench-scale: install ## how it grows with connections and partitions: plots of docs/SCALE.md
+	$(BIN)/python -m bench.scale --publish docs
+
+##@ Tidy up
+clean: ## remove .venv, build/ and all caches
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+CHECK_PYTHON = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "Barnabas needs Python 3.11 or later: make PYTHON=python3.12 ..."; exit 1; }
 
 $(VENV)/.installed: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Barnabas needs Python 3.11 or later: make PYTHON=python3.12 ..."; exit 1; }
+	$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 # The broker alone needs a fraction of what development does.
 $(VENV)/.broker: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Barnabas needs Python 3.11 or later: make PYTHON=python3.12 ..."; exit 1; }
+	$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
-
-run: $(VENV)/.broker
-	@exec $(BIN)/barnabas start --port 9092 --data-dir ./data
-
-demo: install
-	$(BIN)/python -m barnabas.demo
-
-test: install
-	$(BIN)/python -m pytest -q -n $(PROCESSES) $(TESTS)
-
-test-quick: install
-	$(BIN)/python -m pytest -q tests/unit tests/property
-
-# With the lowest versions of dependencies that pyproject.toml allows, in a venv of their own.
-test-lowest: install
-	PYTHONPATH=tests:. $(BIN)/python -m lowest
-
-check: install
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	@! $(BIN)/vulture | grep -vE '(^|/)(tests|bench|examples|docs|messages)/|(^|/)errors\.py'
-
-# The modules of protocol/messages/, from the schemas that kafka-python ships.
-protocol: install
-	$(BIN)/python -m barnabas.protocol.generator
-
-# Clients in other languages, for docs/GETTING_STARTED.md's tests: what this machine can have.
-clients:
-	@tests/clients/fetch.sh
-
-oracle: install
-	@PYTHONPATH=tests:. $(BIN)/python -m oracle $(ORACLE)
-
-bench: install
-	$(BIN)/python -m bench
-
-# Half an hour; on a quiet machine. Writes the table, the raw figures and the plots of docs/EXACTLY_ONCE_COST.md.
-bench-eos: install
-	$(BIN)/python -m bench.eos --publish docs
-
-# Some minutes. Writes the plots of docs/SCALE.md; the table is printed.
-bench-scale: install
-	$(BIN)/python -m bench.scale --publish docs
-
-sim: install
-	PYTHONPATH=tests:. $(BIN)/python -m sim --seeds $(SEEDS)
-
-# What unit and property tests find of mistakes that are put in one at a time. SAMPLE=all takes hours.
-mutants: install
-	PYTHONPATH=tests:. $(BIN)/python -m mutants --sample $(SAMPLE) --processes $(PROCESSES)
-
-# Mistakes made by hand, each with the tests that have to find it: a few seconds each.
-mutants-by-hand: install
-	PYTHONPATH=tests:. $(BIN)/python -m mutants.by_hand
-
-# What 500 seeds of the simulator find of a sample that was judged to lose, double, hide or reveal data.
-mutants-sim: install
-	PYTHONPATH=tests:. $(BIN)/python -m mutants --sim 500 --judged --processes $(PROCESSES)
-
-# A hundred thousand mutated requests, as many frames of somebody who has no password, and of every API
-# and version the largest requests that there can be.
-fuzz: install
-	PYTHONPATH=tests:. $(BIN)/python -m fuzz
-	PYTHONPATH=tests:. $(BIN)/python -m fuzz --intruder
-	PYTHONPATH=tests:. $(BIN)/python -m fuzz.ordeal
-
-torture: install
-	PYTHONPATH=tests:. $(BIN)/python -m torture.clients --minutes $(MINUTES)
-
-# Two daemons that share a lease, and an etcd (`apt-get install etcd-server`).
-torture-pair: install
-	PYTHONPATH=tests:. $(BIN)/python -m torture.pair --minutes $(MINUTES)
-
-# Two-phase commit with PostgreSQL: the writer, the broker and the database, killed at each step.
-two-phase: install
-	$(BIN)/python examples/guarantees/two_phase_crash.py --rounds $(ROUNDS)
-
-# The same through Spark: whole drivers are killed, too. A quarter of an hour.
-two-phase-spark: install
-	$(BIN)/python examples/guarantees/two_phase_spark_crash.py
-
-torture-spark: install
-	PYTHONPATH=tests:. $(BIN)/python -m torture.spark_pipeline --minutes $(MINUTES)
-
-# docs/SPARK_CLUSTER.md as it is written, and a take-over under a query (needs etcd). Some minutes.
-spark-cluster: install
-	test -x build/s3/bin/moto_server || { $(PYTHON) -m venv build/s3 && build/s3/bin/pip install --quiet 'moto[server]'; }
-	PYTHONPATH=tests:. $(BIN)/python -m torture.spark_cluster --s3-server build/s3/bin/moto_server
-
-# The pages of docs/ that are made from the code: settings, requests, error codes, commands.
-docs-pages: install
-	$(BIN)/python docs/pages.py
-
-# The site, in build/site; a link that leads nowhere fails it.
-docs: docs-pages
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
-	@echo "built: open build/site/index.html, or, to search it, $(BIN)/python -m http.server -b 127.0.0.1 -d build/site"
-
-# The wheel and the sdist, in dist/, after they were tried on each Python that we support.
-dist: install
-	BARNABAS_PYTHONS="3.11 3.12 3.13" $(BIN)/python -m pytest -q tests/e2e/test_distributions.py
-	$(BIN)/python -m build --no-isolation --outdir dist .
-
-clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,6 +1,4 @@
-"""Writes the pages of docs/ that are made from the code: `python docs/pages.py`, or `make
-docs-pages`.
-"""
+"""Writes what is made from the code in docs/: the pages, and the dashboard. `make docs-pages`."""
 
 from __future__ import annotations
 
@@ -8,17 +6,25 @@ import sys
 
 import api_reference
 import command_reference
+import dashboard
 import error_reference
 import metrics_reference
 import settings
 
-GENERATED = (settings, api_reference, error_reference, command_reference, metrics_reference)
+GENERATED = (
+    settings,
+    api_reference,
+    error_reference,
+    command_reference,
+    metrics_reference,
+    dashboard,
+)
 """Each has a TARGET, and its `text()`."""
 
 
 def stale() -> list[str]:
-    """The names of the pages that do not say what the code says; how lines are broken is left out,
-    which libraries decide.
+    """The names of the pages that differ from the code. Line breaks, which libraries decide, do not
+    count.
     """
     return [
         module.TARGET.name
@@ -29,7 +35,7 @@ def stale() -> list[str]:
 
 
 def main() -> int:
-    """Write those that have changed, and say which. With `--check` write none; 1 if one has."""
+    """Write the pages and print the changed ones. With `--check` write none; 1 if one changed."""
     names = stale()
     for name in names:
         print(f"docs/{name}")

@@ -5,7 +5,6 @@ among tasks. Nothing here talks to a broker.
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -101,11 +100,6 @@ def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:
         raise ValueError(
             f'offsets look like {{"topic": {{"0": 23}}}}, not like {topics!r}'
         ) from error
-
-
-def dump_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """Offsets as JSON text in the form of the options."""
-    return json.dumps(offsets_as_json(offsets), separators=(",", ":"))
 
 
 def share_of_limit(sizes: Mapping[TopicPartition, int], limit: int) -> Offsets:

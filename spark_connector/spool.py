@@ -180,17 +180,6 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def list_spool(directory_uri: str) -> list[str]:
-    """The URIs of the whole files in a batch's directory, by name; none where it isn't there."""
-    file_system, path = open_file_system(directory_uri)
-    infos = file_system.get_file_info(arrow_fs.FileSelector(path, allow_not_found=True))
-    return [
-        join_uri(directory_uri, info.base_name)
-        for info in sorted(infos, key=lambda info: info.path)
-        if info.base_name.endswith(SUFFIX)
-    ]
-
-
 def delete_directory(uri: str) -> None:
     """Remove a directory and all in it; nothing where it isn't there.
 

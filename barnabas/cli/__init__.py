@@ -1,4 +1,4 @@
-"""The command line but for `start` and `settings`: topics, groups, records, transactions, settings
+"""The command line without `start` and `settings`: topics, groups, records, transactions, settings
 and the files of a log.
 
     root         the command `barnabas` itself, which loads a command's module when it is named
@@ -10,12 +10,12 @@ and the files of a log.
     records      records as lines of text and JSON
 
     topics, groups, config, produce, consume, check, certs, completion     commands
-    graduate     with take-over: a data directory goes to Apache Kafka, and comes back
-    txn          with why_stuck, which gathers and tells what holds a partition
+    graduate     with take-over: hands a data directory over to Apache Kafka, and back
+    txn          with why_stuck, which explains what holds a partition
     log          with log_dump, log_verify, log_batches and log_indexes
 
-A command's function has a parameter for each of its options, since click calls it so; some have
-more than eight.
+A command's function has a parameter for each of its options, as click requires; some have more than
+eight.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ COLUMNS = [
 
 
 class Resource(NamedTuple):
-    """What an ACL is about, by the protocol's numbers."""
+    """The resource of an ACL, by the protocol's numbers."""
 
     kind: int
     name: str
@@ -62,7 +62,7 @@ class ResourceType(click.ParamType[Resource]):
         if kind not in KINDS or kind == "cluster" or not name:
             kinds = ", ".join(one for one in KINDS if one != "cluster")
             self.fail(
-                f"{value!r} is no resource: write cluster, or KIND:NAME with one of {kinds}; "
+                f"{value!r} is not a resource: write cluster, or KIND:NAME with one of {kinds}; "
                 "topic:* is all topics, topic:orders* those that begin so",
                 param,
                 ctx,
@@ -73,7 +73,7 @@ class ResourceType(click.ParamType[Resource]):
 
 
 class OperationsType(click.ParamType[tuple[int, ...]]):
-    """Operations with commas between."""
+    """Operations, separated by commas."""
 
     name = "OPERATIONS"
 
@@ -85,7 +85,7 @@ class OperationsType(click.ParamType[tuple[int, ...]]):
         words = [word.strip().lower().replace("_", "-") for word in str(value).split(",")]
         for word in words:
             if word not in OPERATIONS:
-                self.fail(f"{word!r} is no operation: use {', '.join(OPERATIONS)}", param, ctx)
+                self.fail(f"{word!r} is not an operation: use {', '.join(OPERATIONS)}", param, ctx)
         return tuple(OPERATIONS[word] for word in dict.fromkeys(words))
 
 
@@ -98,13 +98,13 @@ def acl() -> None:
     """Who may do what: list, add, remove ACLs.
 
     On any Kafka broker with an authorizer. PRINCIPAL is User:NAME, or NAME for short; "*" is
-    everybody. RESOURCE is topic:NAME, group:NAME, transactional-id:NAME, or cluster; NAME may be a
-    beginning (topic:orders*) or all (topic:*).
+    every principal. RESOURCE is topic:NAME, group:NAME, transactional-id:NAME, or cluster; NAME may
+    be a beginning (topic:orders*) or all (topic:*).
     """
 
 
 def principal_of(text: str) -> str:
-    """`User:NAME`, of a user's name too."""
+    """The principal of a text: User:NAME, or a user's name."""
     return text if ":" in text else f"User:{text}"
 
 
@@ -307,7 +307,7 @@ def _said(result: Any) -> str:
 
 
 def _check(code: int, message: str | None) -> None:
-    """Raises: CommandError where there is an error."""
+    """Raise CommandError for the error of an answer."""
     if code:
         from kafka.errors import for_code
 

@@ -1,8 +1,8 @@
-"""kafka-python's admin client, with what it lacks: patience with coordinators that are not there
-yet, groups of the consumer protocol (KIP-848), and the hosts of transactions' producers, which
-Barnabas tells (`barnabas.protocol.client_hosts`).
+"""kafka-python's admin client, with what it lacks: waiting for coordinators that are not there yet,
+groups of the consumer protocol (KIP-848), and the hosts of transactions' producers, which Barnabas
+adds to its answers (`barnabas.protocol.client_hosts`).
 
-It imports kafka-python, so it is imported when a client is made.
+This module imports kafka-python, so it is imported when a client is created.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ConsumerGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ign
 class ConsumerGroupDescribeResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
     """The request of Apache Kafka 4.0.
 
-    It is known by its class: kafka-python looks it up by its API key.
+    kafka-python finds the class by its API key.
     """
 
 
@@ -44,14 +44,14 @@ class DescribeTransactionsWithHostsRequest(ApiMessage, load_json=_SCHEMAS):  # t
 class DescribeTransactionsWithHostsResponse(ApiMessage, load_json=_SCHEMAS):  # type: ignore[call-arg, misc]
     """The answer of Apache Kafka, with a tagged field that Barnabas fills.
 
-    It is known by its class, and read in place of kafka-python's own.
+    kafka-python uses this class instead of its own.
     """
 
 
 class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
     """kafka-python's client, with what it lacks.
 
-    Takes: patience_s, how long a coordinator is asked for.
+    Takes: patience_s, how long to wait for a coordinator.
     """
 
     def __init__(self, patience_s: float, **settings: Any) -> None:
@@ -59,11 +59,11 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
         super().__init__(**settings)
 
     def send_anywhere(self, request: ApiMessage) -> Any:
-        """The answer of whatever broker is asked, as its message."""
+        """The answer of any broker, as its message."""
         return self._manager.run(self._manager.send, request)
 
     def client_hosts(self, transactional_ids: Iterable[str]) -> dict[str, str]:
-        """From where the producers of open transactions work, of those that the cluster tells."""
+        """The hosts of producers of open transactions, if the cluster returns them."""
         return self._manager.run(  # type: ignore[no-any-return]
             self._async_client_hosts, list(transactional_ids)
         )
@@ -84,8 +84,10 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
         return hosts
 
     async def _find_coordinator_ids(self, *args: Any, **kwargs: Any) -> Any:
-        """Apache Kafka makes the topic of groups or transactions when it is first asked for a
-        coordinator, and answers COORDINATOR_NOT_AVAILABLE meanwhile.
+        """Find coordinators, and retry COORDINATOR_NOT_AVAILABLE.
+
+        Apache Kafka answers it while it creates the topic of groups or transactions, when it is
+        first asked for a coordinator.
         """
         deadline = time.monotonic() + self._patience_s
         while True:
@@ -97,8 +99,10 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
                 await self._net.sleep(COORDINATOR_RETRY_S)
 
     async def _async_list_group_offsets(self, group_specs: Any) -> Any:
-        """A coordinator that was just named may not have its partition of the internal topic yet,
-        and answers NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS while it reads it.
+        """The offsets of a group, with retries.
+
+        A new coordinator may not have its partition of the internal topic yet, and answers
+        NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS while it reads it.
         """
         deadline = time.monotonic() + self._patience_s
         while True:
@@ -108,11 +112,13 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
                 if time.monotonic() >= deadline:
                     raise
                 await self._net.sleep(COORDINATOR_RETRY_S)
-                self._manager.cluster._coordinators.clear()  # else it asks the same one again
+                self._manager.cluster._coordinators.clear()  # else the same one again
 
     async def _async_describe_groups(self, group_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        """A group of the consumer protocol is Dead or not found for DescribeGroups, which is of the
-        classic one; so it is asked for by its own request.
+        """Describe groups of both protocols.
+
+        DescribeGroups is for classic groups: a group of the consumer protocol is Dead or not found
+        in its answer, and is described by its own request.
         """
         described = await super()._async_describe_groups(group_ids, *args, **kwargs)
         for group, row in described.items():
@@ -123,7 +129,7 @@ class AdminClient(KafkaAdminClient):  # type: ignore[misc] # it has no types
         return described
 
     async def _consumer_group(self, group: str) -> dict[str, Any] | None:
-        """A group of the consumer protocol in the form of the others; None where it is none."""
+        """A group of the consumer protocol in the form of the others; None for another group."""
         request = ConsumerGroupDescribeRequest(
             group_ids=[group], include_authorized_operations=False
         )

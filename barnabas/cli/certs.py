@@ -36,8 +36,8 @@ from barnabas.cli.options import examples
 def certs(directory: Path, hosts: tuple[str, ...], clients: tuple[str, ...]) -> None:
     """Make an authority, and certificates of a broker and of clients.
 
-    They are for tests and first steps: the authority's key lies beside what it signed. An
-    authority that the directory has already is used again.
+    They are for tests and first steps: the authority's key is in the same directory as the
+    certificates that it signed. An authority that is there already is used again.
     """
     chosen = {}
     if hosts:

@@ -1,4 +1,4 @@
-"""`barnabas check`: is a broker healthy, what does it speak, and does a transaction work?"""
+"""`barnabas check`: is a broker healthy, which versions does it have, does a transaction work?"""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class CheckError(Exception):
 def check(
     connection: Connection, output: Output, address: str | None, read_only: bool, apis: bool
 ) -> int:
-    """Check a broker: can it be reached, what does it speak, is each partition served, and does a
-    transaction come through?
+    """Check a broker: can it be reached, which versions does it have, is each partition served, and
+    does a transaction work?
 
-    The transaction makes a topic of its own (barnabas-check-…), commits a record, aborts another,
-    reads both levels of isolation, and deletes the topic. Exit code 3 where something is not well.
+    The transaction uses a topic of its own (barnabas-check-…): it commits a record, aborts another,
+    reads with both levels of isolation, and deletes the topic. Exit code 3 where a step fails.
     """
     if address is not None:
         connection.bootstrap_servers = address
@@ -83,7 +83,7 @@ def _print(output: Output, run: _Run, *, apis: bool) -> None:
 
 
 class _Run:
-    """One check. steps: what each found; apis: what is spoken."""
+    """One check. steps: their results; apis: the versions of requests."""
 
     def __init__(self, connection: Connection, *, read_only: bool) -> None:
         self.connection = connection
@@ -163,7 +163,7 @@ class _Run:
         finally:
             admin.delete_topics([name])
         if committed != [COMMITTED]:
-            raise CheckError(f"read_committed gave {committed}, not the committed record alone")
+            raise CheckError(f"read_committed gave {committed}, not only the committed record")
         if everything != [ABORTED, COMMITTED]:
             raise CheckError(f"read_uncommitted gave {everything}, not both records")
         return "one committed, one aborted; read_committed sees the committed record alone"
@@ -186,20 +186,20 @@ class _Run:
 
 
 def _is_expected(error: Exception) -> bool:
-    """Whether the broker or the way to it is to blame, not us."""
+    """Whether the cause is the broker or the connection, not our code."""
     from barnabas.cli.root import is_client_error
 
     return isinstance(error, CheckError | CommandError) or is_client_error(error)
 
 
 def _cluster(admin: Any) -> str:
-    told = admin.describe_cluster()
+    cluster = admin.describe_cluster()
     brokers = ", ".join(
-        f"{row['broker_id']} at {row['host']}:{row['port']}" for row in told["brokers"]
+        f"{row['broker_id']} at {row['host']}:{row['port']}" for row in cluster["brokers"]
     )
-    if not told["brokers"]:
+    if not cluster["brokers"]:
         raise CheckError("it names no broker")
-    return f"id {told['cluster_id']}; brokers: {brokers}; controller {told['controller_id']}"
+    return f"id {cluster['cluster_id']}; brokers: {brokers}; controller {cluster['controller_id']}"
 
 
 def _partitions(admin: Any) -> str:

@@ -1,8 +1,7 @@
-"""How a cluster is reached: kafka-python's clients, made of the options that commands have in
-common.
+"""Connections to a cluster: kafka-python's clients, made from the options that commands share.
 
-They speak to any Kafka broker, over TLS and SASL too, and negotiate versions. They are imported
-when one is made, since that takes a third of a second.
+They work with any Kafka broker, over TLS and SASL too, and negotiate versions. kafka-python is
+imported when a client is created, since the import takes a third of a second.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _DIRECT = {  # Kafka's name (or librdkafka's) -> kafka-python's
     "ssl.key.password": "ssl_password",
 }
 TOKEN_FILE = "sasl.oauthbearer.token.endpoint.url"
-_PASSED_OVER = ("ssl.truststore.type", "ssl.keystore.type")  # only PEM is read
+_PASSED_OVER = ("ssl.truststore.type", "ssl.keystore.type")  # only PEM is supported
 _JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;]+))')
 
 
@@ -58,7 +57,7 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
             settings["ssl_check_hostname"] = value.lower() not in ("", "none")
         elif name not in _PASSED_OVER and name != "bootstrap.servers":
             raise CommandError(
-                f"--client-config: {name} is not understood here; there may be "
+                f"--client-config: {name} is unknown here; known are "
                 f"{', '.join(sorted([*_DIRECT, 'sasl.jaas.config', TOKEN_FILE]))}"
             )
     for key in ("ssl_cafile", "ssl_certfile"):
@@ -71,7 +70,7 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _token_provider(url: str) -> Any:
-    """What gives kafka-python the token of OAUTHBEARER that a file has now.
+    """A provider that gives kafka-python the current OAUTHBEARER token of a file.
 
     Raises: CommandError where the URL names no file.
     """
@@ -96,9 +95,9 @@ def _token_provider(url: str) -> Any:
 
 
 class _Refusals(logging.Handler):
-    """Keeps why connections ended before they could be used: kafka-python logs it, and tries on.
+    """Keeps the reason why connections failed: kafka-python logs it, and retries.
 
-    reason: the last such refusal, for people; empty where there was none.
+    reason: the last refusal, for people; empty where there was none.
     """
 
     def __init__(self) -> None:
@@ -106,7 +105,7 @@ class _Refusals(logging.Handler):
         self.reason = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Look for a refused login or certificate in what is logged."""
+        """Look for a refused login or certificate in a log record."""
         said = " ".join(record.getMessage().split())
         for error, advice in (
             ("SaslAuthenticationFailedError: ", "see sasl.* in the file of --client-config"),
@@ -117,10 +116,10 @@ class _Refusals(logging.Handler):
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Raise CommandError with the reason where a client comes to no connection."""
+        """Raise CommandError with the reason where a client cannot connect."""
         logger = logging.getLogger("kafka")
         logger.setLevel(logging.ERROR)
-        logger.propagate = False  # errors are told once, by us
+        logger.propagate = False  # we report errors, once
         logger.addHandler(self)
         try:
             yield
@@ -134,7 +133,7 @@ class _Refusals(logging.Handler):
 
 
 class Connection:
-    """The way to a cluster, and the clients that go it."""
+    """The connection to a cluster, and its clients."""
 
     def __init__(self, bootstrap_servers: str, client_config: str | None, timeout_s: float) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -147,19 +146,21 @@ class Connection:
         return round(self.timeout_s * 1000)
 
     def addresses(self) -> list[tuple[str, int]]:
-        """The addresses to begin with. Raises CommandError where one cannot be read."""
+        """The bootstrap addresses. Raises CommandError where one is wrong."""
         addresses = []
         for text in self.bootstrap_servers.split(","):
             host, colon, port = text.strip().rpartition(":")
             if not colon or host.endswith(":"):
                 host, port = text.strip(), "9092"
             if not port.isdigit() or not 0 < int(port) < 65536:
-                raise CommandError(f"{text!r} is no address: write HOST:PORT, as in 127.0.0.1:9092")
+                raise CommandError(
+                    f"{text!r} is not an address: write HOST:PORT, as in 127.0.0.1:9092"
+                )
             addresses.append((host.strip("[]") or "127.0.0.1", int(port)))
         return addresses
 
     def _properties(self) -> dict[str, str]:
-        """What the file of --client-config says."""
+        """The settings in the file of --client-config."""
         if not self._client_config:
             return {}
         try:
@@ -177,7 +178,7 @@ class Connection:
         return settings
 
     def try_connect(self) -> None:
-        """Raise CommandError at once where nothing listens: the clients would try for long."""
+        """Raise CommandError at once where nothing listens: the clients would retry for long."""
         problem = ""
         for host, port in self.addresses():
             try:
@@ -212,7 +213,7 @@ class Connection:
 
     @contextmanager
     def consumer(self, **settings: Any) -> Iterator[Any]:
-        """A consumer. It commits and makes no topic unless told so."""
+        """A consumer. By default it commits nothing and creates no topic."""
         own = self._prepare()
         from kafka import KafkaConsumer
 
@@ -228,7 +229,7 @@ class Connection:
             consumer.close(autocommit=False)
 
     def two_phase_producer(self, transactional_id: str) -> TwoPhaseProducer:
-        """A producer for two-phase commit. It understands Kafka's names of settings alone."""
+        """A producer for two-phase commit. It takes settings by Kafka's names only."""
         self.try_connect()
         from barnabas import TwoPhaseProducer
 

@@ -55,7 +55,7 @@ def alter_configs(
 ) -> None:
     """Set some of a resource's settings, and give others their defaults.
 
-    Raises: CommandError with what the broker says against it.
+    Raises: CommandError with the reason that the broker gives.
     """
     from kafka.admin import AlterConfigOp, ConfigResource
 
@@ -73,18 +73,18 @@ def _type_name(kind: str) -> str:
 
 
 def _plain(result: str) -> str:
-    """What the broker said, without the client's number and name before it."""
-    told = result.partition("] ")[2] if result.startswith("[Error ") else result
-    name, colon, message = told.partition(": ")
-    return message if colon and name.endswith("Error") else told
+    """The broker's message, without the number and name that the client adds."""
+    text = result.partition("] ")[2] if result.startswith("[Error ") else result
+    name, colon, message = text.partition(": ")
+    return message if colon and name.endswith("Error") else text
 
 
 @click.group()
 def config() -> None:
     """Settings of topics, brokers, groups and client metrics: describe, set and unset.
 
-    A RESOURCE is topic, broker, group or client-metrics; `barnabas settings` lists what a broker of
-    ours has.
+    A RESOURCE is topic, broker, group or client-metrics; `barnabas settings` lists the settings of
+    a Barnabas broker.
     """
 
 
@@ -185,7 +185,7 @@ def unset_values(
     keys: Sequence[str],
     dry_run: bool,
 ) -> None:
-    """Give settings their defaults back."""
+    """Reset settings to their defaults."""
     with connection.admin() as admin:
         alter_configs(admin, kind, name, {}, keys, dry_run=dry_run)
     _tell(output, kind, name, {}, list(keys), dry_run)

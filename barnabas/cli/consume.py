@@ -75,11 +75,11 @@ def consume(
     isolation_level: str,
     key_separator: str | None,
 ) -> None:
-    """Print the records of topics, a line each, up to the end that they have now.
+    """Print the records of topics, a line each, up to their current end.
 
-    Partitions are read one beside the other, each in its order. --json prints an object a line,
-    with topic, partition, offset, time, key, value and headers. A group's offsets are committed for
-    what was printed.
+    Partitions are read in parallel, each in its order. --json prints an object a line,
+    with topic, partition, offset, time, key, value and headers. The offsets of printed
+    records are committed for a group.
     """
     if follow and end is not None:
         raise click.UsageError("--follow has no end: leave --to out, or --follow")
@@ -137,7 +137,7 @@ def _commit(consumer: Any, positions: dict[TopicPartition, int]) -> None:
 def _ends(
     admin: Any, partitions: Sequence[TopicPartition], end: Place | None, isolation_level: str
 ) -> dict[TopicPartition, int]:
-    """Where to stop in each partition: at the end that it has now, or before."""
+    """Where to stop in each partition: at its current end, or before."""
     is_committed = isolation_level == ISOLATION_LEVELS[0]
     bounds = list_offsets(admin, partitions)
     key = "last_stable_offset" if is_committed else "high_watermark"
@@ -147,7 +147,7 @@ def _ends(
         if is_committed and held:
             note(
                 f"{row}: an open transaction holds back {count_text(held, 'offset')}; "
-                f"`barnabas txn why-stuck {row}` tells whose it is",
+                f"`barnabas txn why-stuck {row}` shows its owner",
                 "warning",
             )
     if end is not None:
@@ -157,7 +157,7 @@ def _ends(
 
 
 class _Reader:
-    """Reads partitions from where they start up to where they end.
+    """Reads partitions from their start positions to their ends.
 
     positions: the next offset of each partition. count: how many records it gave.
     """
@@ -175,7 +175,7 @@ class _Reader:
         self._most = count
 
     def left(self) -> dict[TopicPartition, int]:
-        """The partitions that are not read to their end, and how many offsets they have left."""
+        """The partitions that are not read to their end, with the number of remaining offsets."""
         assert self._ends is not None
         return {
             partition: self._ends[partition] - position
@@ -184,11 +184,11 @@ class _Reader:
         }
 
     def moved(self) -> dict[TopicPartition, int]:
-        """The next offsets of the partitions in which something was read."""
+        """The next offsets of the partitions from which records were read."""
         return {row: at for row, at in self.positions.items() if at > self._starts[row]}
 
     def read(self, consumer: Any, advance: Any) -> Iterator[Any]:
-        """The records, as a consumer gives them."""
+        """The records, in the consumer's form."""
         reading = list(self.positions) if self._ends is None else list(self.left())
         keys = dict(zip(reading, client_partitions(reading), strict=True))
         if not keys:
@@ -208,7 +208,7 @@ class _Reader:
                     self._move(partition, record.offset + 1, advance)
                     if self.count == self._most:
                         return
-            for partition, key in keys.items():  # markers and aborted records are passed over
+            for partition, key in keys.items():  # markers and aborted records are skipped
                 self._move(partition, consumer.position(key), advance)
                 if self._ends is not None and self.positions[partition] >= self._ends[partition]:
                     consumer.pause(key)

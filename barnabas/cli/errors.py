@@ -14,11 +14,11 @@ OK, ERROR, USAGE, NOT_GOOD, INTERRUPTED, CLOSED_OUTPUT = 0, 1, 2, 3, 130, 141
 
 
 class CommandError(Exception):
-    """A command cannot do what it was told: one line, exit code 1."""
+    """A command failed: one line on standard error, exit code 1."""
 
 
 class ClosedOutputError(Exception):
-    """Nobody reads standard output any more. No OSError, of which click would make exit code 1."""
+    """Standard output was closed. Not an OSError, since click turns those into exit code 1."""
 
 
 _ADVICE = {
@@ -63,14 +63,14 @@ _ADVICE = {
         "the cluster names no coordinator: its topic for groups or transactions cannot be made, or "
         "has no leader; see the brokers' logs"
     ),
-    "KafkaTimeoutError": "no answer in time: `barnabas check` tells what works; see --timeout, too",
+    "KafkaTimeoutError": "no answer in time: `barnabas check` shows what works; see --timeout, too",
 }
 
 
 def explain(error: Exception, subject: str = "") -> str:
     """What a client's error means and what to do, as one line.
 
-    Takes: subject, what the request was about, where that is known.
+    Takes: subject, the resource of the request, if it is known.
     """
     name = type(error).__name__
     said = " ".join(str(error).split())

@@ -1,5 +1,7 @@
-"""`barnabas graduate` and `barnabas take-over`: a data directory goes to Apache Kafka, and comes
-back. What they do is in barnabas.broker.graduation; here are options, and what people are told.
+"""`barnabas graduate` and `barnabas take-over`: hand a data directory over to Apache Kafka, and
+back.
+
+The work is in barnabas.broker.graduation; here are the options and the output.
 """
 
 from __future__ import annotations
@@ -111,12 +113,12 @@ def graduate(
     no_verify: bool,
     dry_run: bool,
 ) -> None:
-    """Hand a data directory over to Apache Kafka, which goes on with all that is in it.
+    """Hand a data directory over to Apache Kafka, which continues with all of its data.
 
-    The broker is stopped. Logs, offsets of groups and transactional ids stay as they are: two files
-    are added, the cluster's metadata (bootstrap.checkpoint) and server.properties for Kafka.
-    Transactions that are open stay so for their producers. From then on the directory is refused
-    here, until `barnabas take-over` brings it back. docs/GROWING.md.
+    The broker has to be stopped. Logs, offsets of groups and transactional ids stay as they are:
+    two files are added, the cluster's metadata (bootstrap.checkpoint) and server.properties for
+    Kafka. Open transactions stay open for their producers. From then on Barnabas refuses the
+    directory, until `barnabas take-over` brings it back. docs/GROWING.md.
     """
     data_dir = os.path.abspath(data_dir)
     target = None if target is None else os.path.abspath(target)
@@ -127,7 +129,7 @@ def graduate(
         topic_configs = _checked(dict(topic_settings))
         if (recover or abort_transactions) and not dry_run:
             _prepare(config, data_dir, aborts=abort_transactions)
-            # a start lets dynamic settings hold in it
+            # a start applies dynamic settings to it
             given, config = _settings(data_dir, config_file, broker_settings)
         with _locked(data_dir):
             survey = _survey(data_dir)
@@ -147,9 +149,9 @@ def graduate(
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Errors of the work as one line."""
+    """Turn errors of the work into one line."""
     from barnabas.broker.graduation.survey import GraduationError, UncleanError
-    from barnabas.broker.settings.config import ConfigError
+    from barnabas.broker.settings.setting import ConfigError
 
     try:
         yield
@@ -177,7 +179,7 @@ def _locked(data_dir: str) -> Iterator[None]:
 
 @contextmanager
 def _private_files() -> Iterator[None]:
-    """What is written within is for its owner alone: passwords are in it."""
+    """Make files that are written here private to their owner: they contain passwords."""
     before = os.umask(0o077)
     try:
         yield
@@ -188,11 +190,12 @@ def _private_files() -> Iterator[None]:
 def _settings(
     data_dir: str, config_file: str | None, broker_settings: Sequence[tuple[str, str]]
 ) -> tuple[StartSettings, BrokerConfig]:
-    """All that the broker was started with, and what it makes of it."""
+    """The settings with which the broker was started, as text and as a config."""
     from barnabas.broker.graduation.server_properties import StartSettings
     from barnabas.broker.security.users import UsersFileError, parse_users
-    from barnabas.broker.settings.config import BrokerConfig, read_properties
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.config_providers import resolve
+    from barnabas.broker.settings.properties import read_properties
 
     texts: dict[str, str] = {}
     if config_file is not None:
@@ -223,14 +226,14 @@ def _node_id(data_dir: str) -> str | None:
 
 
 def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
-    from barnabas.broker.settings.config import validate_topic_configs
+    from barnabas.broker.settings.topic_config import validate_topic_configs
 
     validate_topic_configs(topic_settings)
     return topic_settings
 
 
 def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
-    """A start and a stop, which recover; with `aborts` open transactions are aborted in between."""
+    """Start and stop the broker, which recovers; with `aborts` open transactions are aborted."""
     from barnabas.broker.graduation.preparation import start_and_stop
     from barnabas.broker.rim.system_ids import SystemIds
 
@@ -278,8 +281,8 @@ def _verify(data_dir: str, survey: Survey) -> None:
         note(f"{fault.path}: {fault.text}", "bad")
     if faults:
         raise CommandError(
-            f"{count_text(len(faults), 'fault')} in {data_dir}: `barnabas log verify` tells of "
-            "all; --no-verify goes on all the same"
+            f"{count_text(len(faults), 'fault')} in {data_dir}: `barnabas log verify` shows "
+            "all; --no-verify continues all the same"
         )
 
 
@@ -338,7 +341,7 @@ def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
 
 
 class _Entry(NamedTuple):
-    """The first listener: HOST:PORT as a client on this machine names it, and what it needs."""
+    """The first listener: HOST:PORT for a client on this machine, and the settings it needs."""
 
     address: str
     client_options: str
@@ -359,7 +362,7 @@ def _next_port(address: str) -> str:
     return f"{host}:{int(port) + 1}"
 
 
-# --- what people are told -----------------------------------------------------------------------
+# --- output -------------------------------------------------------------------------------------
 
 
 def _commands(where: str, entry: _Entry) -> list[str]:
@@ -447,7 +450,7 @@ def _tell_transactions(output: Output, survey: Survey) -> None:
             f"{one.timeout_ms} ms; {partitions}"
         )
     if len(found) > SHOWN:
-        output.line(f"  and {len(found) - SHOWN} more; --json tells of all")
+        output.line(f"  and {len(found) - SHOWN} more; --json shows all")
 
 
 def _as_json(transaction: Any) -> dict[str, Any]:
@@ -483,8 +486,8 @@ def _without_secrets(properties: str) -> str:
 def take_over(output: Output, data_dir: str, dry_run: bool) -> None:
     """Bring a directory back that `barnabas graduate` handed over to Apache Kafka.
 
-    Kafka is stopped. What was done there meanwhile comes along: records, offsets, transactions,
-    topics made and deleted, settings, users, ACLs, quotas. All partitions have to be on this
+    Kafka has to be stopped. The changes made there come along: records, offsets, transactions,
+    created and deleted topics, settings, users, ACLs, quotas. All partitions have to be on this
     broker, in sync. docs/GROWING.md.
     """
     data_dir = os.path.abspath(data_dir)

@@ -35,7 +35,7 @@ EMPTY_STATES = ("Empty", "Dead")
 
 
 def committed_offsets(admin: Any, group: str) -> dict[TopicPartition, int]:
-    """What a group has committed, by partition."""
+    """The committed offsets of a group, by partition."""
     found = admin.list_group_offsets({group: None})[group]
     return {
         TopicPartition(*partition): entry.offset
@@ -45,7 +45,7 @@ def committed_offsets(admin: Any, group: str) -> dict[TopicPartition, int]:
 
 
 def assigned_partitions(member: dict[str, Any]) -> list[TopicPartition]:
-    """What a described member was given; nothing where its protocol is no consumer's."""
+    """The partitions of a described member; none where its protocol is not the consumers'."""
     assignment = member.get("member_assignment")
     topics = assignment["assigned_partitions"] if isinstance(assignment, dict) else []
     return sorted(
@@ -101,9 +101,9 @@ def list_groups(connection: Connection, output: Output, states: Sequence[str]) -
 def describe(connection: Connection, output: Output, names: Sequence[str]) -> None:
     """Describe groups.
 
-    Their state, lag of each partition, and members. Without a name: all groups. The lag is what
-    stands between the committed offset and the partition's end. A reader with
-    isolation.level=read_committed gets no further than the last stable offset.
+    Their state, lag of each partition, and members. Without a name: all groups. The lag is the
+    number of offsets between the committed one and the partition's end. A reader with
+    isolation.level=read_committed stops at the last stable offset.
     """
     with connection.admin() as admin:
         if not names:
@@ -119,15 +119,13 @@ def describe(connection: Connection, output: Output, names: Sequence[str]) -> No
 
 
 def describe_group(admin: Any, name: str) -> dict[str, Any]:
-    """State, members and partitions of a group. Raises CommandError where there is none."""
+    """State, members and partitions of a group. Raises CommandError for an unknown group."""
     described = admin.describe_groups([name])[name]
     if described["error"]:
         raise CommandError(f"group {name}: {described['error']}")
     committed = committed_offsets(admin, name)
     if described["group_state"] == "Dead" and not committed:
-        raise CommandError(
-            f"there is no group {name!r}: `barnabas groups list` shows what there is"
-        )
+        raise CommandError(f"there is no group {name!r}: `barnabas groups list` shows all groups")
     owners = {
         partition: member
         for member in described["members"]
@@ -241,8 +239,8 @@ def reset_offsets(
 ) -> int:
     """Commit other offsets for a group.
 
-    The group must have no members now. What would change is shown first; on a terminal it asks
-    before it goes on.
+    The group must have no members now. The changes are shown first; on a terminal you are asked to
+    confirm.
     """
     if (place is None) == (shift_by is None):
         raise click.UsageError("say where to: either --to PLACE or --shift-by N")
@@ -271,7 +269,7 @@ def reset_offsets(
 def _plan(
     admin: Any, group: str, names: Sequence[str], place: Place | None, shift_by: int | None
 ) -> list[dict[str, Any]]:
-    """A row for each partition: its offset now, and the one it is to have."""
+    """A row for each partition: its current offset, and the new one."""
     committed = committed_offsets(admin, group)
     partitions: list[TopicPartition] = []
     for name in names:
@@ -335,7 +333,7 @@ def _refuse_members(admin: Any, group: str) -> None:
         count = count_text(len(described["members"]), "member")
         raise CommandError(
             f"the group {group!r} is {described['group_state']} with {count}, which would "
-            "overwrite what is reset: stop its consumers and try again"
+            "overwrite the new offsets: stop its consumers and try again"
         )
 
 

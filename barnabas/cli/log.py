@@ -25,8 +25,8 @@ SHOWN_FAULTS = 1000
 
 @click.group()
 def log() -> None:
-    """Read the files of a data directory, ours or Apache Kafka's, whether a broker runs there or
-    not. Nothing is ever written.
+    """Read the files of a data directory, of Barnabas or Apache Kafka, whether a broker runs there
+    or not. Nothing is ever written.
     """
 
 
@@ -51,11 +51,11 @@ def log() -> None:
 )
 @json_option
 def dump(output: Output, paths: Sequence[str], records: bool, count: int | None) -> None:
-    """Print what is in a file.
+    """Print the content of a file.
 
-    That may be a segment, an index, a snapshot, a journal or a checkpoint. What it is follows from
-    the file's name. The records of __consumer_offsets and __transaction_state are told in their
-    fields. --json prints an object a line.
+    It is a segment, an index, a snapshot, a journal or a checkpoint, as the file's name says. The
+    records of __consumer_offsets and __transaction_state are shown by their fields. --json prints
+    an object a line.
     """
     for path in paths:
         rows = rows_of(path, records=records)
@@ -181,8 +181,8 @@ def verify(
 ) -> int:
     """Check every file of a data directory.
 
-    Or of single partitions. Each fault is named with file and position. Every batch is read. What a
-    running broker is writing at the moment is no fault. Exit code 3 where there are faults.
+    Or of single partitions. Each fault is shown with file and position. Every batch is read.
+    Unfinished writes of a running broker are no fault. Exit code 3 where there are faults.
     """
     reports: list[PartitionReport] = []
     faults: list[Fault] = []

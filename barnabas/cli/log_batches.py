@@ -1,7 +1,7 @@
 """The batches of a segment's file, read one after the other; nothing is written.
 
-`read_batches` stops at the first place where no whole batch stands, and says why. It reads a file
-that a broker appends to up to the size that it had at first.
+`read_batches` stops at the first position without a complete batch, and gives the reason. A file to
+which a broker appends is read up to the size that it had at first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGEST_BATCH = 1 << 30
 
 
 class StoredBatch(NamedTuple):
-    """One batch: where it is, its header, and all of its bytes."""
+    """One batch: its position, its header, and all of its bytes."""
 
     position: int
     header: BatchHeader
@@ -30,9 +30,9 @@ class StoredBatch(NamedTuple):
 
 
 class BadPlace(NamedTuple):
-    """Where the batches end before the file does.
+    """The place where the batches end before the file does.
 
-    unfinished: as an append in mid-course leaves it.
+    unfinished: an append in progress can be the reason.
     """
 
     position: int
@@ -41,7 +41,7 @@ class BadPlace(NamedTuple):
 
 
 def read_batches(path: str, position: int = 0) -> Iterator[StoredBatch | BadPlace]:
-    """The batches from a position on; last a BadPlace where bytes are left. Raises OSError."""
+    """The batches from a position on; at the end a BadPlace if bytes are left. Raises OSError."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(position)
@@ -66,7 +66,7 @@ def _rest(data: bytes) -> bytes:
 
 
 def _what_is_wrong(head: bytes, position: int, size: int) -> BadPlace | None:
-    """Why no whole batch begins with these bytes; None where one may."""
+    """Why no complete batch begins with these bytes; None where one may."""
     if len(head) < HEADER_SIZE:
         return BadPlace(position, f"{len(head)} bytes are left, too few for a batch", True)
     header = read_header(head)

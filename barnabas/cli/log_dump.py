@@ -1,9 +1,9 @@
 """`barnabas log dump`: a file of a data directory as rows.
 
-What a file is follows from its name, as with Kafka: `.log` (and `.checkpoint`, a snapshot of
+The name of a file says what it is, as with Kafka: `.log` (and `.checkpoint`, a snapshot of
 Kafka's metadata), `.index`, `.timeindex`, `.txnindex`, `.snapshot`, `barnabas-flush-*.journal`,
 `barnabas-metadata.journal`, `segments.manifest`, and the small text files. Records of the internal
-topics, known by the directory's name, are told in words and fields.
+topics, known by the directory's name, are shown in words and fields.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def topic_of(path: str) -> str:
 def rows_of(path: str, *, records: bool) -> Iterator[Row]:
     """The rows of a file. Takes: records, whether a segment's records are opened.
 
-    Raises: CommandError for a file that is none of them or cannot be read.
+    Raises: CommandError for an unknown file, or one that cannot be read.
     """
     name = os.path.basename(path)
     try:
@@ -65,7 +65,7 @@ def _reader_of(name: str) -> Callable[[str, bytes], Iterator[Row]]:
         if re.fullmatch(pattern, name):
             return reader
     raise CommandError(
-        f"{name} is no file of a log: there are .log, .index, .timeindex, .txnindex, .snapshot, "
+        f"{name} is not a file of a log; known are .log, .index, .timeindex, .txnindex, .snapshot, "
         ".checkpoint, *-checkpoint, *.journal, segments.manifest, partition.metadata and "
         "meta.properties"
     )
@@ -75,7 +75,7 @@ def _reader_of(name: str) -> Callable[[str, bytes], Iterator[Row]]:
 
 
 def segment_rows(path: str, *, records: bool, position: int = 0) -> Iterator[Row]:
-    """A row for each batch, with its records where they are wanted."""
+    """A row for each batch, with its records if they are asked for."""
     topic = topic_of(path)
     for batch in read_batches(path, position):
         if isinstance(batch, BadPlace):
@@ -105,7 +105,7 @@ def _batch_row(batch: StoredBatch) -> Row:
         try:
             kind = "commit" if decode_marker(batch.data).commit else "abort"
         except (KafkaError, DecompressionError, IndexError):
-            pass  # another kind of control record, or an emptied one
+            pass  # another kind of control record, or one that compaction has emptied
     elif header.is_transactional:
         kind = "transactional"
     return {
@@ -141,7 +141,7 @@ def _record_row(topic: str, record: Record, kind: str) -> Row:
 
 
 def readable_record(topic: str, key: bytes | None, value: bytes | None) -> Row | None:
-    """What a record of an internal topic says; None for other topics, and kinds not known here."""
+    """The fields of a record of an internal topic; None for other topics, and unknown kinds."""
     if key is None or topic not in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Indexes of a segment against its batches: each check gives (position in the index, the fault).
+"""Checks of a segment's indexes against its batches: each gives (position in the index, fault).
 
 An index that a broker has open may be filled with zeros behind its last entry (Apache Kafka
 allocates it ahead), and may be shorter than the log.
@@ -21,11 +21,11 @@ Findings = Iterator[tuple[int, str]]
 
 
 class SegmentFacts:
-    """What a walk through a segment's batches tells: a row for each batch, in its order.
+    """What a walk through a segment's batches finds: a row for each batch, in order.
 
-    highest_times: of all batches up to and with that one. markers: offset -> (producer id, whether
-    it is a commit). is_sound: whether all batches have a right CRC; is_whole: whether they fill the
-    file.
+    highest_times: of all batches up to that one, inclusive. markers: offset -> (producer id,
+    whether it is a commit). is_sound: whether all batches have a correct CRC; is_whole: whether
+    they fill the file.
     """
 
     def __init__(self, base_offset: int) -> None:
@@ -40,7 +40,7 @@ class SegmentFacts:
         self.is_sound = self.is_whole = True
 
     def add(self, position: int, header: BatchHeader) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         highest = max(header.max_timestamp, self.highest_times[-1] if self.highest_times else -1)
         self.positions.append(position)
         self.base_offsets.append(header.base_offset)
@@ -49,7 +49,7 @@ class SegmentFacts:
 
 
 def check_offset_index(data: bytes, facts: SegmentFacts, *, in_use: bool) -> Findings:
-    """Each entry has to lead to a batch that does not begin behind the entry's offset."""
+    """Each entry has to point to a batch that does not begin after the entry's offset."""
     entries, rest = _entries(data, _OFFSET_ENTRY, offset_index.ENTRY_SIZE)
     if rest:
         yield len(data) - rest, f"{rest} bytes are no whole entry"
@@ -150,7 +150,7 @@ def check_aborted(
 
 
 def _entries(data: bytes, form: struct.Struct, size: int) -> tuple[list[tuple[int, int]], int]:
-    """The entries of an index without zeros at the end, and how many bytes are left over."""
+    """The entries of an index without zeros at the end, and the number of remaining bytes."""
     rest = len(data) % size
     whole = data[: len(data) - rest]
     used = len(whole.rstrip(b"\0"))  # of ten million bytes, as Apache Kafka allocates them ahead

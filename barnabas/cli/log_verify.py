@@ -1,13 +1,13 @@
-"""`barnabas log verify`: what is wrong with a data directory, read without changing a byte.
+"""`barnabas log verify`: finds faults in a data directory without changing a byte.
 
-The log is the truth; everything else is checked against it or against a checksum.
+The log is authoritative; everything else is checked against it or against a checksum.
 
     file                     what is checked
-    .log                     each batch: CRC, length, offsets that follow each other, leader epochs
+    .log                     each batch: CRC, length, consecutive offsets, leader epochs
                              that do not fall, records as many and as long as it says, times,
                              producers' epochs and sequences, transactions and their markers
     .index, .timeindex       each entry against the batches; order; nothing beyond the end
-    .txnindex                against the aborted transactions that the batches tell of
+    .txnindex                against the aborted transactions of the batches
     .snapshot                checksum; the producers, against the batches before it
     leader-epoch-checkpoint  has each epoch of the batches
     segments.manifest        checksum; the files that it has checksums of (ours)
@@ -15,9 +15,9 @@ The log is the truth; everything else is checked against it or against a checksu
     *-checkpoint, meta.properties     can be read
     barnabas-*.journal       each frame's checksum
 
-An offset that nobody has is a gap, but in a log that was compacted (the cleaner's checkpoint names
-it). In a directory that a broker uses, what it is writing at the moment
-is no fault: a fault counts if it is there at a second look.
+A missing offset is a gap, except in a log that was compacted (the cleaner's checkpoint names it).
+In a directory that a broker uses, its unfinished writes are no fault: a fault counts if a second
+look finds it, too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Decoded = TypeVar("Decoded")
 
 
 class Fault(NamedTuple):
-    """Something that is wrong: in which file, at which byte (-1: in all of it)."""
+    """A fault: its file, its byte position (-1: all of the file), and a text."""
 
     path: str
     position: int
@@ -65,9 +65,9 @@ class Fault(NamedTuple):
 
 
 class PartitionReport(NamedTuple):
-    """What a partition's directory holds, and what is wrong with it.
+    """The content of a partition's directory, and its faults.
 
-    open_transactions: (producer id, first offset) of those that no marker has ended.
+    open_transactions: (producer id, first offset) of transactions without a marker.
     """
 
     directory: str
@@ -83,16 +83,14 @@ class PartitionReport(NamedTuple):
 
 
 def is_partition_directory(path: str) -> bool:
-    """Whether a directory is a partition's, by its name and what it holds."""
+    """Whether a directory is a partition's, by its name and its files."""
     if not PARTITION.fullmatch(os.path.basename(os.path.normpath(path))):
         return False
     return any(SEGMENT_FILE.fullmatch(name) for name in os.listdir(path))
 
 
 def partition_directories(data_dir: str) -> list[str]:
-    """The directories of partitions in a data directory, by name; those marked as deleted are left
-    out.
-    """
+    """The directories of partitions in a data directory, by name, without deleted ones."""
     return sorted(
         entry.path
         for entry in os.scandir(data_dir)
@@ -130,7 +128,7 @@ class _Verifier:
         self.bases = [int(name[:20]) for name in self.files if re.fullmatch(r"\d{20}\.log", name)]
         self.state = ProducerStateManager(0)
         self.knows_all = True  # whether the batches from the log's first on are in `state`
-        self.state_is_sound = True  # up to the first batch that cannot be believed
+        self.state_is_sound = True  # up to the first faulty batch
         self.next_offset = -1
         self.leader_epoch = -1
         self.epochs: list[tuple[int, int, str, int]] = []
@@ -139,11 +137,11 @@ class _Verifier:
         self.snapshots = {int(name[:20]): name for name in self.files if name.endswith(".snapshot")}
 
     def fault(self, name: str, position: int, text: str) -> None:
-        """Note something that is wrong."""
+        """Add a fault."""
         self.faults.append(Fault(f"{self.directory}/{name}", position, text))
 
     def run(self, advance: Advance) -> PartitionReport:
-        """Check all of it."""
+        """Check the whole partition."""
         self._begin()
         end_of_last = True
         for number, base in enumerate(self.bases):
@@ -168,7 +166,7 @@ class _Verifier:
         )
 
     def _begin(self) -> None:
-        """Begin with the snapshot of the log's start, if there is one: what is before is gone."""
+        """Begin with the snapshot of the log's start, if any: earlier batches are deleted."""
         if not self.bases:
             self.fault("", -1, "there is no segment")
             return
@@ -221,7 +219,7 @@ class _Verifier:
         )
 
     def _note_end(self, name: str, bad: BadPlace, *, is_active: bool) -> None:
-        """Batches end before the file: no fault where a broker is appending there just now."""
+        """Note where the batches end before the file: no fault while a broker appends there."""
         if bad.unfinished and is_active and self.in_use:
             return
         hint = "; the next start cuts it off" if bad.unfinished and is_active else ""
@@ -335,7 +333,7 @@ class _Verifier:
         )
 
     def _check_sequence(self, name: str, batch: StoredBatch) -> None:
-        """The producer's epoch and sequence follow its batch before."""
+        """Check that the producer's epoch and sequence follow its previous batch."""
         header = batch.header
         try:
             repeated = self.state.check_batch(
@@ -397,7 +395,7 @@ class _Verifier:
             )
 
     def _compare_snapshot(self, offset: int) -> None:
-        """A snapshot against what the batches before it tell."""
+        """Compare a snapshot with the producers of the batches before it."""
         snapshot = self._load_snapshot(offset)
         if snapshot is None or self.may_have_gaps or not self.state_is_sound:
             return
@@ -434,7 +432,7 @@ class _Verifier:
 
     def _check_indexes(self, facts: SegmentFacts) -> None:
         if not facts.is_sound:
-            return  # the batches are no measure
+            return  # the batches are not reliable
         for suffix, check in ((".index", check_offset_index), (".timeindex", check_time_index)):
             name = f"{facts.base_offset:020}{suffix}"
             data = self._read(name)
@@ -450,7 +448,7 @@ class _Verifier:
                 self.fault(name, position, text)
 
     def _check_snapshots_beyond(self, is_whole: bool) -> None:
-        """Snapshots at the log's end, and behind it."""
+        """Check snapshots at the log's end, and after it."""
         for offset, name in sorted(self.snapshots.items()):
             if offset == self.next_offset:
                 self._compare_snapshot(offset)
@@ -466,7 +464,7 @@ class _Verifier:
         if epochs is not None:
             starts = dict(epochs)
             log_start_offset = self._log_start_offset(manifest)
-            if self.in_use and starts:  # the broker notes its new start a little later
+            if self.in_use and starts:  # the broker records the new start a little later
                 log_start_offset = max(log_start_offset, min(starts.values()))
             self._check_epochs(starts, log_start_offset)
         topic_id = self._decoded(
@@ -495,20 +493,21 @@ class _Verifier:
                     self.fault(f"{base:020}.log", -1, text)
 
     def _log_start_offset(self, manifest: Manifest | None) -> int:
-        """Where the log begins by what is noted of it; its first segment may begin before."""
+        """The recorded start of the log; its first segment may begin before."""
         data = _read_or_none(f"{os.path.dirname(self.directory)}/{checkpoints.LOG_START_NAME}")
         noted = 0
         if data:
-            with contextlib.suppress(CorruptCheckpoint):  # told of with the data directory
+            with contextlib.suppress(CorruptCheckpoint):  # reported with the data directory
                 index = int(self.name.rpartition("-")[2])
                 noted = checkpoints.decode_offsets(data).get((self.topic, index), 0)
         return noted if manifest is None else max(noted, manifest.log_start_offset)
 
     def _check_epochs(self, starts: dict[int, int], log_start_offset: int) -> None:
-        """Each leader epoch of the batches is noted, and began at or before its first batch.
+        """Check that each leader epoch of the batches is recorded, and begins at or before its
+        batch.
 
-        What DeleteRecords has put before the log's start may be there yet, and of that nothing is
-        noted.
+        Batches before the log's start, which DeleteRecords has moved, may still be there; their
+        epochs are not recorded.
         """
         before = -1
         ends = [*(offset for _, offset, _, _ in self.epochs[1:]), self.next_offset]
@@ -537,7 +536,7 @@ class _Verifier:
             return None
 
     def _check_names(self) -> None:
-        """Indexes without their segment."""
+        """Check for indexes without their segment."""
         for name in self.files:
             match = SEGMENT_FILE.fullmatch(name)
             if match and match[2] not in (".log", ".snapshot") and int(match[1]) not in self.bases:
@@ -548,7 +547,7 @@ class _Verifier:
 
 
 def verify_data_files(data_dir: str, *, in_use: bool) -> Iterator[Fault]:
-    """Faults of the files beside the partitions."""
+    """The faults of the files beside the partitions."""
     for name in (
         checkpoints.RECOVERY_POINT_NAME,
         checkpoints.LOG_START_NAME,
@@ -577,7 +576,7 @@ def verify_data_files(data_dir: str, *, in_use: bool) -> Iterator[Fault]:
 
 
 def verify_topic_ids(directories: list[str]) -> Iterator[Fault]:
-    """Partitions of one topic have one topic id."""
+    """Check that all partitions of a topic have one topic id."""
     first: dict[tuple[str, str], tuple[str, object]] = {}
     for directory in directories:
         path = f"{directory}/{checkpoints.PARTITION_METADATA_NAME}"
@@ -588,7 +587,7 @@ def verify_topic_ids(directories: list[str]) -> Iterator[Fault]:
         try:
             topic_id = checkpoints.decode_partition_metadata(data)
         except CorruptCheckpoint:
-            continue  # told of with its partition
+            continue  # reported with its partition
         data_dir = os.path.dirname(os.path.abspath(directory))
         other, noted = first.setdefault((data_dir, match[1]), (path, topic_id))
         if noted != topic_id:
@@ -616,7 +615,7 @@ def _check_flush_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
     if behind >= 0:
         yield Fault(path, end, f"a frame is damaged; the one at byte {behind} says it was durable")
     elif not in_use:
-        yield Fault(path, end, "an unfinished frame, which was never promised to anybody")
+        yield Fault(path, end, "an unfinished frame, which was never acknowledged")
 
 
 def _check_metadata_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
@@ -631,7 +630,7 @@ def _check_metadata_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
 
 
 def compacted_partitions(data_dir: str) -> set[str]:
-    """The partitions that the cleaner has been in, by the names of their directories."""
+    """The partitions that were compacted, by the names of their directories."""
     data = _read_or_none(f"{data_dir}/{checkpoints.CLEANER_NAME}")
     try:
         offsets = checkpoints.decode_offsets(data) if data else {}

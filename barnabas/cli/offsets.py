@@ -1,4 +1,4 @@
-"""Partitions and their offsets, as the admin client tells them: used by several commands."""
+"""Partitions and their offsets, from the admin client, for several commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def describe_topics(admin: Any, names: Sequence[str] | None) -> list[dict[str, A
 def partitions_of(
     topics: Iterable[dict[str, Any]], *, with_leader: bool = False
 ) -> list[TopicPartition]:
-    """The partitions of described topics. with_leader: only those that somebody serves."""
+    """The partitions of described topics. with_leader: only those with a leader."""
     return sorted(
         TopicPartition(topic["name"], row["partition_index"])
         for topic in topics
@@ -40,7 +40,7 @@ def partitions_of(
 
 
 def topic_or_partition(admin: Any, name: str) -> list[TopicPartition]:
-    """The partitions of the topic of that name, or else the one partition of the name TOPIC-N."""
+    """The partitions of the topic of that name; otherwise the partition TOPIC-N of that name."""
     known = {topic["name"]: topic for topic in admin.describe_topics()}
     if name in known:
         return partitions_of([known[name]])
@@ -51,11 +51,11 @@ def topic_or_partition(admin: Any, name: str) -> list[TopicPartition]:
             return partitions
         count = len(known[topic]["partitions"])
         raise CommandError(f"the topic {topic!r} has {count} partitions, from 0 to {count - 1}")
-    raise CommandError(f"there is no topic {name!r}: `barnabas topics list` shows what there is")
+    raise CommandError(f"there is no topic {name!r}: `barnabas topics list` shows all topics")
 
 
 def client_partitions(partitions: Iterable[TopicPartition]) -> list[Any]:
-    """Partitions as kafka-python has them."""
+    """Partitions in kafka-python's form."""
     from kafka import TopicPartition as ClientTopicPartition
 
     return [ClientTopicPartition(*partition) for partition in partitions]
@@ -99,9 +99,9 @@ def list_offsets(
 def offsets_at(
     admin: Any, partitions: Iterable[TopicPartition], place: Place
 ) -> dict[TopicPartition, int]:
-    """The offset of a place in each partition; within what the partition has.
+    """The offset of a place in each partition, limited to the partition's range.
 
-    A time is the first offset at or after it, or the end where nothing is that young.
+    A time gives the first offset at or after it, or the end where all records are older.
     """
     found = {}
     bounds = list_offsets(admin, partitions)

@@ -1,4 +1,4 @@
-"""What commands have in common: options for the connection, and values such as TOPIC-PARTITION."""
+"""Options that commands share: for the connection, and values such as TOPIC-PARTITION."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Pass --yes: standard input is no terminal to ask on.")
+        raise click.UsageError(f"{question} Pass --yes: standard input is not a terminal.")
     click.confirm(question, abort=True, err=True)
 
 
@@ -113,7 +113,9 @@ class TopicPartitionType(click.ParamType[TopicPartition]):
             return value
         topic, dash, partition = str(value).rpartition("-")
         if not (dash and topic and partition.isdigit()):
-            self.fail(f"{value!r} is no partition: write TOPIC-NUMBER, as in orders-0", param, ctx)
+            self.fail(
+                f"{value!r} is not a partition: write TOPIC-NUMBER, as in orders-0", param, ctx
+            )
         return TopicPartition(topic, int(partition))
 
 
@@ -134,7 +136,7 @@ class SettingType(click.ParamType[tuple[str, str]]):
 
 
 class Place(NamedTuple):
-    """Where in a partition: `kind` is earliest, latest, offset or time.
+    """A place in a partition: `kind` is earliest, latest, offset or time.
 
     value: the offset, or a wall clock time in ms.
     """

@@ -1,5 +1,4 @@
-"""What commands print: tables for people, colours on a terminal and none in a pipe; JSON for
-programs.
+"""The output of commands: tables for people, with colours on a terminal only; JSON for programs.
 
 JSON is one document for each command (for `consume`, one a line), with Kafka's words as names;
 times are milliseconds since 1970 and end in `_ms`.
@@ -23,7 +22,7 @@ STYLES = {"good": "green", "bad": "bold red", "warning": "yellow", "name": "cyan
 
 
 class Column(NamedTuple):
-    """A column of a table: which field it shows, its title, and its style."""
+    """A column of a table: its field, its title, and its style."""
 
     key: str
     title: str
@@ -31,7 +30,7 @@ class Column(NamedTuple):
 
 
 class Output:
-    """Where a command's answer goes. as_json: whether a program reads it."""
+    """The output of a command. as_json: for a program."""
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -85,7 +84,7 @@ class Output:
         sys.stdout.write("".join(line.rstrip() + "\n" for line in lines))
 
     def heading(self, text: str) -> None:
-        """Print a line above what follows."""
+        """Print a heading."""
         from rich.text import Text
 
         self.console.print(Text(text, style="bold"))
@@ -129,7 +128,7 @@ def note(text: str, style: str = "dim") -> None:
 
 
 def cell(value: Any, key: str = "") -> str:
-    """A value as people read it."""
+    """A value as text for people."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
@@ -142,22 +141,22 @@ def cell(value: Any, key: str = "") -> str:
 
 
 class Progress:
-    """A bar on standard error for what lasts; nothing where that is no terminal."""
+    """A progress bar on standard error, if that is a terminal."""
 
     def __init__(self, advance: Any = None) -> None:
         self._advance = advance
 
     def advance(self, count: int = 1) -> None:
-        """Move the bar on by what is done."""
+        """Advance the bar."""
         if self._advance is not None:
             self._advance(count)
 
 
 @contextmanager
 def progress(label: str, total: int | None, *, hidden: bool = False) -> Iterator[Progress]:
-    """A progress bar while the block runs; it goes away with it.
+    """A progress bar while the block runs; it is removed at the end.
 
-    Takes: total, None where nobody knows it; hidden, where standard output is the same terminal.
+    Takes: total, None where it is unknown; hidden, where standard output is the same terminal.
     """
     if hidden or not sys.stderr.isatty():
         yield Progress()

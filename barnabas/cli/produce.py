@@ -1,4 +1,4 @@
-"""`barnabas produce`: standard input's lines become records."""
+"""`barnabas produce`: sends the lines of standard input as records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from barnabas.cli.records import InputRecord, parse_json_line
 from barnabas.texts import count_text
 
 BATCH_BYTES = 256 * 1024
-PENDING_MOST = 20_000  # answers that are waited for before more is read
+PENDING_MOST = 20_000  # the most unanswered records before reading goes on
 
 
 @click.command(
@@ -29,7 +29,7 @@ PENDING_MOST = 20_000  # answers that are waited for before more is read
 )
 @click.argument("topic")
 @click.option("-k", "--key", help="The key of all records.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="What stands between key and value.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="The separator between key and value.")
 @click.option(
     "-H", "--header", "headers", type=SETTING, multiple=True, help="A header of all records."
 )
@@ -135,7 +135,7 @@ def _read(as_json: bool, key: str | None, key_separator: str | None) -> Iterator
 
 
 class _Sender:
-    """Sends records and waits for their answers. count, transactions: what is acknowledged.
+    """Sends records and waits for their answers. count, transactions: acknowledged ones.
 
     last: the last offset of each partition.
     """
@@ -159,7 +159,7 @@ class _Sender:
         self._check_partition(partition)
 
     def send(self, records: Iterable[InputRecord], advance: Any) -> None:
-        """Send all. Where reading fails, what was read before is sent."""
+        """Send all records. If reading fails, the records read before are sent."""
         try:
             for record in records:
                 self._send_one(record)
@@ -170,7 +170,7 @@ class _Sender:
     def send_in_transactions(
         self, records: Iterable[InputRecord], every: int | None, advance: Any
     ) -> None:
-        """Send all in transactions; the open one is aborted where anything fails."""
+        """Send all records in transactions; a failure aborts the open one."""
         self._producer.init_transactions()
         in_transaction = 0
         try:
@@ -196,7 +196,7 @@ class _Sender:
         self.transactions += 1
 
     def _abort(self) -> None:
-        """Abort, if the coordinator lets us: a fenced producer's transaction has ended already."""
+        """Abort, if the coordinator allows it: a fenced producer's transaction has ended."""
         from kafka.errors import KafkaError
 
         try:
@@ -210,7 +210,7 @@ class _Sender:
             count = count_text(len(self._partitions), "partition")
             raise CommandError(
                 f"the topic {self._topic!r} has {count}, and a record is for number {partition}: "
-                "pass --by-key, or create the topic with as many as the other has"
+                "pass --by-key, or create the topic with as many as the other topic"
             )
 
     def _send_one(self, record: InputRecord) -> None:

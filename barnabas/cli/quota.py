@@ -1,4 +1,4 @@
-"""`barnabas quota`: list, set, remove what bounds clients (KIP-546)."""
+"""`barnabas quota`: list, set, remove quotas of clients (KIP-546)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEFAULT_SHOWN = "(default)"
 
 
 class Entity(NamedTuple):
-    """Whom quotas are for: by type a name, or None for the default."""
+    """The entity of a quota: by type a name, or None for the default."""
 
     names: Mapping[str, str | None]
 
@@ -71,8 +71,8 @@ def quota() -> None:
     """Quotas of users, client ids and addresses: list, set, remove.
 
     On any Kafka broker. Keys: producer_byte_rate and consumer_byte_rate (bytes a second),
-    request_percentage (of the broker's time), controller_mutation_rate (partitions made or deleted
-    a second); connection_creation_rate (a second) of addresses.
+    request_percentage (of the broker's time), controller_mutation_rate (partitions created or
+    deleted a second); connection_creation_rate (a second) of addresses.
     """
 
 
@@ -160,7 +160,7 @@ def remove(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Remove quotas: those that are named, or all of that very entity."""
+    """Remove quotas: those that are named, or all of exactly that entity."""
     if not keys:
         keys = [
             key
@@ -185,7 +185,7 @@ def _shown(names: Mapping[str, str | None], kind: str) -> str | None:
 def _described(
     connection: Connection, entity: Entity
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """Names and quotas of the entities that have all those names."""
+    """Names and quotas of the entities that contain all those names."""
     from kafka.protocol.admin import DescribeClientQuotasRequest as Request
 
     components = [
@@ -216,7 +216,7 @@ def _alter(
 ) -> None:
     """Set some of an entity's quotas, and remove those that are None.
 
-    Raises: CommandError with what the broker says against it.
+    Raises: CommandError with the reason that the broker gives.
     """
     from kafka.protocol.admin import AlterClientQuotasRequest as Request
 

@@ -18,7 +18,7 @@ from barnabas.cli.errors import CommandError
 
 
 class InputRecord(NamedTuple):
-    """A record to be sent. partition, timestamp_ms: None where the client chooses."""
+    """A record to send. partition, timestamp_ms: None where the client chooses."""
 
     key: bytes | None
     value: bytes | None
@@ -38,7 +38,7 @@ def to_json(data: bytes | None) -> Any:
 
 
 def from_json(value: Any) -> bytes | None:
-    """A JSON value as bytes. Raises CommandError for base64 that is none."""
+    """A JSON value as bytes. Raises CommandError for wrong base64."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -47,12 +47,12 @@ def from_json(value: Any) -> bytes | None:
         try:
             return base64.b64decode(value["base64"], validate=True)
         except (ValueError, TypeError) as error:
-            raise CommandError(f"{value['base64']!r} is no base64: {error}") from error
+            raise CommandError(f"{value['base64']!r} is not base64: {error}") from error
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def json_record(record: Any) -> dict[str, Any]:
-    """A consumer's record as JSON has it."""
+    """A consumer's record in the JSON form."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -65,13 +65,13 @@ def json_record(record: Any) -> dict[str, Any]:
 
 
 def parse_json_line(line: bytes, number: int) -> InputRecord:
-    """The record that a line of JSON says. Raises CommandError, which names the line."""
+    """The record of a line of JSON. Raises CommandError, which names the line."""
     try:
         parsed = json.loads(line)
     except ValueError as error:
-        raise CommandError(f"line {number} is no JSON: {error}") from error
+        raise CommandError(f"line {number} is not JSON: {error}") from error
     if not isinstance(parsed, dict):
-        raise CommandError(f'line {number} is no JSON object: write {{"value": …}}')
+        raise CommandError(f'line {number} is not a JSON object: write {{"value": …}}')
     unknown = set(parsed) - {
         *("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
     }
@@ -87,7 +87,7 @@ def parse_json_line(line: bytes, number: int) -> InputRecord:
         pairs = [(str(name), from_json(value)) for name, value in headers]
     except (TypeError, ValueError) as error:
         raise CommandError(f"line {number}: headers must be [[name, value], …]") from error
-    # What kafka-python cannot send is refused: another in its place would be a silent change.
+    # Records that kafka-python cannot send are refused: to send others would be a silent change.
     if any(value is None for _, value in pairs):
         raise CommandError(f"line {number}: a header without a value (null) cannot be sent")
     if parsed.get("key") is None and parsed.get("value") is None:

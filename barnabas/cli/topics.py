@@ -119,13 +119,13 @@ def create(
         )
     done = "would be created" if dry_run else "created"
     good = ("TopicAlreadyExistsError",) if if_not_exists else ()
-    return _tell_results(output, answer["topics"], done, good)
+    return _print_results(output, answer["topics"], done, good)
 
 
-def _tell_results(
+def _print_results(
     output: Output, answers: Iterable[dict[str, Any]], done: str, good: Sequence[str] = ()
 ) -> int:
-    """Say of each topic what became of it; gives the exit code. good: errors that are none."""
+    """Print the result for each topic; gives the exit code. good: codes that are no errors."""
     from kafka.errors import for_code
 
     rows = []
@@ -238,7 +238,7 @@ def alter(
     unset: Sequence[str],
     dry_run: bool,
 ) -> None:
-    """Give a topic more partitions or other settings."""
+    """Add partitions to a topic, or change its settings."""
     if partitions is None and not configs and not unset:
         raise click.UsageError("nothing to alter: give --partitions, --config or --unset")
     with connection.admin() as admin:
@@ -285,7 +285,7 @@ def delete(
     with connection.admin() as admin:
         answer = admin.delete_topics(list(names), raise_errors=False)
     good = ("UnknownTopicOrPartitionError",) if if_exists else ()
-    return _tell_results(output, answer["topics"], "deleted", good)
+    return _print_results(output, answer["topics"], "deleted", good)
 
 
 @topics.command(

@@ -123,9 +123,9 @@ def _description(name: str, description: Any) -> dict[str, Any]:
 @connection_options
 @json_option
 def why_stuck(connection: Connection, output: Output, name: str) -> int:
-    """Say why a partition is stuck.
+    """Explain why a partition is stuck.
 
-    Which transaction holds its last stable offset, whose it is, since when, in which state, what
+    Which transaction holds its last stable offset, its producer, since when, in which state, what
     will end it and when, and which groups wait for it. Exit code 3 where the partition is stuck, 0
     where it is not.
     """
@@ -166,9 +166,9 @@ def abort(
 ) -> None:
     """Abort a transaction.
 
-    With TOPIC-PARTITION: one that hangs there, of which its coordinator knows nothing any more, by
-    writing the marker that is missing. With --transactional-id: whatever that id has open, on all
-    partitions, as a new producer of the same id does it; the old one is fenced.
+    With TOPIC-PARTITION: one that hangs there, which its coordinator does not know any more, by
+    writing the missing marker. With --transactional-id: the open transaction of that id, on all
+    partitions, like a new producer of the same id; the old producer is fenced.
     """
     if (partition is None) == (transactional_id is None):
         raise click.UsageError("give either TOPIC-PARTITION or --transactional-id")
@@ -266,7 +266,7 @@ def _wait_until_closed(admin: Any, partition: TopicPartition, transaction: OpenT
 
 
 def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> None:
-    """InitProducerId for the id: its coordinator aborts what is open, and raises the epoch."""
+    """Send InitProducerId: the coordinator aborts the open transaction, and raises the epoch."""
     with connection.admin() as admin:
         description = admin.describe_transactions([name])[name]
     partitions = count_text(len(description.topic_partitions), "partition")
@@ -276,7 +276,7 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
         yes=yes,
     )
     timeout_ms = description.transaction_timeout_ms
-    if timeout_ms == NO_TIMEOUT_MS:  # a session of an operator's is none of two-phase commit
+    if timeout_ms == NO_TIMEOUT_MS:  # an operator's session has no two-phase commit
         timeout_ms = SESSION_TIMEOUT_MS
     with connection.producer(transactional_id=name, transaction_timeout_ms=timeout_ms) as producer:
         producer.init_transactions()
@@ -311,7 +311,7 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
 def commit(connection: Connection, output: Output, name: str, state: str, yes: bool) -> None:
     """Commit a prepared transaction of two-phase commit that was abandoned.
 
-    Only if the open transaction is the one of that state: else nothing is ended. Its producer is
+    Only if the open transaction is the one of that state: else nothing changes. Its producer is
     fenced. To abort one: `barnabas txn abort --transactional-id`.
     """
     with connection.admin() as admin:
@@ -326,7 +326,7 @@ def commit(connection: Connection, output: Output, name: str, state: str, yes: b
         with connection.two_phase_producer(name) as producer:
             prepared_state = producer.recover()
             is_committed = prepared_state == state and producer.complete(state)
-    except ValueError as error:  # of a setting
+    except ValueError as error:  # from a setting
         raise CommandError(str(error)) from error
     except Exception as error:
         raise CommandError(f"{name!r}: {error}") from error

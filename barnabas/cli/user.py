@@ -30,7 +30,7 @@ def user() -> None:
     """Users with SCRAM passwords: list, add, remove.
 
     On any Kafka broker. A broker salts and iterates a password once more than the client that sends
-    it; nobody can read it back.
+    it; it cannot be read back.
     """
 
 
@@ -109,27 +109,27 @@ def add(
     password_file: TextIO | None,
     iterations: int,
 ) -> int:
-    """Add a user, or give one another password.
+    """Add a user, or change its password.
 
     The password is asked for on a terminal, and read from standard input or a file elsewhere. It is
-    no argument: everybody sees those.
+    not an argument: other users can see those.
     """
     password = _password(name, password_file)
     with connection.admin() as admin:
         from kafka.admin import UserScramCredentialUpsertion
 
-        # by one request for each: several of one user are refused
+        # one request for each: several for one user are refused
         errors = [
             admin.alter_user_scram_credentials(
                 [UserScramCredentialUpsertion(name, MECHANISMS[one], password, iterations)]
             )[name]
             for one in dict.fromkeys(mechanisms)
         ]
-    return _told(output, name, mechanisms, errors, "may log in by")
+    return _print_results(output, name, mechanisms, errors, "may log in by")
 
 
 def _password(name: str, file: TextIO | None) -> str:
-    """Raises: CommandError where there is none."""
+    """The password. Raises: CommandError where there is none."""
     if file is None and sys.stdin.isatty():
         prompt = f"Password of {name}"
         typed: str = click.prompt(prompt, hide_input=True, confirmation_prompt=True, err=True)
@@ -166,13 +166,13 @@ def remove(
         for one in dict.fromkeys(mechanisms):
             deletion = UserScramCredentialDeletion(name, MECHANISMS[one])
             errors.append(admin.alter_user_scram_credentials([deletion])[name])
-    return _told(output, name, mechanisms, errors, "may no longer log in by")
+    return _print_results(output, name, mechanisms, errors, "may no longer log in by")
 
 
-def _told(
+def _print_results(
     output: Output, name: str, mechanisms: Sequence[str], errors: Sequence[str | None], what: str
 ) -> int:
-    """Tell what came of each mechanism; gives the exit code."""
+    """Print the result for each mechanism; gives the exit code."""
     rows = [
         {"user": name, "mechanism": mechanism, "error": error}
         for mechanism, error in zip(dict.fromkeys(mechanisms), errors, strict=True)

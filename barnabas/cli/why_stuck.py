@@ -1,12 +1,11 @@
-"""What holds the last stable offset of a partition, asked of a cluster by Kafka's protocol.
+"""What holds the last stable offset of a partition, found by Kafka's protocol.
 
-The values, and the sentence that says them, are in `barnabas.why_stuck`. What Kafka's
-protocol tells:
+The values, and the sentence made from them, are in `barnabas.why_stuck`. The requests:
 
     DescribeProducers      producers with an open transaction on the partition, and where it began
     ListTransactions       the transactional id of a producer
     DescribeTransactions   its state, when it began, its timeout, its partitions
-    OffsetFetch            which groups stand at the last stable offset
+    OffsetFetch            the groups whose offsets are at the last stable offset
 
 The client's address is in none of Apache Kafka's answers; Barnabas adds it to DescribeTransactions
 (`barnabas.protocol.client_hosts`). Source: KIP-664.
@@ -59,7 +58,7 @@ def find_open_transactions(admin: Any, partition: TopicPartition) -> list[OpenTr
 
 
 def _join(producer: Any, name: str | None, description: Any, key: Any) -> OpenTransaction:
-    """What partition and coordinator say of one transaction.
+    """Join what partition and coordinator know of one transaction.
 
     It hangs where the coordinator has no open transaction of that producer on the partition: no
     marker will ever be written.
@@ -75,7 +74,7 @@ def _join(producer: Any, name: str | None, description: Any, key: Any) -> OpenTr
         return transaction
     state = str(getattr(description.state, "value", description.state))
     is_open = state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)
-    # A timeout raises the epoch in the state PrepareAbort, before the markers are there.
+    # A timeout raises the epoch in the state PrepareAbort, before the markers are written.
     is_same = description.producer_epoch >= producer.producer_epoch
     return transaction._replace(
         transactional_id=name,
@@ -88,7 +87,7 @@ def _join(producer: Any, name: str | None, description: Any, key: Any) -> OpenTr
 
 
 def gather(admin: Any, connection: Connection, name: str, now_ms: int) -> Answer:
-    """Ask the cluster about the partition of that name. Raises CommandError where it is none."""
+    """Gather the answer for the partition of that name. Raises CommandError for an unknown one."""
     (partition, *others) = topic_or_partition(admin, name)
     if others:
         from barnabas.cli.errors import CommandError
@@ -134,8 +133,9 @@ def _waiting_groups(
 def _has_committed_records(
     connection: Connection, partition: TopicPartition, start: int, end: int
 ) -> bool:
-    """Whether read_committed gives a record between two offsets: markers and aborted data are
-    none, so a group may stand before them and have nothing to read.
+    """Whether a read_committed reader gets a record between two offsets.
+
+    Markers and aborted data are skipped: a group may be before them and have nothing to read.
     """
     import time
 

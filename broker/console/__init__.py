@@ -1,1 +1,1 @@
-"""The console: a page that shows the broker live, with `--console-port` alone."""
+"""The console: a page that shows the broker live, with `--console-port` only."""

@@ -1,7 +1,7 @@
-"""The records at one place of a log, to be looked into: bounded in number and in bytes.
+"""The records at one place of a log, as the page shows them: bounded in number and in bytes.
 
-In two steps, as in `spans`: `take_records` in the loop's thread gives slices of files;
-`read_records` reads and decompresses them in another.
+In two steps, as in `spans`: `take_records` gives slices of files, in the loop's thread;
+`read_records` reads and decompresses them, in another.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
 
 def take_records(log: Log, offset: int) -> Place:
-    """Where the records from an offset on are; the log's first ones where it begins after that.
+    """The place of the records from an offset on; of the log's first ones where it begins later.
 
     Raises: KafkaError OFFSET_OUT_OF_RANGE beyond its end, KAFKA_STORAGE_ERROR.
     """
@@ -55,7 +55,7 @@ def take_records(log: Log, offset: int) -> Place:
 
 
 def read_records(place: Place, count: int) -> dict[str, Any]:
-    """Records from there on, as plain values, and what could not be read. Raises: OSError."""
+    """The records from a place on, as plain values, and what could not be read. Raises: OSError."""
     rows: list[dict[str, Any]] = []
     if place.slice is None:
         return {"records": rows, "next_offset": None, "problem": ""}
@@ -134,7 +134,7 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def _blob(data: bytes | None) -> dict[str, Any] | None:
-    """Bytes for JSON: their number, and the first of them in base64; None is null."""
+    """Bytes for JSON: their number, and the first ones in base64; None is null."""
     if data is None:
         return None
     return {"size": len(data), "base64": base64.b64encode(data[:MOST_SHOWN_BYTES]).decode()}

@@ -1,4 +1,4 @@
-"""Requests counted by API, between the connections and the core, while somebody looks."""
+"""Requests counted by API, between the connections and the core, while the page is shown."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from collections.abc import Callable
 from barnabas.protocol.api_table import BY_KEY
 
 OnFrame = Callable[[int, memoryview, int], None]
-_HIGHEST_KEY = max(BY_KEY)
 
 
 class RequestCounts:
     """How many requests of each API came since the counting began.
 
-    A request counts by the second byte of its API key alone: all keys are below 256.
+    Only the second byte of the API key is read: all keys are below 256.
     """
 
     def __init__(self) -> None:
         self._counts = [0] * 256
 
     def around(self, on_frame: OnFrame) -> OnFrame:
-        """What takes a connection's frames, with the counting before it."""
+        """A function that counts a frame and passes it on."""
         counts = self._counts
 
         def counted(connection_id: int, frame: memoryview, now_ms: int) -> None:
@@ -31,5 +30,5 @@ class RequestCounts:
         return counted
 
     def by_api(self) -> dict[str, int]:
-        """Those that came at all, by the API's name."""
+        """The counts that are not 0, by the API's name."""
         return {api.name: self._counts[key] for key, api in BY_KEY.items() if self._counts[key]}

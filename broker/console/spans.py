@@ -1,9 +1,9 @@
-"""The recent log of one partition as spans: what is committed, aborted, open, and where it ends.
+"""The recent log of one partition as spans: committed, aborted and open data, and markers.
 
-In two steps. `take_window` is done in the loop's thread, reads no batch and gives a value: slices
-of files, and what the log knows of its transactions. `read_strip` reads the batches' headers from
-those slices, in whichever thread. It decides what became of a batch as a read_committed consumer
-does (KIP-98, "Fetch"), with the open transactions beside the aborted ones:
+In two steps. `take_window` runs in the loop's thread, reads no batch and gives a value: slices of
+files, and the log's open and aborted transactions. `read_strip` reads the headers of batches from
+those slices, in any thread. It classifies a batch as a read_committed consumer does (KIP-98,
+"Fetch"), and knows the open transactions, too:
 
     batch                                        kind
     a control batch                              COMMIT_MARKER or ABORT_MARKER
@@ -14,10 +14,9 @@ does (KIP-98, "Fetch"), with the open transactions beside the aborted ones:
       that began, and has no abort marker yet    ABORTED
     else                                         COMMITTED
 
-A span is a run of batches of one kind, and of one transaction. It never reaches over the last
-stable offset or the high watermark; and a run of no transaction is divided at certain offsets, so
-that spans stay what they are while the log grows. Offsets that compaction has left empty are a
-span, too: GAP.
+A span is a run of batches of one kind and one transaction. It never crosses the last stable offset
+or the high watermark; a run without a transaction is divided at fixed offsets, so that spans do not
+change while the log grows. Offsets that compaction has removed are a span, too: GAP.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 PLAIN, COMMITTED, ABORTED, OPEN = "plain", "committed", "aborted", "open"
 COMMIT_MARKER, ABORT_MARKER, GAP = "commit", "abort", "gap"
 
-MOST_INDEX_ENTRIES = 48  # each stands for a batch, or for some 4 KiB of small ones
+MOST_INDEX_ENTRIES = 48  # each is of one batch, or of about 4 KiB of small ones
 PLAIN_DIVISIONS = 64
 MOST_MARKER_BYTES = 4096
 MOST_ABORTED = 5000  # of one segment
@@ -54,10 +53,10 @@ _CHUNK_BYTES = 16 * 1024
 
 
 class Window(NamedTuple):
-    """What is to be read of one partition, as of one moment.
+    """The part of one partition that is to be read, at one moment.
 
-    end_offset: of what is shown, exclusive. open_transactions: producer id and first offset, in the
-    order of the offsets. aborted: those that touch the window.
+    end_offset: of the shown part, exclusive. open_transactions: producer id and first offset, in
+    the order of the offsets. aborted: the transactions that overlap the window.
     """
 
     topic: str
@@ -73,10 +72,10 @@ class Window(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """A transaction as far as a strip shows it.
+    """A transaction, as a strip shows it.
 
-    fate: COMMITTED, ABORTED or OPEN. first_offset: -1 where it began before the strip, and nobody
-    says where. marker_offset: -1 where its marker is not in the strip.
+    fate: COMMITTED, ABORTED or OPEN. first_offset: -1 where it began before the strip, at an
+    unknown offset. marker_offset: -1 where its marker is not in the strip.
     """
 
     producer_id: int
@@ -87,7 +86,7 @@ class Transaction(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A run of batches. transaction: its place in the strip's list; -1: of none."""
+    """A run of batches. transaction: its index in the strip's list; -1: none."""
 
     kind: str
     first_offset: int
@@ -99,7 +98,7 @@ class Span(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """A window with its spans. Where `error` says something, they end before what is unreadable."""
+    """A window with its spans. With an `error`, they end before the part that is unreadable."""
 
     window: Window
     spans: tuple[Span, ...]
@@ -113,7 +112,7 @@ class Strip(NamedTuple):
 def take_window(
     log: Log, before: int | None = None, index_entries: int = MOST_INDEX_ENTRIES
 ) -> Window:
-    """What is to be read to show the log's last batches, or those that begin below an offset.
+    """The window of the log's last batches, or of those that begin below an offset.
 
     Raises: CorruptLog.
     """
@@ -125,7 +124,7 @@ def take_window(
     for segment in reversed(segments[:at]):
         index = segment.offset_index()
         below = bisect_left(index.offsets, end_offset - segment.base_offset)
-        # the entry at `below` is of the batch that holds the end, which is shown if it begins below
+        # the entry at `below` is of the batch with the end, which is shown if it begins below
         stop = index.positions[below + 1] if below + 1 < len(index) else segment.size
         first = max(below - left, 0)
         start = index.positions[first] if first else 0
@@ -153,7 +152,7 @@ def take_window(
 def _aborted_transactions(
     log: Log, segment: Segment, first_offset: int, end_offset: int
 ) -> list[AbortedTxn]:
-    """Those that touch the offsets from one in the segment on, in the order of their beginning."""
+    """The aborted transactions that end at or after an offset, in the order of their beginning."""
     aborted: list[AbortedTxn] = []
     for later in log.segments.since(segment):
         entries = log.reader.txn_index(later).entries
@@ -173,7 +172,7 @@ def _aborted_transactions(
 
 
 class UnreadableBatch(Exception):
-    """No batch is where one has to be."""
+    """There is no batch at a position where one has to be."""
 
 
 def read_strip(window: Window, most_spans: int) -> Strip:
@@ -193,7 +192,7 @@ def read_strip(window: Window, most_spans: int) -> Strip:
 
 
 def headers_in(slice: Slice) -> Iterator[tuple[BatchHeader, bool | None]]:
-    """The header of each batch that begins in a slice. With control batches, whether it commits.
+    """The header of each batch that begins in a slice; for a control batch, whether it commits.
 
     Raises: UnreadableBatch, OSError.
     """
@@ -242,7 +241,7 @@ class _Walk:
         self._begin = 0
 
     def add(self, header: BatchHeader, is_commit: bool | None) -> None:
-        """Take in the next batch."""
+        """Add the next batch."""
         first = header.base_offset
         if self._next_offset not in (-1, first) and first > self._next_offset:
             self._append(Span(GAP, self._next_offset, first, 0, 0, 0, -1))
@@ -290,7 +289,7 @@ class _Walk:
             first_offset = self._open_from[header.producer_id]
         elif fate == ABORTED:
             first_offset = self._aborting[header.producer_id]
-        else:  # where none of it was seen before the first batch of the strip, nobody says
+        else:  # its first batch may be before the strip: the offset is unknown
             first_offset = (
                 -1 if latest is None and self._may_have_begun_before() else header.base_offset
             )
@@ -307,10 +306,10 @@ class _Walk:
         return len(self._transactions) - 1
 
     def _end(self, header: BatchHeader, is_commit: bool) -> int:
-        """Take in a marker: it ends what is under way of its producer, if any of that is shown."""
+        """Add a marker: it ends its producer's transaction, if the strip shows a part of it."""
         fate = COMMITTED if is_commit else ABORTED
         aborted_from = self._aborting.pop(header.producer_id, -1)
-        # a commit ends none that was aborted: that one's marker stands before the strip
+        # a commit marker cannot end an aborted transaction: that one's marker is before the strip
         first_offset = -1 if is_commit else aborted_from
         latest = self._latest.get(header.producer_id)
         if latest is not None and self._transactions[latest].marker_offset < 0:
@@ -347,7 +346,7 @@ class _Walk:
         )
 
     def strip(self, most_spans: int, error: str) -> Strip:
-        """The last spans, with the transactions that they are of."""
+        """The last spans, with their transactions."""
         spans = self._spans[-most_spans:]
         places: dict[int, int] = {}
         for span in spans:

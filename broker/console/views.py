@@ -1,7 +1,7 @@
-"""What the page shows, as plain values for JSON, made of looks at the broker.
+"""What the page shows, as plain values for JSON, made from looks at the broker.
 
-Pure: the looks (`broker.observe`) and strips (`spans`) are values, and so is what comes of them.
-All lists are bounded: a page asks for the rows that it has room for.
+Pure: looks (`observation.observe`) and strips (`spans`) are values, and so are the results. All
+lists are bounded: a page asks for the rows that it has room for.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 class Observed(NamedTuple):
-    """The broker as it was looked at. wall_ms: when. clients: the address of the client that last
-    added to the transaction of a transactional id.
+    """A look at the broker. wall_ms: when. clients: by transactional id, the address of the client
+    that last added to its transaction.
     """
 
     partitions: tuple[PartitionState, ...]
@@ -49,8 +49,8 @@ class Observed(NamedTuple):
 class OpenRow(NamedTuple):
     """An open transaction over all partitions. id_state: None where no coordinator knows it.
 
-    places: each partition with data of it, and the offset where it begins there; with_no_data:
-    those that were added, and have none yet.
+    places: each partition with its data, and the offset where they begin there; with_no_data: the
+    partitions that were added and have no data yet.
     """
 
     producer_id: int
@@ -61,7 +61,7 @@ class OpenRow(NamedTuple):
 
 
 class Broker:
-    """What was observed, with what follows from it; each thing is worked out when first needed."""
+    """What was observed, and what follows from it; each property is computed when first needed."""
 
     def __init__(self, observed: Observed) -> None:
         self.observed = observed
@@ -89,7 +89,7 @@ class Broker:
 
     @cached_property
     def held(self) -> list[PartitionState]:
-        """The partitions whose readers of committed records wait, the most held up first."""
+        """The partitions whose read_committed readers wait, the longest wait first."""
         rows = [row for row in self.observed.partitions if row.stable_lag]
         return sorted(rows, key=lambda row: -row.stable_lag)
 
@@ -99,7 +99,7 @@ class Broker:
 
     @cached_property
     def open_transactions(self) -> list[OpenRow]:
-        """All that is open, the oldest first."""
+        """All open transactions, the oldest first."""
         places: defaultdict[int, list[tuple[PartitionState, OpenTransaction]]] = defaultdict(list)
         for row in self.observed.partitions:
             for transaction in row.open_transactions:
@@ -116,14 +116,14 @@ class Broker:
         return sorted(rows, key=lambda row: -self.age_ms(row))
 
     def age_ms(self, row: OpenRow) -> int:
-        """How long it is open; of one that no coordinator knows, since its last batch."""
+        """How long it has been open; if no coordinator knows it, since its last batch."""
         if row.id_state is not None and row.id_state.age_ms is not None:
             return row.id_state.age_ms
         last = max((transaction.last_timestamp for _, transaction in row.places), default=-1)
         return max(0, self.observed.wall_ms - last) if last >= 0 else 0
 
     def is_stuck(self, row: PartitionState) -> bool:
-        """Whether readers of committed records wait for a transaction that is not a young one."""
+        """Whether read_committed readers wait for a transaction that is not young."""
         transaction = self.first_open(row)
         if transaction is None:
             return False
@@ -165,7 +165,7 @@ def _open_row(
 def hangs(
     row: PartitionState, transaction: OpenTransaction, state: TransactionalIdState | None
 ) -> bool:
-    """Whether nobody will end a transaction in that partition (KIP-664)."""
+    """Whether nothing will end a transaction in that partition (KIP-664)."""
     return (
         state is None
         or state.state not in OPEN_STATES
@@ -178,7 +178,7 @@ def hangs(
 
 
 def strip_value(strip: Strip, broker: Broker) -> dict[str, Any]:
-    """A strip; spans as lists, since there are many: see `spans.Span`."""
+    """A strip. Spans are lists, since there are many: see `spans.Span`."""
     window = strip.window
     return {
         "topic": window.topic,
@@ -203,7 +203,7 @@ def strip_value(strip: Strip, broker: Broker) -> dict[str, Any]:
 
 
 def transaction_value(row: OpenRow, broker: Broker) -> dict[str, Any]:
-    """An open transaction: whose, how old, where, and what it holds up."""
+    """An open transaction: its producer, age, partitions, and what waits for it."""
     state = row.id_state
     places = [
         {
@@ -285,7 +285,7 @@ def _holder_value(broker: Broker, offset: CommittedOffsetState) -> dict[str, Any
 def candidates(
     broker: Broker, groups: Iterable[GroupState]
 ) -> list[tuple[GroupState, CommittedOffsetState, PartitionState]]:
-    """The committed offsets that do not go beyond the last stable offset of a stuck partition."""
+    """The committed offsets that are not beyond the last stable offset of a stuck partition."""
     rows = []
     for group in groups:
         for offset in group.offsets:
@@ -300,7 +300,7 @@ def candidates(
 def has_readable(strip: Strip, from_offset: int) -> bool:
     """Whether a read_committed reader gets a record from that offset on, below the strip's end.
 
-    Where the strip begins after the offset, something is there for all that is known.
+    Where the strip begins after the offset, there may be a record before it: true.
     """
     spans = strip.spans
     if not spans:
@@ -318,7 +318,7 @@ def has_readable(strip: Strip, from_offset: int) -> bool:
 
 
 class Page(NamedTuple):
-    """A page of a list: what is shown, how many there are in all, and which page of how many."""
+    """A page of a list: its rows, how many there are in all, and which page of how many."""
 
     rows: Sequence[Any]
     total: int
@@ -327,7 +327,7 @@ class Page(NamedTuple):
 
 
 def page_of(rows: Sequence[Any], page: int, size: int) -> Page:
-    """One page; the last one where there are fewer."""
+    """One page; the last one where there are fewer pages."""
     pages = max(1, -(-len(rows) // size))
     page = min(max(page, 0), pages - 1)
     return Page(rows[page * size : (page + 1) * size], len(rows), page, pages)
@@ -345,7 +345,7 @@ def topics_page(broker: Broker, search: str, page: int, *, internal: bool) -> Pa
 
 
 def shown_partitions(broker: Broker, topic: str) -> list[PartitionState]:
-    """The partitions of a topic that an overview shows: what is stuck or open goes first."""
+    """The partitions of a topic that an overview shows: stuck and open ones first."""
     rows = sorted(
         broker.topics[topic],
         key=lambda row: (not row.stable_lag, not row.open_transactions, row.partition),
@@ -354,7 +354,7 @@ def shown_partitions(broker: Broker, topic: str) -> list[PartitionState]:
 
 
 def totals(broker: Broker) -> dict[str, int]:
-    """How much there is of everything."""
+    """The totals of topics, partitions, transactions and groups."""
     partitions = broker.observed.partitions
     own = [row for row in partitions if row.topic not in INTERNAL_TOPICS]
     return {
@@ -385,7 +385,7 @@ def groups_by_need(broker: Broker) -> list[GroupState]:
 
 
 def answer_of(broker: Broker, row: PartitionState, groups: Sequence[WaitingGroup]) -> Answer:
-    """What `barnabas.why_stuck.sentence` says of a partition."""
+    """What `barnabas.why_stuck` needs for its sentence on a partition."""
     return Answer(
         TopicPartition(row.topic, row.partition),
         row.last_stable_offset,

@@ -1,5 +1,5 @@
-"""What `barnabas start --test-control` adds: faults, a clock that can be moved, and a journal of
-requests, for tests of clients.
+"""The additions of `barnabas start --test-control`, for tests of clients: faults, a clock that can
+be moved, a journal of requests.
 
 Nothing here is loaded without that option.
 """

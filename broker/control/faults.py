@@ -1,8 +1,8 @@
-"""What is to go wrong with which requests: rules, and which of them a request meets.
+"""Faults: rules that say what goes wrong with which requests, and which rules a request meets.
 
 Pure: requests in, actions out. A rule has one action:
 
-    action          what becomes of the request        what becomes of its answer
+    action          the request                        its answer
     --------------  ---------------------------------  -----------------------------------
     delay           handled `ms` later                 sent
     delay_answer    handled                            sent `ms` later
@@ -11,7 +11,7 @@ Pure: requests in, actions out. A rule has one action:
     close_before    not handled; the connection ends   -
     close_after     handled                            not sent; the connection ends
     cut             handled                            its first half; the connection ends
-    error           not handled                        one that bears `code`
+    error           not handled                        one with the error `code`
     twice           handled twice                      the second one is sent
 """
 
@@ -28,7 +28,7 @@ from barnabas.protocol.errors import Code
 
 
 class Action(Enum):
-    """What goes wrong; the module's table tells each."""
+    """What goes wrong; see the table of the module."""
 
     DELAY = "delay"
     DELAY_ANSWER = "delay_answer"
@@ -41,17 +41,14 @@ class Action(Enum):
     TWICE = "twice"
 
 
-BEFORE = (Action.DELAY, Action.HOLD, Action.CLOSE_BEFORE, Action.ERROR)
-
-
 @dataclass(slots=True)
 class Fault:
-    """One rule. Of what is None, every request has the right one.
+    """One rule. A field that is None matches every request.
 
-    api: its name. connection: its number, as the journal has it. topic, partition, group,
-    transactional_id: one that the request names. nth: only the nth that fits, counted from 1.
-    times: at most so many. chance: of each that fits, drawn by `seed`. ms: of a delay. code: of an
-    error. met: how many met it so far.
+    api: its name. connection: its number in the journal. topic, partition, group,
+    transactional_id: one that the request names. nth: only the nth that matches, from 1. times: at
+    most so many. chance: that a matching request meets it, drawn by `seed`. ms: of a delay. code:
+    of an error. met: how many requests have met it.
     """
 
     action: Action
@@ -109,8 +106,8 @@ class Fault:
             )
         )
 
-    def told(self) -> dict[str, Any]:
-        """The rule as plain values; what it does not ask about is left out."""
+    def as_values(self) -> dict[str, Any]:
+        """The rule as plain values, without the fields that are None."""
         names = (
             "api", "version", "client_id", "connection", "topic", "partition", "group",
             "transactional_id", "nth", "times",
@@ -131,7 +128,7 @@ _TEXTS = ("client_id", "topic", "group", "transactional_id")
 
 
 def fault_of(values: Mapping[str, Any]) -> Fault:
-    """A rule from plain values. Raises: ValueError that says what is wrong with them."""
+    """A rule from plain values. Raises: ValueError, which says what is wrong with them."""
     values = dict(values)
     actions = ", ".join(action.value for action in Action)
     try:
@@ -191,11 +188,11 @@ def _code_of(value: object) -> Code:
             return Code[value.upper()]
         return Code(int(str(value)))
     except (KeyError, ValueError):
-        raise ValueError(f"{value!r} is no error code of Kafka's") from None
+        raise ValueError(f"{value!r} is not an error code of Kafka's") from None
 
 
 class FaultTable:
-    """The rules that hold now, in the order in which they came."""
+    """The rules in force, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._faults: dict[int, Fault] = {}
@@ -208,7 +205,7 @@ class FaultTable:
         return iter(list(self._faults.values()))
 
     def add(self, fault: Fault) -> Fault:
-        """Let it hold, from the next request on, under a number of its own."""
+        """Add a rule, from the next request on, under a number of its own."""
         fault.number, self._next = self._next, self._next + 1
         self._faults[fault.number] = fault
         return fault
@@ -221,11 +218,11 @@ class FaultTable:
             raise KeyError(f"fault {number}: it was removed") from None
 
     def remove(self, number: int) -> Fault:
-        """Let it hold no more. Raises: KeyError where there is none of that number."""
+        """Remove a rule. Raises: KeyError where no rule has that number."""
         return self._faults.pop(number)
 
     def clear(self) -> list[Fault]:
-        """Let none hold. Gives those that did."""
+        """Remove all rules. Gives them."""
         faults = list(self._faults.values())
         self._faults.clear()
         return faults

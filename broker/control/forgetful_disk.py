@@ -1,11 +1,11 @@
-"""A disk that can lose what was not flushed, as a machine does whose power fails.
+"""A disk that can lose what was not flushed, like a machine whose power fails.
 
-It is the machine's own disk. Beside it is kept, for each file that this process opened, how much of
-it is durable; `lose_power` cuts every file to that. What was there when a file was opened counts as
-durable, and so do names: a new file stays, and is empty where nothing of it was flushed.
+It is the machine's own disk. For each file that this process opened it also records how much is
+durable; `lose_power` cuts every file to that length. The content of a file when it is opened counts
+as durable, and so do names: a new file stays, and is empty if nothing of it was flushed.
 
-    barnabas-test-power-losses    in the data directory: how many there were, as text; it makes the
-                                  next start see another run of the machine
+    barnabas-test-power-losses    in the data directory: the number of losses, as text; the next
+                                  start takes it for another run of the machine
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOSSES_NAME = "barnabas-test-power-losses"
 
 
 class ForgetfulFile(OsFile):
-    """A file that notes what is durable of it."""
+    """A file that records how much of it is durable."""
 
     __slots__ = ("_disk",)
 
@@ -39,7 +39,7 @@ class ForgetfulFile(OsFile):
 
 
 class ForgetfulDisk(OsDisk):
-    """The machine's file system, below one data directory, with a memory of what is durable."""
+    """The machine's file system below one data directory, with a record of what is durable."""
 
     def __init__(self, data_dir: str) -> None:
         self._losses_path = os.path.join(data_dir, LOSSES_NAME)
@@ -47,7 +47,9 @@ class ForgetfulDisk(OsDisk):
         self._durable: dict[str, int] = {}
 
     def note(self, path: str, size: int, *, is_new: bool = False) -> None:
-        """So many bytes of the file are durable; is_new: unless more is known of it."""
+        """Record that so many bytes of a file are durable; is_new: unless more are recorded
+        already.
+        """
         with self._lock:
             if is_new:
                 self._durable.setdefault(path, size)
@@ -55,12 +57,12 @@ class ForgetfulDisk(OsDisk):
                 self._durable[path] = max(size, self._durable.get(path, 0))
 
     def note_cut(self, path: str, size: int) -> None:
-        """The file was cut: no more than that is left of what was durable."""
+        """Record that a file was cut: no more than that is durable."""
         with self._lock:
             self._durable[path] = min(size, self._durable.get(path, 0))
 
     def lose_power(self) -> None:
-        """Cut every file to what is durable. The process must write nothing more, and end."""
+        """Cut every file to its durable length. The process must then end without writing."""
         with self._lock:
             durable = dict(self._durable)
         for path, size in durable.items():
@@ -88,6 +90,7 @@ class ForgetfulDisk(OsDisk):
     def rename(self, old: str, new: str) -> None:
         super().rename(old, new)
         with self._lock:
+            self._durable.pop(new, None)  # of the file that had the name
             inside = old + "/"
             for path in [p for p in self._durable if p == old or p.startswith(inside)]:
                 self._durable[new + path[len(old) :]] = self._durable.pop(path)
@@ -97,10 +100,17 @@ class ForgetfulDisk(OsDisk):
         with self._lock:
             self._durable.pop(path, None)
 
+    def rmtree(self, path: str) -> None:
+        super().rmtree(path)
+        with self._lock:
+            inside = path + "/"
+            for gone in [p for p in self._durable if p.startswith(inside)]:
+                del self._durable[gone]
+
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
         super().write_atomic(path, data, sync=sync)
         with self._lock:
-            self._durable.pop(path, None)  # the name is that of another file now
+            self._durable.pop(path, None)  # another file has that name now
 
     def fsync_file(self, path: str) -> None:
         size = self.size(path)

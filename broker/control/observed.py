@@ -1,4 +1,4 @@
-"""One request, and its answer, as a test may ask about them: decoded, and as plain values.
+"""One request and its answer for a test: decoded, and as plain values.
 
 Pure: bytes in, values out.
 """
@@ -25,8 +25,8 @@ _PARTITION_FIELDS = ("index", "partition_index", "partition")
 
 
 class ObservedRequest(NamedTuple):
-    """A request that came by one connection. topics: names (or ids as text) with their partitions;
-    no partitions where the request names none. body: None where it cannot be decoded.
+    """A request of one connection. topics: names (or ids as text) with their partitions, if the
+    request names any. body: None where it cannot be decoded.
     """
 
     api: Api
@@ -40,10 +40,10 @@ class ObservedRequest(NamedTuple):
 
 
 def observe(frame: memoryview) -> ObservedRequest | None:
-    """A whole request without its size; None where its API or version is not spoken."""
+    """The request of a frame without its size; None for an unknown API or version."""
     try:
         header = read_request_header(frame)
-    except Exception:  # whatever is wrong with it, the broker says so
+    except Exception:  # whatever is wrong with it, the broker answers
         return None
     if header.api is None:
         return None
@@ -71,8 +71,8 @@ def observe(frame: memoryview) -> ObservedRequest | None:
 def with_fetch_session(
     request: ObservedRequest, remembered: Iterable[tuple[str | UUID, int]]
 ) -> ObservedRequest:
-    """A Fetch with what its session remembers, besides what it names. Takes: remembered, topics (or
-    their ids) and partitions.
+    """A Fetch with the partitions of its session, too. Takes: remembered, topics (or their ids) and
+    partitions.
     """
     assert isinstance(request.body, FetchRequest)
     forgotten = {
@@ -93,9 +93,9 @@ def _collect(
     topics: dict[str, set[int]],
     texts: dict[str, set[str]],
 ) -> None:
-    """Find what names topics, partitions, groups and transactional ids, at any depth."""
+    """Collect the topics, partitions, groups and transactional ids in a message, at any depth."""
     if isinstance(message, ForgottenTopic):
-        return  # a fetch session is to leave it out
+        return  # these are to be removed from a fetch session
     values = {name: getattr(message, name) for name in message.__slots__}
     for name in (*_GROUP_FIELDS, *_TRANSACTION_FIELDS):
         if isinstance(values.get(name), str) and values[name]:
@@ -119,7 +119,7 @@ def _collect(
 
 
 def answer_of(request: ObservedRequest, frame: bytes) -> Message | None:
-    """The decoded answer, from a whole response frame with its size; None where it is not one."""
+    """The decoded answer of a response frame with its size; None where it cannot be decoded."""
     try:
         return decode_response(message_class(request.api, "Response"), frame[4:], request.version)[
             1
@@ -129,9 +129,9 @@ def answer_of(request: ObservedRequest, frame: bytes) -> Message | None:
 
 
 def plain(value: Any) -> Any:
-    """A message as dictionaries, lists, numbers and texts, which JSON can tell.
+    """A message as dictionaries, lists, numbers and texts, for JSON.
 
-    Records are told by the headers of their batches; other bytes by their number and their first.
+    Records are the headers of their batches; other bytes are their number and the first ones.
     """
     if isinstance(value, Message):
         return {
@@ -172,7 +172,7 @@ def _batches(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def error_codes(answer: Message | None) -> list[str]:
-    """The names of the errors in an answer, each once, in the order in which they stand there."""
+    """The names of the errors in an answer, each once, in their order."""
     names: dict[str, None] = {}
 
     def collect(message: Message) -> None:

@@ -1,8 +1,8 @@
-"""`bootstrap.checkpoint`: the records that Kafka begins its metadata log with.
+"""`bootstrap.checkpoint`: the first records of Kafka's metadata log.
 
-Batches in the form of a log's (v2, leader epoch 0, offsets from 0 on), keys null:
+Batches as in a log (v2, leader epoch 0, offsets from 0 on), keys null:
 
-    batch    what
+    batch    content
     first    a control batch with one control record, SnapshotHeader: key `version=0, type=3` (int16
              each); value int16 version, int64 time of the last record in it, no tagged fields
     next     FeatureLevel
@@ -62,7 +62,7 @@ _HEADER_VALUE, _FOOTER_VALUE = struct.Struct(">hqx"), struct.Struct(">hx")
 class KafkaPartition(NamedTuple):
     """A partition as Kafka's metadata has it: node ids, and the leader's epoch.
 
-    eligible: replicas that are not in sync and have all that was committed; last_known: the last
+    eligible: replicas that are not in sync and have all committed records; last_known: the last
     leader, while no replica is in sync or eligible (KIP-966).
     """
 
@@ -74,7 +74,7 @@ class KafkaPartition(NamedTuple):
     last_known: tuple[int, ...] = ()
 
     def is_whole_on(self, node_id: int) -> bool:
-        """Whether that node's copy has all that was committed.
+        """Whether that node's copy has all committed records.
 
         With the feature of eligible leader replicas a clean stop of the last replica in sync leaves
         no replica in sync: then the only replica is the copy, or an eligible one, or the last
@@ -86,9 +86,11 @@ class KafkaPartition(NamedTuple):
 
 
 class ClusterImage(KafkaMetadata):
-    """All that a directory is brought back with. partitions: by topic id and number; configs: by
-    the kind and the name of what they are of. removed: ids of topics whose deletion a record says.
-    is_of_checkpoint: whether it was read from a checkpoint on, which does not say what was before.
+    """The metadata with which a directory comes back.
+
+    partitions: by topic id and number. configs: by the kind and the name of their resource.
+    removed: ids of topics with a record of their deletion. is_of_checkpoint: whether it was read
+    from a checkpoint, which has no records of earlier deletions.
     """
 
     API_KEYS = KafkaMetadata.API_KEYS | {PARTITION, PARTITION_CHANGE, FEATURE_LEVEL}
@@ -102,13 +104,15 @@ class ClusterImage(KafkaMetadata):
 
     @property
     def is_begun(self) -> bool:
-        """Whether Kafka has begun its metadata: it writes the level of metadata.version with the
-        first records that hold, and begins again with all of `bootstrap.checkpoint` without it.
+        """Whether Kafka has begun its metadata.
+
+        It writes the level of metadata.version with the first records; without that level it starts
+        again from `bootstrap.checkpoint`.
         """
         return METADATA_VERSION in self.features
 
     def configs_of(self, kind: int) -> dict[str, dict[str, str]]:
-        """What is set on all of a kind, by their names."""
+        """The settings of all resources of a kind, by their names."""
         return {
             name: dict(configs)
             for (own, name), configs in self._configs.items()
@@ -140,7 +144,7 @@ class ClusterImage(KafkaMetadata):
 
     @staticmethod
     def _change(partitions: dict[int, KafkaPartition], fields: Mapping[str, Any]) -> None:
-        """A leader that is named begins an epoch, be it the one before."""
+        """Apply a change of a partition. A named leader begins an epoch, even if it is the same."""
         index = fields["partition_id"]
         state = partitions[index]
 
@@ -159,7 +163,7 @@ class ClusterImage(KafkaMetadata):
 
 
 def read_bootstrap(disk: Disk, path: str) -> ClusterImage:
-    """What a `bootstrap.checkpoint` says. Raises: UnreadableMetadata, OSError."""
+    """The metadata of a `bootstrap.checkpoint`. Raises: UnreadableMetadata, OSError."""
     image = ClusterImage()
     image.take(values_of_checkpoint(disk, path))
     return image

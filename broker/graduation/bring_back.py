@@ -1,29 +1,29 @@
-"""A directory that was handed over comes back, with what was done under Kafka.
+"""The return of a directory that was handed over, with the changes made under Kafka.
 
-    of Kafka's metadata                    becomes
-    topics made, grown                     the journal's
-    topics deleted, where a record says    the journal's; what hangs on them goes at the next start,
-    so                                     as ever
-    topics that are gone without a record  nothing: the directory does not come back
-    settings of topics, brokers, groups,   the journal's, where they were changed under Kafka and
+    in Kafka's metadata                    here
+    topics created, with new partitions    go into the journal
+    topics deleted, with a record of it    go into the journal; the next start removes their data
+    topics missing without a record        an error: the directory does not come back
+    settings of topics, brokers, groups,   go into the journal, if they were changed under Kafka and
     users, ACLs, quotas                    are known here
-    producer ids given out                 are not given out again
+    producer ids                           are not assigned again
     leader epochs                          the next start begins a higher one
 
-Kafka's metadata are those of its metadata log once it has begun that; until then, after a first
-start that was cut short, they are those of `bootstrap.checkpoint`. Files that are missing, empty or
-torn delete nothing: a record of the log says that a topic is deleted, or a whole checkpoint lacks a
-topic that Kafka was given. Lost settings would delete as well, by an older retention: where Kafka
-has opened the logs, its metadata have to be there.
+Kafka's metadata are in its metadata log once it has begun that; until then, after a first start
+that was interrupted, they are in `bootstrap.checkpoint`. Missing, empty or torn files delete
+nothing: a topic counts as deleted if a record says so, or if a complete checkpoint lacks a topic
+that Kafka was given. Lost settings would delete data, too, by an older retention: if Kafka has
+opened the logs, its metadata are required.
 
 The order, so that a kill leaves the directory Kafka's or ours:
 
     step                                                  after a kill before the next one
-    the journal is written anew and renamed               Kafka's; the same once more
-    our files about logs that Kafka has changed go        Kafka's
+    the journal is rewritten and renamed                  Kafka's; all steps are repeated
+    our files about logs that Kafka has changed are       Kafka's
+    removed
     bootstrap.checkpoint gets a name of ours              Kafka's, where it has metadata; else ours
-    __cluster_metadata-0 goes                             ours
-    the mark goes, and what bootstrap.checkpoint was
+    __cluster_metadata-0 is removed                       ours
+    the mark and the old bootstrap.checkpoint are removed
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.broker.graduation.bootstrap import (
     OF_CLIENT_METRICS,
@@ -52,11 +52,9 @@ from barnabas.broker.kafka_directory.kafka_metadata import (
 )
 from barnabas.broker.kafka_directory.kafka_records import UnreadableMetadata
 from barnabas.broker.logs.metadata import ClusterMetadata, Topic
-from barnabas.broker.settings.config import (
-    ALL_BROKER_SETTINGS,
-    TOPIC_SETTINGS,
-    Setting,
-)
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
+from barnabas.broker.settings.setting import Setting
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.directory.graduated import (
@@ -91,9 +89,9 @@ _SHOWN = 10
 
 @dataclass
 class BringBackReport:
-    """What became of it, by topics' names and in numbers. refused: settings that are not known
-    here. was_clean: whether Kafka was stopped cleanly; else the next start recovers. has_started:
-    whether Kafka has begun its metadata log; else the directory is as it was handed over.
+    """The changes, by topics' names and in numbers. refused: settings that are unknown here.
+    was_clean: whether Kafka was stopped cleanly; else the next start recovers. has_started: whether
+    Kafka has begun its metadata log; else the directory is unchanged.
     """
 
     made: list[str] = field(default_factory=list)
@@ -111,10 +109,10 @@ class BringBackReport:
 def bring_back(
     disk: Disk, data_dir: str, sync: Callable[[str], None], *, is_dry_run: bool = False
 ) -> BringBackReport:
-    """Bring a directory back; from its return on it is ours. The caller has locked it.
+    """Bring a directory back; when the call returns it is ours. The caller has locked it.
 
     Takes:  sync, which makes all files of a directory durable, with their names.
-    Raises: GraduationError where it is not Kafka's, or a partition is not whole here; OSError.
+    Raises: GraduationError where it is not Kafka's, or a partition is incomplete here; OSError.
     """
     if not is_graduated(disk, data_dir):
         raise GraduationError(
@@ -168,7 +166,7 @@ def _node_id(disk: Disk, data_dir: str) -> int:
 
 
 def _image_of_log(disk: Disk, data_dir: str) -> ClusterImage:
-    """What Kafka's metadata log says: nothing where Kafka has not written it yet."""
+    """The metadata of Kafka's metadata log; empty where Kafka has not written it yet."""
     directory = f"{data_dir}/{KAFKA_METADATA_NAME}"
     image = ClusterImage()
     if not disk.is_dir(directory):
@@ -187,8 +185,8 @@ def _image_of_log(disk: Disk, data_dir: str) -> ClusterImage:
 def _check_log(disk: Disk, data_dir: str, *, is_begun: bool) -> None:
     """Refuse a metadata log of which a part was lost, by the mark of Kafka's clean stop.
 
-    Kafka takes our mark away when it opens its logs, which it does when its metadata are begun. It
-    leaves a mark of its own at a clean stop, after which no file is torn.
+    Kafka removes our mark when it opens its logs, after its metadata are begun. At a clean stop it
+    leaves a mark of its own; after that no file is torn.
     """
     directory = f"{data_dir}/{KAFKA_METADATA_NAME}"
     try:
@@ -197,7 +195,7 @@ def _check_log(disk: Disk, data_dir: str, *, is_begun: bool) -> None:
         mark = b""
     if not is_begun and mark != CLEAN_SHUTDOWN:
         raise GraduationError(
-            f"Kafka has run in {data_dir}, and {directory} does not hold what it wrote there: "
+            f"Kafka has run in {data_dir}, and {directory} lacks what it wrote there: "
             "restore it from a copy"
         )
     torn = torn_segment(disk, directory) if is_begun and mark else ""
@@ -219,18 +217,18 @@ def _read_journal(disk: Disk, path: str) -> bytes:
 
 
 def _image_of_bootstrap(data_dir: str, given: ClusterImage | None) -> ClusterImage:
-    """What Kafka would begin its metadata log with."""
+    """The metadata with which Kafka would begin its metadata log."""
     if given is None:
         raise GraduationError(
             f"{data_dir}/{KAFKA_METADATA_NAME} holds no metadata that Kafka has finished, and "
-            f"{BOOTSTRAP_NAME} is not whole, or not the one that `barnabas graduate` wrote: "
+            f"{BOOTSTRAP_NAME} is incomplete, or not the one that `barnabas graduate` wrote: "
             "restore one of the two from a copy"
         )
     return given
 
 
 def _given(disk: Disk, data_dir: str) -> ClusterImage | None:
-    """What Kafka was given; None where the file is gone, torn, or another one."""
+    """The metadata that Kafka was given; None where the file is missing, torn, or another one."""
     for name in (GIVEN_NAME, BOOTSTRAP_NAME):
         path = f"{data_dir}/{name}"
         try:
@@ -242,7 +240,7 @@ def _given(disk: Disk, data_dir: str) -> ClusterImage | None:
 
 
 def _check_partitions(disk: Disk, data_dir: str, image: ClusterImage, node_id: int) -> None:
-    """Every partition is here, and in sync: else its records are on other brokers."""
+    """Check that each partition is here, and in sync: else its records are on other brokers."""
     problems = []
     for name, topic_id in sorted(image.topic_ids.items()):
         for index, partition in sorted(image.partitions.get(topic_id, {}).items()):
@@ -268,8 +266,9 @@ def _why_not_whole(name: str, partition: KafkaPartition, node_id: int) -> str:
 
 
 def _topic_id(disk: Disk, directory: str) -> uuid.UUID | None:
-    """The topic's id in a partition's directory; None where the file is missing or torn: the next
-    start gives it that of its topic.
+    """The topic's id in a partition's directory; None where the file is missing or torn.
+
+    Then the next start writes the topic's id.
     """
     try:
         return decode_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA_NAME}"))
@@ -281,11 +280,11 @@ def _topic_id(disk: Disk, directory: str) -> uuid.UUID | None:
 
 
 class _Merge:
-    """What was changed under Kafka, put into the journal.
+    """The changes made under Kafka, put into the journal.
 
-    draft: the journal. now: what Kafka has. given: what Kafka was given, so that what was changed
-    only for it (a bound that it has, users of a file) does not come back; None where that is not
-    known: then all comes that Kafka has.
+    draft: the journal. now: Kafka's metadata. given: the metadata that Kafka was given, so that
+    changes made only for Kafka (a bound that it has, users of a file) do not come back; None where
+    they are unknown: then all of Kafka's metadata come back.
     """
 
     def __init__(
@@ -296,7 +295,7 @@ class _Merge:
         self._refused: dict[str, None] = {}
 
     def run(self) -> BringBackReport:
-        """Take all of it. Gives what was done."""
+        """Merge everything. Gives the changes."""
         self._take_topics()
         self._take_settings()
         self._take_users()
@@ -336,7 +335,7 @@ class _Merge:
     def _check_deleted(self, topics: list[Topic]) -> None:
         """Refuse to delete topics that were not deleted under Kafka: records were lost.
 
-        A checkpoint has no record of what was deleted before it. It is whole, so that a topic which
+        A checkpoint has no records of earlier deletions. But it is complete, so that a topic which
         Kafka was given and which it lacks was deleted.
         """
         now = self.now
@@ -366,9 +365,9 @@ class _Merge:
         return configs
 
     def _usable(
-        self, configs: Mapping[str, str], settings: Mapping[str, Setting]
+        self, configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
     ) -> dict[str, str]:
-        """Those that are known here; what is wrong with the others is kept for the report."""
+        """The settings that are known here; errors of the others go into the report."""
         usable, wrong = usable_configs(configs, settings)
         self._refused.update(dict.fromkeys(wrong))
         return usable
@@ -400,7 +399,7 @@ class _Merge:
                     keep(name, configs.get(name, {}))
 
     def _take_users(self) -> None:
-        """Users, ACLs and quotas, but for the user that Kafka was given for itself."""
+        """Users, ACLs and quotas, without the user that Kafka was given for itself."""
         draft, now, given, report = self.draft, self.now, self.given, self.report
         credentials = merged(
             draft.scram_credentials,
@@ -434,7 +433,7 @@ class _Merge:
 def merged(
     ours: Mapping[Key, Value], given: Mapping[Key, Value] | None, now: Mapping[Key, Value]
 ) -> dict[Key, Value]:
-    """`ours` with what `now` has otherwise than `given`; all of `now` where nothing was given."""
+    """`ours` with the differences of `now` from `given`; all of `now` where nothing was given."""
     if given is None:
         return dict(now)
     result = dict(ours)
@@ -450,9 +449,7 @@ def merged(
 
 
 def _forget_logs(disk: Disk, data_dir: str, image: ClusterImage) -> None:
-    """Let nothing of ours be believed that says how logs were before Kafka wrote to them; and let
-    no leader epoch be given out again.
-    """
+    """Remove our files about logs as they were before Kafka wrote; raise the leader epochs."""
     for name in disk.list(data_dir):
         if FLUSH_JOURNAL.fullmatch(name) or name == BOOT_ID_NAME:
             disk.unlink(f"{data_dir}/{name}")

@@ -1,17 +1,17 @@
 """A copy of a data directory for Kafka, beside the original.
 
-A closed segment's log file is never written to again, by either broker: it may be one file with
-two names. All others are written to (the active segment, indexes, checkpoints), and so are copied;
-where the file system can clone files (Btrfs, XFS), all are cloned.
+Neither broker writes to the log file of a closed segment again: it may be one file with two names.
+All other files (the active segment, indexes, checkpoints) are written to, and so are copied; where
+the file system can clone files (Btrfs, XFS), all are cloned.
 
     what                                              in the copy
     <topic>-<partition>/ and its files                all but segments.manifest, barnabas-not-sent
-    meta.properties, checkpoints, the journal,        as they are
+    meta.properties, checkpoints, the journal,        unchanged
     .kafka_cleanshutdown, barnabas-leader-epoch
-    .lock, barnabas-boot-id, flush journals, what     not there
+    .lock, barnabas-boot-id, flush journals, what     left out
     is being deleted, Kafka's earlier metadata
 
-`barnabas-unfinished` is in the copy until it is whole: without it nothing is removed.
+`barnabas-unfinished` is in the copy until it is complete: a copy without it is never removed.
 
 This is a rim: it uses the file system without `Disk`.
 """
@@ -45,13 +45,13 @@ _SEGMENT = re.compile(r"\d{20}" + re.escape(LOG_SUFFIX))
 
 
 def copy_directory(source: str, target: str, advance: Callable[[int], None]) -> None:
-    """Make the copy; the target is not there yet. `sync_file_system` makes it durable.
+    """Make the copy; the target does not exist yet. `sync_file_system` makes it durable.
 
-    Takes: advance, told of each file's bytes. Raises: OSError.
+    Takes: advance, called with the number of each file's bytes. Raises: OSError.
     """
     os.mkdir(target, 0o700)
     with open(f"{target}/{UNFINISHED_NAME}", "xb"):
-        pass  # from now on it may be removed
+        pass  # from now on the copy may be removed
     for name in sorted(os.listdir(source)):
         path = f"{source}/{name}"
         if name in _NOT_IN_THE_COPY or FLUSH_JOURNAL.fullmatch(name):
@@ -66,16 +66,14 @@ def copy_directory(source: str, target: str, advance: Callable[[int], None]) -> 
 
 
 def remove_unfinished_copy(target: str) -> None:
-    """Remove what a copy that was cut short left. Raises: GraduationError where it is something
-    else; OSError.
-    """
+    """Remove an unfinished copy. Raises: GraduationError where it is something else; OSError."""
     try:
         names = os.listdir(target)
     except FileNotFoundError:
         return
     if names and UNFINISHED_NAME not in names:
         raise GraduationError(
-            f"{target} is there, and no copy that `barnabas graduate` left unfinished: move it away"
+            f"{target} exists, and is not an unfinished copy of `barnabas graduate`: move it away"
         )
     shutil.rmtree(target)
 
@@ -102,7 +100,7 @@ def _copy_file(source: str, target: str, *, may_link: bool = False) -> None:
 
 
 def _is_cloned(source: str, target: str) -> bool:
-    """Try to clone the file; nothing of it is left where that cannot be."""
+    """Try to clone the file; after a failure there is no file."""
     with open(source, "rb") as whole, open(target, "xb") as clone:
         try:
             fcntl.ioctl(clone.fileno(), _FICLONE, whole.fileno())

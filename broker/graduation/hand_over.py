@@ -1,16 +1,16 @@
-"""What Kafka will be told beside topics and partitions: settings, users, features.
+"""The settings, users and features that Kafka gets, besides topics and partitions.
 
     what                                         goes to
     a topic's own settings                       the topic
     `--set` of the command                       each topic that has no value of its own
-    the broker's defaults of topics' settings    the default of all brokers, where Kafka's is
-                                                 another one: so brokers that are added have it, too
-    dynamic settings                             where they were: this broker, or all
+    the broker's defaults of topics' settings    the default of all brokers, where Kafka's
+                                                 differs: so brokers that are added have it, too
+    dynamic settings                             the same: this broker, or all
     all other settings                           the properties file for Kafka
 
-With the feature of eligible leader replicas (KIP-966) min.insync.replicas is one for all brokers,
-and always set. A setting that this version of Kafka does not know, or not with that value, is left
-out or changed, and a note says so.
+With the feature of eligible leader replicas (KIP-966) min.insync.replicas is the same for all
+brokers, and always set. A setting or value that this version of Kafka does not know is left out or
+changed, with a note.
 """
 
 from __future__ import annotations
@@ -20,14 +20,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from barnabas.broker.graduation.kafka_versions import ELIGIBLE_LEADER_REPLICAS
-from barnabas.broker.settings.config import (
-    ALL_BROKER_SETTINGS,
-    LONG_MAX,
-    OWN_PREFIX,
-    TOPIC_SETTINGS,
-    BrokerConfig,
-    broker_default,
-)
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
+from barnabas.broker.settings.setting import LONG_MAX, OWN_PREFIX
+from barnabas.broker.settings.topic_config import broker_default
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -46,8 +43,8 @@ _TOPIC_SETTING_OF = {
 
 @dataclass
 class HandOver:
-    """topic_configs: of each topic, all that is set. broker_configs: of this broker;
-    broker_default_configs: of all brokers. notes: what is not as it was, for a person.
+    """topic_configs: the settings of each topic. broker_configs: of this broker;
+    broker_default_configs: of all brokers. notes: on what changes, for people.
     """
 
     survey: Survey
@@ -61,7 +58,7 @@ class HandOver:
     notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Keep a note, once."""
+        """Add a note, once."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -98,7 +95,7 @@ def plan_hand_over(
 
 
 def _note_of_minima(plan: HandOver) -> None:
-    """A note where topics want more replicas in sync than one broker has; we do not heed that."""
+    """A note where topics need more replicas in sync than one broker has; it has no effect here."""
     of_brokers = {**plan.broker_default_configs, **plan.broker_configs}
     names = [
         f"the topic {topic}"
@@ -117,7 +114,7 @@ def _note_of_minima(plan: HandOver) -> None:
 
 
 def _for_kafka(plan: HandOver, configs: Mapping[str, str], whose: str) -> dict[str, str]:
-    """A topic's settings as that version takes them; a note for each that it does not."""
+    """A topic's settings for that version of Kafka; a note for each that it does not know."""
     kept = dict(configs)
     if DIFFERENCE in kept and DIFFERENCE in plan.kafka.gone:
         for name in _EITHER_SIDE:
@@ -136,8 +133,9 @@ def _for_kafka(plan: HandOver, configs: Mapping[str, str], whose: str) -> dict[s
 
 
 def _defaults(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
-    """The broker's defaults of topics' settings that are not those of that version, by the names
-    that a running Kafka takes (those in ms).
+    """The broker's defaults of topics' settings that differ from those of that version.
+
+    They have the names that a running Kafka can change (those in ms).
     """
     different: dict[str, str] = {}
     for setting in TOPIC_SETTINGS.values():

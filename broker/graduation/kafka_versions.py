@@ -1,4 +1,4 @@
-"""What differs between the versions of Apache Kafka that a directory may go to.
+"""The differences between the versions of Apache Kafka to which a directory can go.
 
 Source: the versions' own feature levels and configuration references; KIP-724 (the message formats
 before v2 are gone), KIP-1030 (changed defaults and bounds).
@@ -22,10 +22,10 @@ _GONE_IN_4 = frozenset({
 
 
 class KafkaVersion(NamedTuple):
-    """One version. features: the levels that a new cluster has. topic_defaults: of topics' settings
-    the defaults that are not ours, typed. gone: topics' settings that it does not know.
-    lowest_segment_bytes: what segment.bytes may be at least. own_topics: settings of internal
-    topics that we do not have and that want three brokers by default, as one broker can have them.
+    """One version. features: the levels of a new cluster. topic_defaults: the defaults of topics'
+    settings that differ from ours, typed. gone: topics' settings that it does not know.
+    lowest_segment_bytes: the least segment.bytes. own_topics: settings for one broker of internal
+    topics that we do not have; by default they need three brokers.
     """
 
     name: str
@@ -37,11 +37,11 @@ class KafkaVersion(NamedTuple):
 
     @property
     def is_before_4(self) -> bool:
-        """Whether groups of the consumer protocol have to be turned on by a setting."""
+        """Whether a setting has to enable groups of the consumer protocol."""
         return self.name.startswith("3.")
 
     def feature_levels(self, ours: Mapping[str, int]) -> dict[str, int]:
-        """The levels for a cluster where `ours` are finalised: not above those of the version."""
+        """The levels for a cluster where `ours` are finalised, limited to those of the version."""
         levels = {
             name: min(level, ours.get(name, level)) if name in _OURS else level
             for name, level in self.features.items()

@@ -1,5 +1,6 @@
-"""A start and a stop of the broker without clients, before a hand-over: what a kill left is
-recovered, and, where that is wished, open transactions are aborted.
+"""A start and a stop of the broker without clients, before a hand-over.
+
+The start recovers after a kill; if asked to, it aborts open transactions.
 """
 
 from __future__ import annotations
@@ -35,9 +36,7 @@ def start_and_stop(
     broker = open_broker(config, ids, disk=disk, now_ms=now_ms, wall_ms=wall_ms)
     aborted = 0
     if aborts_transactions:
-        result = broker.transactions.on_abort_requested(now_ms)
-        aborted = len(result.effects)
-        broker.runtime.run_transactions(result, now_ms)
+        aborted = broker.abort_transactions(now_ms)
     _flush_all(broker, now_ms)
     damaged = list(broker.logs.offline.values())
     broker.close_logs(now_ms)
@@ -49,7 +48,7 @@ def start_and_stop(
 
 
 def _flush_all(broker: Broker, now_ms: int) -> None:
-    """Carry out what the broker wants flushed, until it wants no more."""
+    """Flush until the broker has nothing more to flush."""
     outbox = broker.outbox
     while outbox.flushes or outbox.deferred:
         broker.on_sent(now_ms)

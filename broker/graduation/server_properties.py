@@ -1,10 +1,11 @@
 """`server.properties` for Kafka: one node that is broker and controller, over the same directory.
 
-What the broker was started with goes along, but for what is ours alone, what Kafka no longer needs,
-and defaults of topics' settings, which are in the metadata. Listeners keep their names and
-addresses. Where they ask clients who they are, Kafka asks itself, too (its transaction coordinator
+It has the settings with which the broker was started, without our own, those that Kafka no longer
+needs, and defaults of topics' settings, which are in the metadata. Listeners keep their names and
+addresses. Where clients have to authenticate, Kafka itself has to, too (its transaction coordinator
 connects to the broker): it gets a SCRAM user of its own, INTER_BROKER_USER. With an authorizer the
-controller's listener asks as well, by PLAIN, since SCRAM users are in the metadata that it serves.
+controller's listener authenticates as well, by PLAIN, since SCRAM users are in the metadata that it
+serves.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.graduation.survey import GraduationError
 from barnabas.broker.security.scram import FEWEST_ITERATIONS, MECHANISMS, credential_of, salted
-from barnabas.broker.settings.config import OWN_PREFIX, TOPIC_SETTINGS
 from barnabas.broker.settings.config_providers import KAFKAS_CLASSES, PROVIDERS
 from barnabas.broker.settings.listeners import OAUTHBEARER
 from barnabas.broker.settings.listeners import PREFIX as LISTENER_PREFIX
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.setting import OWN_PREFIX
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ _LOGIN = "org.apache.kafka.common.security"
 _STORES = ("ssl.keystore.location", "ssl.truststore.location")
 _STORE_TYPES = {".pem": "PEM", ".crt": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}
 _TOPIC_DEFAULTS = {name for setting in TOPIC_SETTINGS.values() for name in setting.synonyms}
-# Written anew here, or of a cluster that no longer is.
+# Written here with new values, or of the previous cluster.
 _LEFT_OUT = {
     "node.id", "broker.id", "log.dir", "log.dirs", "process.roles", "listeners",
     "advertised.listeners", "listener.security.protocol.map", "inter.broker.listener.name",
@@ -56,8 +58,8 @@ _ASSIGNORS = {
 
 
 class StartSettings(NamedTuple):
-    """What the broker was started with, by name. texts: as it was written; values: the same with
-    what stands in files and in the environment (config.providers).
+    """The settings with which the broker was started, by name. texts: as they were written; values:
+    with values from files and the environment (config.providers).
     """
 
     texts: Mapping[str, str]
@@ -74,10 +76,10 @@ def write_properties(
     password: str,
     new_salt: Callable[[], bytes],
 ) -> None:
-    """Make the file's text, and the users that it needs, in the plan.
+    """Put the file's text, and the users that it needs, into the plan.
 
-    Takes: data_dir, as Kafka is to name it. controller, HOST:PORT of the controller's listener.
-           password, one that nobody knows, for INTER_BROKER_USER. new_salt, random bytes for a
+    Takes: data_dir, the name for Kafka. controller, HOST:PORT of the controller's listener.
+           password, a random one, for INTER_BROKER_USER. new_salt, random bytes for a
            user's credential.
     Raises: GraduationError where no listener is left.
     """
@@ -125,7 +127,7 @@ def _as_utf_16(letter: str) -> str:
 
 
 def _listeners(plan: HandOver, config: BrokerConfig) -> list[ListenerConfig]:
-    """The listeners of clients, in their order, but for sockets in the file system."""
+    """The listeners of clients, in their order, without sockets in the file system."""
     listeners = [listener for listener in config.listeners if listener.path is None]
     if len(listeners) < len(config.listeners):
         plan.note("Kafka has no sockets in the file system: those listeners are left out")
@@ -137,9 +139,9 @@ def _listeners(plan: HandOver, config: BrokerConfig) -> list[ListenerConfig]:
 def _of_listeners(
     listeners: list[ListenerConfig], given: StartSettings, controller: str
 ) -> dict[str, str]:
-    """Where Kafka listens, and by which listener it speaks to itself.
+    """The addresses where Kafka listens, and the listener by which it connects to itself.
 
-    With an authorizer by one that asks who it is, else by one that does not, where there is such.
+    With an authorizer it is one that authenticates, else one that does not, if there is one.
     """
     names = [listener.name for listener in listeners]
     has_authorizer = _has_authorizer(given.values)
@@ -171,7 +173,7 @@ def _of_listeners(
 
 
 def _of_topics(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
-    """The internal topics as they are, for one broker."""
+    """The settings of the existing internal topics, for one broker."""
     counts = {
         name: str(config[setting] if topic is None else topic.partition_count)
         for name, setting in (
@@ -193,8 +195,8 @@ def _of_topics(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
 
 
 def _carried(plan: HandOver, given: StartSettings) -> dict[str, str]:
-    """What the broker was started with, and Kafka heeds as well; as it was written, so that what
-    stands in files stays there.
+    """The settings of the start that Kafka has, too, as they were written: so values in files stay
+    there.
     """
     lines = {}
     for name, text in sorted(given.texts.items()):
@@ -283,7 +285,7 @@ def _logins(
     given: Mapping[str, str],
     password: str,
 ) -> dict[str, str]:
-    """The JAAS text for each mechanism of a listener that is not given."""
+    """The JAAS text for each mechanism of a listener that has none."""
     lines = {}
     prefix = f"{LISTENER_PREFIX}{listener.name.lower()}"
     own = given.get(f"{prefix}.sasl.enabled.mechanisms")
@@ -328,7 +330,7 @@ def _quoted(text: str) -> str:
 def _add_scram_users(
     plan: HandOver, users: Mapping[str, str], mechanisms: list[str], new_salt: Callable[[], bytes]
 ) -> None:
-    """Let users whose passwords are known log in by SCRAM; those that were changed since stay."""
+    """Add SCRAM credentials of users whose passwords are known; later changes of them stay."""
     for mechanism in (MECHANISMS[name] for name in mechanisms if name in MECHANISMS):
         for user, password in users.items():
             if (user, mechanism.number) not in plan.scram_credentials:

@@ -1,11 +1,11 @@
-"""The order in which a directory is handed over, so that a kill leaves it ours or Kafka's.
+"""The steps of a hand-over, in an order in which a kill leaves the directory ours or Kafka's.
 
     step                                              after a kill before the next one
-    torn files go, all partitions get a directory,    ours
-      and all files are flushed
-    Kafka's metadata of earlier times go              ours: they are of no use
+    torn files are removed, all partitions get a      ours
+      directory, and all files are flushed
+    Kafka's earlier metadata are removed              ours: they are obsolete
     server.properties                                 ours
-    the mark, with the checksum of what is to come    ours: nothing belongs to the mark
+    the mark, with the checksum of the next file      ours: the mark has no file yet
     bootstrap.checkpoint gets its name                Kafka's
 
 A copy is made beside its place, handed over there, and gets its name with one rename at the end.
@@ -37,7 +37,7 @@ UNFINISHED_SUFFIX = ".unfinished"
 def hand_over(
     disk: Disk, data_dir: str, plan: HandOver, bootstrap: bytes, sync: Callable[[str], None]
 ) -> None:
-    """Hand the directory over; from its return on it is Kafka's.
+    """Hand the directory over; when the call returns it is Kafka's.
 
     Takes:  sync, which makes all files of a directory durable, with their names.
     Raises: OSError.
@@ -56,7 +56,7 @@ def hand_over(
 
 
 def _make_directory(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
-    """Make the directory of a partition that nobody wrote to; Kafka makes the rest of its files."""
+    """Create the directory of a partition without records; Kafka creates the rest of its files."""
     if not disk.is_dir(directory):
         disk.mkdir(directory)
     path = f"{directory}/{PARTITION_METADATA_NAME}"
@@ -65,7 +65,7 @@ def _make_directory(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
 
 
 def discard_kafka_metadata(disk: Disk, data_dir: str) -> None:
-    """Rename Kafka's metadata as it names what it deletes: whoever starts there next does that."""
+    """Rename Kafka's metadata as it names what it deletes: the next start removes them."""
     path = f"{data_dir}/{KAFKA_METADATA_NAME}"
     if not disk.is_dir(path):
         return

@@ -1,4 +1,4 @@
-"""What is in a data directory that was stopped, as far as Kafka has to be told of it.
+"""A survey of a stopped data directory: all that Kafka needs to know of it.
 
 Everything is read from the files and nothing is written. The directory is locked by the caller.
 """
@@ -41,7 +41,7 @@ from barnabas.storage.producers.producer_state import CorruptSnapshot, ProducerS
 
 JOURNAL_NAME = "barnabas-metadata.journal"
 FLUSH_JOURNAL = re.compile(r"barnabas-flush-\d{10}\.journal")
-LIKELY_PRODUCER_IDS = range(1 << 62)  # beyond, a client made one up
+LIKELY_PRODUCER_IDS = range(1 << 62)  # a higher one was invented by a client
 _GOING = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
 _SHOWN = 10
 
@@ -51,13 +51,13 @@ class GraduationError(Exception):
 
 
 class UncleanError(GraduationError):
-    """The broker was not stopped there, or not cleanly: a start and a stop would mend it."""
+    """The broker was not stopped there, or not cleanly: a start and a stop repair that."""
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that Kafka will find open, or decided and not complete.
+    """A transaction that Kafka will find open, or decided and incomplete.
 
-    waits_for_decision: whether another system decides on it, or a later producer (KIP-939).
+    waits_for_decision: whether another system, or a later producer, decides it (KIP-939).
     """
 
     transactional_id: str
@@ -72,11 +72,11 @@ class OpenTransaction(NamedTuple):
 
 @dataclass
 class Survey:
-    """What was found. metadata: the journal, closed: for its values alone. leader_epochs: by topic,
-    of each partition: none that a client was told of is higher. next_producer_id: above every
+    """The survey. metadata: the journal, closed: only its values are used. leader_epochs: by topic,
+    of each partition: the highest that a client may have seen. next_producer_id: above every
     producer id in logs and transactional ids. torn: files of empty logs that a power loss tore; we
-    do without, and Kafka does not start with them. without_files: the partitions that nobody wrote
-    to, with their topics' ids: they have no directory yet, by its name.
+    do not need them, and Kafka does not start with them. without_files: the partitions without
+    records, by the names of the directories that they do not have yet, with their topics' ids.
     """
 
     data_dir: str
@@ -102,7 +102,7 @@ class Survey:
 
     @property
     def directories(self) -> list[str]:
-        """The names of the partitions' directories that are there, by topic and number."""
+        """The names of the existing directories of partitions, by topic and number."""
         return [
             name
             for topic in self.topics
@@ -112,7 +112,7 @@ class Survey:
 
 
 def take_survey(disk: Disk, data_dir: str) -> Survey:
-    """Look at a directory. Raises: GraduationError, LogDirectoryError, OSError."""
+    """Survey a directory. Raises: GraduationError, LogDirectoryError, OSError."""
     _check_state(disk, data_dir)
     node_id, cluster_id, directory_id = _ids(disk, data_dir)
     metadata = ClusterMetadata(disk, f"{data_dir}/{JOURNAL_NAME}")
@@ -154,7 +154,7 @@ def _as_open(transaction: TransactionMetadata) -> OpenTransaction:
 def check_decided(survey: Survey) -> None:
     """Refuse to hand over transactions of two-phase commit that are open.
 
-    Kafka gives such a one back to nobody, so that what was decided could not be carried out.
+    No producer can resume them in Kafka, so that their decisions could not be carried out.
     Raises: GraduationError.
     """
     names = [one.transactional_id for one in survey.open_transactions if one.waits_for_decision]
@@ -204,9 +204,7 @@ def _ids(disk: Disk, data_dir: str) -> tuple[int, str, str]:
 
 
 def _check_directories(disk: Disk, survey: Survey) -> None:
-    """Each partition has its directory, but those that nobody wrote to, and each directory is one
-    that Kafka can start with.
-    """
+    """Check that partitions with records have directories, and that Kafka can start with each."""
     data_dir = survey.data_dir
     had_files = OffsetCheckpoints(disk, data_dir).read(RECOVERY_POINT_NAME) or {}
     directories = {name for name in disk.list(data_dir) if disk.is_dir(f"{data_dir}/{name}")}
@@ -266,7 +264,7 @@ def _latest_epoch(disk: Disk, survey: Survey, name: str) -> int:
 
 
 def _transactions(disk: Disk, survey: Survey) -> list[TransactionMetadata]:
-    """What the last record of each transactional id says."""
+    """The last record of each transactional id."""
     transactions: dict[str, TransactionMetadata] = {}
     topic = survey.metadata.topic(TRANSACTIONS_TOPIC)
     for index in range(0 if topic is None else topic.partition_count):
@@ -309,7 +307,7 @@ def _highest_producer_id(
 
 
 def _producer_ids(disk: Disk, directory: str) -> Iterator[int]:
-    """Those of a partition's last snapshot, which a clean stop writes."""
+    """The producer ids of a partition's last snapshot, which a clean stop writes."""
     snapshots = [name for name in disk.list(directory) if name.endswith(SNAPSHOT_SUFFIX)]
     for name in snapshots[-1:]:
         try:

@@ -1,15 +1,16 @@
-"""What Apache Kafka's own metadata log says of topics (their settings), users, ACLs and client
-quotas, when a log directory is taken over from it.
+"""Apache Kafka's metadata log, from which a take-over reads settings of topics, users, ACLs and
+client quotas.
 
-In KRaft mode Kafka keeps topics and settings in the directory `__cluster_metadata-0` beside the
+In KRaft mode Kafka stores topics and settings in the directory `__cluster_metadata-0` beside the
 logs: segments of v2 batches, as in any log, and now and then `<20 digits of the end offset>-<10
-digits of the epoch>.checkpoint`, in the same form, which holds all that was true before that
-offset. `kafka_records` has the form of a record's value. What comes between a BeginTransaction and
-an AbortTransaction never was; an EndTransaction makes it hold. A checkpoint begins with a control
-record of the type 3 (header) and ends with one of the type 4 (footer): without both it is not whole,
-and says nothing about what it lacks. A clean stop leaves `<20 digits of the end offset>.snapshot`.
+digits of the epoch>.checkpoint`, in the same form, which has the state before that
+offset. `kafka_records` has the form of a record's value. The records between a BeginTransaction and
+an AbortTransaction are ignored; an EndTransaction commits them. A checkpoint begins with a control
+record of the type 3 (header) and ends with one of the type 4 (footer): without both it is
+incomplete. A clean stop leaves `<20 digits of the end
+offset>.snapshot`.
 
-Nothing is written to it. Source: KIP-631 (records), KIP-868 (transactions of metadata).
+It is never written to. Source: KIP-631 (records), KIP-868 (transactions of metadata).
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from barnabas.broker.kafka_directory.kafka_records import (
     decode_record,
 )
 from barnabas.broker.logs.metadata import Acl, QuotaEntity, ScramCredential
-from barnabas.broker.settings.config import TOPIC_SETTINGS, ConfigError, Setting
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.setting import ConfigError, Setting
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import MAGIC, Record, batches_in, computed_crc, records_of
 from barnabas.storage.disk import Disk
@@ -59,9 +61,9 @@ logger = logging.getLogger("barnabas.metadata")
 class KafkaMetadata:
     """Topics, settings, users, ACLs and quotas as of the end of a metadata log.
 
-    next_producer_id: the first that no broker of Kafka's can have given out. scram_credentials: by
-    (user, mechanism's number). acls: by id. client_quotas: by entity, as the metadata journal has
-    them. API_KEYS: the records that are read.
+    next_producer_id: the first that no broker of Kafka's can have assigned. scram_credentials: by
+    (user, mechanism's number). acls: by id. client_quotas: by entity, in the form of the metadata
+    journal. API_KEYS: the records that are read.
     """
 
     API_KEYS = frozenset({
@@ -78,7 +80,7 @@ class KafkaMetadata:
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
 
     def topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
-        """What is set on that very topic; None where Kafka did not know it."""
+        """The settings of the topic with that name and id; None where Kafka did not know it."""
         return (
             dict(self._configs.get((OF_TOPIC, name), {}))
             if self.topic_ids.get(name) == topic_id
@@ -86,14 +88,14 @@ class KafkaMetadata:
         )
 
     def usable_topic_configs(self) -> dict[str, dict[str, str]]:
-        """The settings of each topic, as far as it is known here."""
+        """The settings of each topic, without those that are unknown here."""
         return {
             name: usable_configs(self._configs.get((OF_TOPIC, name), {}), TOPIC_SETTINGS)[0]
             for name in self.topic_ids
         }
 
     def broker_configs(self, node_id: int) -> dict[str, str]:
-        """The dynamic settings of that broker's own."""
+        """The dynamic settings of one broker."""
         return dict(self._configs.get((OF_BROKER, str(node_id)), {}))
 
     def broker_default_configs(self) -> dict[str, str]:
@@ -101,7 +103,7 @@ class KafkaMetadata:
         return dict(self._configs.get((OF_BROKER, ""), {}))
 
     def take(self, values: Iterable[bytes]) -> None:
-        """Let records hold, in their order. Raises UnreadableMetadata."""
+        """Apply records, in their order. Raises UnreadableMetadata."""
         waiting: list[KafkaRecord] | None = None
         api_keys = self.API_KEYS | _OF_TRANSACTIONS
         for value in values:
@@ -169,14 +171,14 @@ class KafkaMetadata:
 
 
 def usable_configs(
-    configs: Mapping[str, str], settings: Mapping[str, Setting]
+    configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
 ) -> tuple[dict[str, str], list[str]]:
-    """Those settings that are known here, and of the others what is wrong with them."""
+    """The settings that are known here, and what is wrong with the others."""
     usable, refused = {}, []
     for name, text in sorted(configs.items()):
         try:
             if name not in settings:
-                raise ConfigError(f"{name} is not known here")
+                raise ConfigError(f"{name} is unknown here")
             settings[name].parse(text)
             usable[name] = text
         except ConfigError as error:
@@ -185,8 +187,9 @@ def usable_configs(
 
 
 def read_kafka_metadata(disk: Disk, data_dir: str) -> KafkaMetadata | None:
-    """What the metadata log in the data directory holds; None where there is none, or (which is
-    logged) it cannot be read.
+    """The metadata log of the data directory.
+
+    Gives:  None where there is none, or where it cannot be read, which is logged.
     """
     directory = f"{data_dir}/{DIRECTORY}"
     if not disk.is_dir(directory):
@@ -196,7 +199,7 @@ def read_kafka_metadata(disk: Disk, data_dir: str) -> KafkaMetadata | None:
         metadata.take(values_of_log(disk, directory))
     except (UnreadableMetadata, KafkaError, OSError) as error:
         logger.warning(
-            "%s cannot be read (%s): the settings of Kafka's topics are not known", directory, error
+            "%s cannot be read (%s): the settings of Kafka's topics are unknown", directory, error
         )
         return None
     return metadata
@@ -219,7 +222,7 @@ def values_of_log(disk: Disk, directory: str) -> Iterator[bytes]:
         if _SEGMENT.fullmatch(name):
             if int(name[:20]) > expected:
                 raise UnreadableMetadata(
-                    f"what is between offset {expected} and {int(name[:20])} is missing"
+                    f"the records between offset {expected} and {int(name[:20])} is missing"
                 )
             data = disk.read(f"{directory}/{name}")
             expected = max(
@@ -228,7 +231,7 @@ def values_of_log(disk: Disk, directory: str) -> Iterator[bytes]:
             yield from values_of_file(disk, f"{directory}/{name}", start_offset)
     reached = max((int(name[:20]) for name in names if _SNAPSHOT.fullmatch(name)), default=0)
     if reached > expected or (checkpoint and not any(map(_SEGMENT.fullmatch, names))):
-        raise UnreadableMetadata(f"what is from offset {expected} on is missing")
+        raise UnreadableMetadata(f"everything from offset {expected} on is missing")
 
 
 def latest_checkpoint(names: Iterable[str]) -> str:
@@ -239,7 +242,7 @@ def latest_checkpoint(names: Iterable[str]) -> str:
 def values_of_checkpoint(disk: Disk, path: str) -> list[bytes]:
     """The values of the data records of a checkpoint. Raises: UnreadableMetadata, OSError.
 
-    A checkpoint that is empty or cut off is refused: it would say that what it lacks was deleted.
+    A checkpoint that is empty or cut off is refused: what it lacks would count as deleted.
     """
     values, control_types = [], []
     for is_control, record in _records_of_file(disk, path):
@@ -249,7 +252,7 @@ def values_of_checkpoint(disk: Disk, path: str) -> list[bytes]:
         elif record.value is not None:
             values.append(bytes(record.value))
     if not control_types or (control_types[0], control_types[-1]) != (HEADER_TYPE, FOOTER_TYPE):
-        raise UnreadableMetadata(f"{path} is not whole: it has no header, or no footer")
+        raise UnreadableMetadata(f"{path} is incomplete: it has no header, or no footer")
     return values
 
 
@@ -267,7 +270,7 @@ def torn_segment(disk: Disk, directory: str) -> str:
 def values_of_file(disk: Disk, path: str, from_offset: int) -> Iterator[bytes]:
     """The values of the data records of one file, from an offset on.
 
-    A batch that is not whole at the end was torn by a kill, and is left out.
+    An incomplete batch at the end was torn by a kill, and is skipped.
     """
     for is_control, record in _records_of_file(disk, path, from_offset):
         if not is_control and record.value is not None:

@@ -1,9 +1,9 @@
 """Records of Apache Kafka's metadata log, read and written: the table of their fields.
 
 A record's value is `unsigned varint frame version (1; 0 is read, too), api key, version`, then the
-fields in the flexible form: a length is an unsigned varint, plus one (0: null); tagged fields stand
-at the end of a record and of each structure in it. SCHEMAS has the records that are known here;
-others are passed over. Source: the message schemas that Apache Kafka 3.9 and 4.3 publish; KIP-631
+fields in the flexible form: a length is an unsigned varint, plus one (0: null); tagged fields are
+at the end of a record and of each structure in it. SCHEMAS has the known records; others are
+skipped. Source: the message schemas that Apache Kafka 3.9 and 4.3 publish; KIP-631
 (records), KIP-966 (eligible leader replicas).
 """
 
@@ -23,7 +23,7 @@ NO_LEADER_CHANGE = -2
 
 
 class UnreadableMetadata(Exception):
-    """The metadata log is not in the form that is known, or a part of it is missing."""
+    """The metadata log has an unknown form, or a part of it is missing."""
 
 
 class KafkaRecord(NamedTuple):
@@ -44,7 +44,7 @@ class Field(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """A record's fields. written: the version that we write; latest: the last that we read."""
+    """The fields of a record. written: the version that we write; latest: the last that we read."""
 
     name: str
     fields: tuple[Field, ...]
@@ -151,9 +151,9 @@ _NUMBERS = {
 
 
 def decode_record(value: bytes, api_keys: Collection[int]) -> KafkaRecord | None:
-    """The record of a value; None where it is of another kind than `api_keys` name.
+    """The record of a value; None where its API key is not in `api_keys`.
 
-    Raises: UnreadableMetadata where it is of these, and in a form that is not known.
+    Raises: UnreadableMetadata where it is one of these, in an unknown form.
     """
     reader = _Reader(value)
     frame_version, api_key, version = reader.varint(), reader.varint(), reader.varint()
@@ -178,7 +178,7 @@ def decode_record(value: bytes, api_keys: Collection[int]) -> KafkaRecord | None
 
 
 class _Reader:
-    """A value, read from its front. Raises UnreadableMetadata."""
+    """A reader of a value, from its beginning. Raises UnreadableMetadata."""
 
     def __init__(self, value: bytes) -> None:
         self._value, self._at = value, 0
@@ -200,7 +200,7 @@ class _Reader:
         raise UnreadableMetadata("a number is longer than five bytes")
 
     def of_type(self, kind: str) -> Any:
-        """The next field, of that type."""
+        """The next field, which has that type."""
         if kind in _NUMBERS:
             number = _NUMBERS[kind]
             return number.unpack(self._take(number.size))[0]
@@ -225,7 +225,7 @@ class _Reader:
         return [read() for _ in range(length - 1)] if length else None
 
     def entity(self) -> tuple[str | None, str | None]:
-        """One part of whom a quota is for: its type, and its name (None: the default)."""
+        """One part of the entity of a quota: its type, and its name (None: the default)."""
         part = self.string(), self.string()
         self.tagged()
         return part

@@ -1,7 +1,7 @@
 """The take-over of a data directory of Apache Kafka's.
 
-Topics that only directories tell of are journaled, with their settings where Kafka's metadata log
-is there to tell them; producer ids that it reserved are not given out again. Users' SCRAM
+Topics that are known from directories only are journaled, with their settings if there is a
+metadata log of Kafka's; producer ids that it reserved are not assigned again. Users' SCRAM
 credentials, ACLs and client quotas are taken over with the first topics.
 """
 
@@ -12,7 +12,8 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.broker.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.storage.directory.partition_directories import most_frequent
 from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 
@@ -30,8 +31,8 @@ logger = logging.getLogger("barnabas.broker")
 def take_over_topics(
     topics: TopicRegistry, producer_ids: ProducerIdAllocator, ids: Ids, node_id: int
 ) -> None:
-    """Journal every topic that has directories and is not in the metadata journal: another broker
-    wrote them.
+    """Journal every topic that has directories, written by another broker, and is not journaled
+    yet.
     """
     logs, metadata = topics.logs, topics.metadata
     counts: dict[str, int] = {}
@@ -48,7 +49,9 @@ def take_over_topics(
         _take_over_security(kafka, metadata)
         refused.update(dict.fromkeys(_take_over_broker_configs(kafka, topics, node_id)))
         if kafka.next_producer_id > metadata.next_producer_id:
-            metadata.set_next_producer_id(kafka.next_producer_id)  # the next start does not ask
+            metadata.set_next_producer_id(
+                kafka.next_producer_id
+            )  # the next start does not read it again
             producer_ids.skip_used(kafka.next_producer_id)
     ids_of_logs = _topic_ids_of_logs(logs)
     for name, count in counts.items():
@@ -65,8 +68,9 @@ def take_over_topics(
 
 
 def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None:
-    """Journal Kafka's users, ACLs and quotas, unless the journal has topics: it has its own by
-    then, and what was removed from it does not come back.
+    """Journal Kafka's users, ACLs and quotas, unless the journal has topics.
+
+    Then it has its own users and ACLs, and what was removed must not come back.
     """
     if metadata.topics:
         return
@@ -93,7 +97,7 @@ def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None
 
 
 def _topic_ids_of_logs(logs: LogManager) -> dict[str, uuid.UUID]:
-    """The id that most directories of a topic have, by its name; topics with none are left out."""
+    """The id that most directories of a topic have, by the topic's name; without those of none."""
     ids: dict[str, list[uuid.UUID]] = {}
     for (topic, _), log in sorted(logs.logs.items()):
         if log.topic_id != NO_TOPIC_ID:
@@ -104,9 +108,9 @@ def _topic_ids_of_logs(logs: LogManager) -> dict[str, uuid.UUID]:
 def _take_over_broker_configs(
     kafka: KafkaMetadata, topics: TopicRegistry, node_id: int
 ) -> list[str]:
-    """Take over the dynamic settings that are defaults of topics, of each layer where none is set.
+    """Take over dynamic settings that are defaults of topics, for each layer that has none yet.
 
-    Gives: what is wrong with those that are not taken over.
+    Gives: what is wrong with the settings that are not taken over.
     """
     metadata = topics.metadata
     refused: list[str] = []
@@ -124,9 +128,7 @@ def _take_over_broker_configs(
 
 
 def _defaults_of_topics(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The usable ones of a broker's settings that are defaults of topics, and what is wrong with
-    the others of these.
-    """
+    """A broker's settings that are defaults of topics: usable ones, and errors of the others."""
     defaults = {
         synonym
         for setting in TOPIC_SETTINGS.values()

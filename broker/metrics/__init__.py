@@ -1,4 +1,4 @@
-"""With --metrics-port alone: what requests, flushes and the loop cost, and how the broker stands.
+"""With --metrics-port only: the time of requests, flushes and the loop, and the broker's state.
 
-Measured beside the core, which knows nothing of it, and shown as Prometheus reads it.
+Measured around the core, which does not know of it, and shown in Prometheus' text format.
 """

@@ -1,4 +1,4 @@
-"""A histogram of durations: nanoseconds go in, what Prometheus shows comes out."""
+"""A histogram of durations in nanoseconds, with the buckets that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BOUNDS_NS = (*(factor * 10**power for power in range(4, 11) for factor in (1, 2,
 
 
 class Buckets(NamedTuple):
-    """A histogram at one moment. counts: of durations up to each of BOUNDS_NS; total: of all."""
+    """A histogram at one moment. counts: durations up to each of BOUNDS_NS; total: all."""
 
     counts: list[int]
     total: int
@@ -21,7 +21,8 @@ class Buckets(NamedTuple):
 class Histogram:
     """How many durations were how long. One thread writes; any may read.
 
-    It remembers how it was at a mark, so that those since then can stand for others like them.
+    It keeps its counts at a mark, so that the durations since the mark, which are a sample, can be
+    counted several times.
     """
 
     __slots__ = ("_counts", "_marked_counts", "_marked_sum_ns", "_sum_ns")
@@ -37,7 +38,7 @@ class Histogram:
         self._sum_ns += duration_ns
 
     def observe_all(self, durations_ns: list[int]) -> None:
-        """Count many, which costs each a tenth of `observe`. The list is sorted then."""
+        """Count many, at a tenth of the cost of `observe` for each. Sorts the list."""
         durations_ns.sort()
         before = 0
         for number, bound in enumerate(BOUNDS_NS):
@@ -48,16 +49,16 @@ class Histogram:
         self._sum_ns += sum(durations_ns)
 
     def mark(self) -> None:
-        """Begin anew with the latest."""
+        """Set the mark here: nothing is counted since it."""
         self._marked_counts, self._marked_sum_ns = list(self._counts), self._sum_ns
 
     @property
     def latest(self) -> int:
-        """How many there were since the mark."""
+        """How many durations were counted since the mark."""
         return sum(self._counts) - sum(self._marked_counts)
 
     def repeat_latest(self, count: int) -> None:
-        """Count so many that nobody measured as if they were spread like those since the mark."""
+        """Count this many unmeasured durations, distributed like those since the mark."""
         latest = [now - then for now, then in zip(self._counts, self._marked_counts, strict=True)]
         total = sum(latest)
         if not (count and total):
@@ -70,12 +71,12 @@ class Histogram:
             before = share
 
     def buckets(self, *, zeros: int = 0) -> Buckets:
-        """What it holds. zeros: how many durations of nothing are to be added."""
+        """The histogram at this moment. zeros: how many durations of 0 to add."""
         first, *others, beyond = self._counts
         counts = list(accumulate([first + zeros, *others]))
         return Buckets(counts, counts[-1] + beyond, self._sum_ns)
 
     @property
     def total(self) -> int:
-        """How many there were."""
+        """How many durations were counted."""
         return sum(self._counts)

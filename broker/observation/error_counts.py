@@ -1,4 +1,4 @@
-"""How often each error was answered, by API: a value that the core counts up when it is wanted."""
+"""How often each error was answered, by API. Counted while metrics or the console are used."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class HasCode(Protocol):
 
 
 class ErrorCounts:
-    """Each error in an answer counts: of one Produce to three partitions that are refused, three.
+    """Counts of errors; each error in an answer counts: a Produce with three refused partitions is
+    3.
 
-    counts: by (API key, error code). Whether an answer reached its client is not asked.
+    counts: by (API key, error code), whether or not the answer reached its client.
     """
 
     def __init__(self) -> None:
@@ -33,18 +34,18 @@ class ErrorCounts:
         self.counts[key] = self.counts.get(key, 0) + 1
 
     def add(self, others: ErrorCounts) -> None:
-        """Add what was counted elsewhere."""
+        """Add the counts of another one."""
         for (api_key, code), count in others.counts.items():
             self.counts[api_key, code] = self.counts.get((api_key, code), 0) + count
 
     def count_rows(self, api_key: int, rows: Iterable[HasCode]) -> None:
-        """Count those of an answer that is encoded by hand."""
+        """Count the errors in the rows of an answer that is encoded by hand."""
         for row in rows:
             if row.error_code:
                 self.count(api_key, row.error_code)
 
     def count_in(self, api_key: int, message: Message) -> None:
-        """Count those of an answer, at any depth."""
+        """Count the errors of an answer, at any depth."""
         kind = type(message)
         fields = self._fields.get(kind)
         if fields is None:

@@ -1,5 +1,5 @@
-"""A line of the log for people. What clients say in it stays within the line, and how many lines
-they cause is bounded.
+"""Lines of the log for people. Text from clients stays within its line, and the number of lines
+that clients cause is bounded.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-LONGEST_MESSAGE = 8192  # an id that a client names may have 32,767 letters
+LONGEST_MESSAGE = 8192  # an id in a request may have 32,767 letters
 PLAIN_LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 INTERVAL_MS = 60_000
 MOST_PEERS = 1000
@@ -15,9 +15,10 @@ OTHERS = "other addresses"
 
 
 class LineFormatter(logging.Formatter):
-    """Writes PLAIN_LOG. What cannot be printed in a message is escaped: a client that names itself
-    with a line feed writes no line of its own into the log, and none with an escape sequence
-    changes the terminal of who reads it.
+    """A formatter of PLAIN_LOG that escapes what cannot be printed.
+
+    So a client id with a line feed cannot add a line to the log, and one with an escape sequence
+    cannot change the reader's terminal.
     """
 
     def __init__(self) -> None:
@@ -30,7 +31,7 @@ class LineFormatter(logging.Formatter):
 
 
 def on_one_line(text: str) -> str:
-    """The text, with Python's escapes for what cannot be printed; of a long one the beginning."""
+    """The text, shortened, with Python's escapes for what cannot be printed."""
     text = shortened(text)
     if text.isprintable():
         return text
@@ -41,13 +42,13 @@ def on_one_line(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """A message without what is too long for a line of the log."""
+    """A message, cut to the longest that a line of the log may have."""
     left = len(text) - LONGEST_MESSAGE
     return text if left <= 0 else f"{text[:LONGEST_MESSAGE]}... and {left} letters more"
 
 
 class LeftOut(NamedTuple):
-    """How many lines of a kind were not written that were of one peer."""
+    """How many lines of one kind, caused by one peer, were not written."""
 
     kind: str
     peer: str
@@ -55,19 +56,20 @@ class LeftOut(NamedTuple):
 
 
 class BoundedLines:
-    """Lines that peers cause: of each kind and peer so many are written in a minute, the others are
+    """A bound on lines that peers cause: so many a minute for each kind and peer; others are
     counted.
 
-    The minute begins with its first line. MOST_PEERS kinds and peers are counted each; beyond them
-    all other peers are one, so that neither lines nor memory grow with the addresses of a stranger.
+    A minute begins with its first line. MOST_PEERS kinds and peers are counted separately; beyond
+    them all other peers count as one, so that neither lines nor memory grow with the number of
+    addresses.
     """
 
     def __init__(self, most: int, most_peers: int = MOST_PEERS) -> None:
         self._most, self._most_peers = most, most_peers
-        self._rows: dict[tuple[str, str], list[int]] = {}  # in order of when each minute began
+        self._rows: dict[tuple[str, str], list[int]] = {}  # by the beginning of their minutes
 
     def may_write(self, kind: str, peer: str, now_ms: int) -> bool:
-        """Whether one more line is written; if not, it is counted."""
+        """Whether one more line may be written; if not, it is counted."""
         key = (kind, peer)
         row = self._rows.get(key)
         if row is None and len(self._rows) >= self._most_peers:
@@ -82,7 +84,7 @@ class BoundedLines:
         return row[1] <= self._most
 
     def left_out(self, now_ms: int) -> list[LeftOut]:
-        """What was counted in the minutes that have ended. It is forgotten here."""
+        """The lines left out in the minutes that have ended, which are removed here."""
         ended = []
         for key, (began_ms, count) in list(self._rows.items()):
             if began_ms + INTERVAL_MS > now_ms:
@@ -94,5 +96,5 @@ class BoundedLines:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the eldest minute ends; None where nothing is counted."""
+        """When the oldest minute ends; None where nothing is counted."""
         return next((row[0] + INTERVAL_MS for row in self._rows.values()), None)

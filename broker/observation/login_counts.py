@@ -8,11 +8,11 @@ from typing import NamedTuple
 from barnabas.broker.settings.listeners import ListenerConfig
 
 TLS = "TLS"  # by a certificate
-NO_MECHANISM = "none"  # who is refused before he has chosen one
+NO_MECHANISM = "none"  # for clients that are refused before they have chosen one
 
 
 class LoginCount(NamedTuple):
-    """A row: what came of the logins at one listener by one mechanism."""
+    """A row: the logins with one result, at one listener by one mechanism."""
 
     listener: str
     mechanism: str
@@ -21,10 +21,10 @@ class LoginCount(NamedTuple):
 
 
 class LoginCounts:
-    """The logins of each listener that asks who clients are, since the start.
+    """The logins at each listener that authenticates its clients, since the start.
 
-    There are as many rows as the settings name mechanisms, whatever clients say. A renewal of a
-    session (KIP-368) is a login, as with Apache Kafka a reauthentication is counted.
+    The settings decide how many rows there are, not the clients. A renewal of a session (KIP-368)
+    counts as a login; Apache Kafka counts reauthentications, too.
     """
 
     def __init__(self, listeners: Iterable[ListenerConfig]) -> None:
@@ -45,7 +45,7 @@ class LoginCounts:
         self.count(listener, TLS, has_succeeded=has_succeeded)
 
     def rows(self) -> Iterator[LoginCount]:
-        """All rows, also those with nothing in them: a rate begins at zero."""
+        """All rows, with those that are 0: a rate begins at zero."""
         for (listener, mechanism), counts in self._counts.items():
             for has_succeeded in (True, False):
                 yield LoginCount(listener, mechanism, has_succeeded, counts[has_succeeded])

@@ -1,9 +1,9 @@
-"""The broker's state as values, for those who look at it from outside: metrics, the console.
+"""The broker's state as values, for metrics and the console.
 
 A look is a generator: it yields after ROWS_AT_ONCE rows, so that a broker of ten thousand
 partitions serves its clients in between, and returns tuples that another thread may keep. Each row
-is of one moment; two rows may be of two. What comes or goes meanwhile may be missing or still be
-there. (`http_server.in_slices` runs one from another thread.)
+is consistent; two rows may be of different moments, and what is created or deleted meanwhile may be
+missing or included. (`http_server.in_slices` runs a look from another thread.)
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from barnabas.coordinator.transactions.transaction_state import AT_REST
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
+    from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.coordinator.groups.group import Group
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+    from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.log.log import Log
 
 ROWS_AT_ONCE = 100
@@ -35,7 +38,7 @@ class OpenTransaction(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """How one partition's log stands. Offsets as Kafka has them; `log_end_offset` is exclusive."""
+    """The state of one partition's log. Offsets are Kafka's; `log_end_offset` is exclusive."""
 
     topic: str
     partition: int
@@ -50,12 +53,12 @@ class PartitionState(NamedTuple):
 
     @property
     def stable_lag(self) -> int:
-        """How far readers of committed records are behind those of all."""
+        """How far read_committed readers are behind the others."""
         return self.high_watermark - self.last_stable_offset
 
 
 class TransactionalIdState(NamedTuple):
-    """How one transactional id stands. age_ms: of its transaction; None where none is open."""
+    """The state of one transactional id. age_ms: of its transaction; None where none is open."""
 
     transactional_id: str
     producer_id: int
@@ -67,7 +70,7 @@ class TransactionalIdState(NamedTuple):
 
 
 class CommittedOffsetState(NamedTuple):
-    """What a group has committed of one partition. lag: None where there is no such partition."""
+    """A group's committed offset of one partition. lag: None for an unknown partition."""
 
     topic: str
     partition: int
@@ -76,7 +79,7 @@ class CommittedOffsetState(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """How one group stands. pending_count: offsets in open transactions."""
+    """The state of one group. pending_count: offsets in open transactions."""
 
     group_id: str
     state: str
@@ -86,12 +89,12 @@ class GroupState(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """How many offsets it is behind the high watermarks, over all partitions."""
+        """How many offsets the group is behind the high watermarks, over all partitions."""
         return sum(offset.lag or 0 for offset in self.offsets)
 
 
 def partition_state(log: Log) -> PartitionState:
-    """How that log stands now."""
+    """The state of a log now."""
     producer_state = log.producer_state
     return PartitionState(
         log.topic,
@@ -120,10 +123,10 @@ def _open_transactions(log: Log) -> tuple[OpenTransaction, ...]:
     )
 
 
-def look_at_partitions(broker: Broker) -> Look[tuple[PartitionState, ...]]:
+def look_at_partitions(logs: LogManager) -> Look[tuple[PartitionState, ...]]:
     """All partitions that are on line, those of internal topics too."""
     rows: list[PartitionState] = []
-    for log in list(broker.logs.logs.values()):
+    for log in list(logs.logs.values()):
         rows.append(partition_state(log))
         if len(rows) % ROWS_AT_ONCE == 0:
             yield
@@ -131,12 +134,11 @@ def look_at_partitions(broker: Broker) -> Look[tuple[PartitionState, ...]]:
 
 
 def look_at_transactional_ids(
-    broker: Broker, now_ms: int
+    transactions: TransactionCoordinator, wall_ms: int
 ) -> Look[tuple[TransactionalIdState, ...]]:
-    """All transactional ids, with what is open of them."""
-    wall_ms = now_ms + broker.wall.ahead_ms
+    """All transactional ids, with their open transactions."""
     rows: list[TransactionalIdState] = []
-    for metadata in list(broker.transactions.snapshot().values()):
+    for metadata in list(transactions.snapshot().values()):
         is_open = metadata.state not in AT_REST
         rows.append(
             TransactionalIdState(
@@ -154,20 +156,20 @@ def look_at_transactional_ids(
     return tuple(rows)
 
 
-def look_at_groups(broker: Broker) -> Look[tuple[GroupState, ...]]:
+def look_at_groups(groups: GroupCoordinator, topics: TopicRegistry) -> Look[tuple[GroupState, ...]]:
     """All groups, with what they have committed and how far they are behind."""
-    groups: list[GroupState] = []
-    for group in broker.groups.all_groups():
-        groups.append((yield from _look_at_group(broker, group)))
-        if len(groups) % ROWS_AT_ONCE == 0:
+    rows: list[GroupState] = []
+    for group in groups.all_groups():
+        rows.append((yield from _look_at_group(group, topics)))
+        if len(rows) % ROWS_AT_ONCE == 0:
             yield
-    return tuple(groups)
+    return tuple(rows)
 
 
-def _look_at_group(broker: Broker, group: Group) -> Look[GroupState]:
+def _look_at_group(group: Group, topics: TopicRegistry) -> Look[GroupState]:
     rows: list[CommittedOffsetState] = []
     for partition, committed in list(group.offsets.committed.items()):
-        log = broker.topics.partition(*partition)
+        log = topics.partition(*partition)
         lag = None if log is None else max(0, log.high_watermark - committed.offset)
         rows.append(CommittedOffsetState(*partition, committed.offset, lag))
         if len(rows) % ROWS_AT_ONCE == 0:

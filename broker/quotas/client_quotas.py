@@ -1,17 +1,17 @@
-"""Quotas of clients at work: what is recorded of a request, and how long its client has to wait.
+"""Quotas of clients: what each request uses, and how long its client has to wait.
 
-    of a request       is recorded                                  with
+    request            what is recorded                             key
     Produce            the bytes of its frame, when it came         producer_byte_rate
     Fetch              the bytes of its answer                      consumer_byte_rate
-    of topics          partitions made or deleted                   controller_mutation_rate
+    changes of topics  partitions created or deleted                controller_mutation_rate
     any but EXEMPT     the time that the core worked on it          request_percentage
 
-A request above a quota is done, and its answer tells the longest of the times to wait; for so long
-the rim reads nothing from the connection after it (KIP-219). Two are not done: a Fetch is answered
-without data, and what it would have been given is not counted; a change of topics in a version
-since KIP-599 is refused with THROTTLING_QUOTA_EXCEEDED while an earlier one is not made up for.
+A request above a quota is handled, and its answer has the longest of the times to wait; for so long
+the rim reads nothing more from the connection (KIP-219). There are two exceptions: a Fetch is
+answered without data, which are not counted; and a change of topics in a version since KIP-599 is
+refused with THROTTLING_QUOTA_EXCEEDED until the earlier ones are within the quota.
 
-Those whom no quota is for are not counted. Who share a quota is in `entities.py`.
+Clients without a quota are not counted. `entities.py` says which clients share a quota.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.outbox import NO_RESPONSE, Answer, ConnectionState, Encoded
+from barnabas.broker.connections import ConnectionState
+from barnabas.broker.outbox import NO_RESPONSE, Answer, Encoded
 from barnabas.broker.quotas.entities import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -34,11 +35,16 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.framing import response_has_tagged_header
 
 if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
-    from barnabas.broker.requests.dispatch import Route
+    from collections.abc import Callable, Mapping
+
+    from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.outbox import Outbox
+    from barnabas.broker.requests.routes import Route
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.primitives import Buffer
     from barnabas.protocol.request_context import RequestContext
+    from barnabas.protocol.wall_clock import WallClock
 
 PRODUCE, FETCH, WRITE_TXN_MARKERS = 0, 1, 27
 EXEMPT = frozenset({WRITE_TXN_MARKERS})
@@ -66,9 +72,10 @@ class Mutations:
         self.throttle_ms = 0
 
     def record(self, partition_count: int) -> None:
-        """Record that so many partitions are made or deleted.
+        """Record that so many partitions are created or deleted.
 
-        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED; then they are not to be, and not recorded.
+        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED; then they must not be, and nothing is
+                recorded.
         """
         if self._is_strict:
             self.throttle_ms = self._bucket.throttle_ms(self._limit, self._now_ms)
@@ -84,7 +91,7 @@ class Mutations:
 
 
 class _Usage:
-    """What those have used who share a quota. rate: None until they have used anything."""
+    """What the clients that share a quota have used. rate: None before they used anything."""
 
     __slots__ = ("limit", "rate", "windows")
 
@@ -105,7 +112,7 @@ class _Usage:
 
 
 class _Client(NamedTuple):
-    """The quotas that are for a client; None: none is."""
+    """The quotas of a client; None: there is none."""
 
     produced: _Usage | None = None
     fetched: _Usage | None = None
@@ -117,15 +124,23 @@ _FREE = _Client()
 
 
 class ClientQuotas:
-    """What clients have used, and whom it costs a wait.
+    """What clients have used, and which ones have to wait.
 
-    Takes: broker, whose metadata has the quotas, whose outbox gets the waits, and whose `busy_ns`
-           tells the time that the core works.
+    Takes: metadata, which has the quotas; outbox, which gets the waits; busy_ns, the time that the
+           core works.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        config = broker.config
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        connections: Mapping[int, ConnectionState],
+        outbox: Outbox,
+        wall: WallClock,
+        busy_ns: Callable[[], int],
+    ) -> None:
+        self._metadata, self._connections, self._outbox = metadata, connections, outbox
+        self._wall, self._busy_ns = wall, busy_ns
         self._windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
         self._mutation_windows = Windows(
             config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
@@ -139,13 +154,13 @@ class ClientQuotas:
         self._mutations: dict[int, Mutations] = {}
 
     def on_changed(self) -> None:
-        """Other quotas hold than before; what was used stays recorded."""
+        """Quotas have changed; the recorded use stays."""
         self._clients.clear()
 
     # --- a request's way ---------------------------------------------------------------------
 
     def around(self, api: Api, row: Route) -> Route:
-        """The row of an API with what is done before and after its handler."""
+        """The row of an API, with the recording before and after its handler."""
 
         def read(data: Buffer, at: int, version: int) -> tuple[Message, int]:
             self._frame_bytes = len(data)  # a Produce is handled at once
@@ -159,7 +174,7 @@ class ClientQuotas:
                 client.produced.record(self._frame_bytes, context.now_ms)
             worked = None if api.key in EXEMPT else client.worked
             if worked is not None:
-                self._ticket, self._since_ns = context.ticket, self._broker.busy_ns()
+                self._ticket, self._since_ns = context.ticket, self._busy_ns()
             try:
                 answer = row.handle(request, context)
                 if answer is NO_RESPONSE:
@@ -173,11 +188,11 @@ class ClientQuotas:
         return row._replace(read=read if api.key == PRODUCE else row.read, handle=handle)
 
     def are_for(self, context: RequestContext) -> bool:
-        """Whether any quota is for whom a request is from."""
+        """Whether the client of a request has a quota."""
         return self._client(context) is not _FREE
 
     def on_produced(self, context: RequestContext) -> int:
-        """A Produce is answered. Gives: how long its client has to wait, in ms."""
+        """Record an answered Produce. Gives: how long its client has to wait, in ms."""
         client = self._client(context)
         if client is _FREE:
             return 0
@@ -186,7 +201,7 @@ class ClientQuotas:
         return self._throttle(context, throttle_ms, self._work_ms(client, context))
 
     def most_fetched_bytes(self, context: RequestContext) -> int | None:
-        """What a Fetch may be given at most: what all windows but one give; None: any number."""
+        """The most bytes for a Fetch: the limit over all windows but one; None: no limit."""
         fetched = self._client(context).fetched
         if fetched is None:
             return None
@@ -194,11 +209,11 @@ class ClientQuotas:
         return min(2**31 - 1, int(fetched.limit * (windows.number - 1) * windows.size_ms / 1000))
 
     def on_fetched(self, context: RequestContext, response_bytes: int) -> tuple[int, bool]:
-        """A Fetch could be answered with so many bytes.
+        """Record a Fetch that could be answered with so many bytes.
 
-        Gives: how long its client has to wait, in ms; and whether it gets nothing, since these are
-               too many. One that is above its share of the broker's time alone gets them: that is
-               spent, and with the next request it would be above it again.
+        Gives: how long its client has to wait, in ms; and whether it gets no data, since these are
+               too many. A client that is only above its share of the broker's time gets them: that
+               time is spent, and the next request would be above it again.
         """
         client = self._client(context)
         if client is _FREE:
@@ -214,7 +229,7 @@ class ClientQuotas:
         return throttle_ms, bytes_ms > 0
 
     def on_answered(self, context: RequestContext) -> int:
-        """Any other request is answered. Gives: how long its client has to wait, in ms."""
+        """Record any other answered request. Gives: how long its client has to wait, in ms."""
         client = self._client(context)
         if client is _FREE:
             return 0
@@ -223,13 +238,13 @@ class ClientQuotas:
         return self._throttle(context, throttle_ms, self._work_ms(client, context))
 
     def on_response(self, context: RequestContext, response: Message) -> None:
-        """An answer that is yet to be encoded is told how long its client has to wait."""
+        """Set the throttle time of an answer that is not encoded yet."""
         throttle_ms = self.on_answered(context)
         if throttle_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms
 
     def on_encoded(self, context: RequestContext, answer: Encoded) -> Encoded:
-        """Throttle an answer that its handler has encoded. Produce and Fetch have asked already."""
+        """Throttle an answer that its handler has encoded; Produce and Fetch already are."""
         if context.api_key == PRODUCE and not answer.pieces:
             self.on_produced(context)
         if context.api_key in (PRODUCE, FETCH):
@@ -243,9 +258,7 @@ class ClientQuotas:
         return Encoded((frame,))
 
     def mutations(self, context: RequestContext) -> Mutations | None:
-        """Where the changes of topics that a request asks for are recorded; None: no quota is for
-        its client.
-        """
+        """The recorder of the changes of topics in a request; None: its client has no quota."""
         limit = self._client(context).mutated
         if limit is None:
             return None
@@ -260,18 +273,18 @@ class ClientQuotas:
         return mutations
 
     def on_closed(self, connection_id: int) -> None:
-        """The connection is gone."""
+        """Drop the state of a closed connection."""
         self._mutations.pop(connection_id, None)
 
     # --- what was used -----------------------------------------------------------------------
 
     def _now_ms(self, context: RequestContext) -> int:
-        """The time of this event, which may be a later one than that which brought the request."""
-        return max(context.now_ms, self._broker.wall.now_ms or 0)
+        """The time of the current event, which may be later than the request."""
+        return max(context.now_ms, self._wall.now_ms or 0)
 
     def _client(self, context: RequestContext) -> _Client:
-        """The quotas that are for whom a request is from."""
-        connection = self._broker.connections.get(context.connection_id)
+        """The quotas of the client of a request."""
+        connection = self._connections.get(context.connection_id)
         if connection is None:
             return _FREE
         client = self._clients.get((connection.principal, context.client_id))
@@ -280,7 +293,7 @@ class ClientQuotas:
     def _resolved(self, connection: ConnectionState, context: RequestContext) -> _Client:
         self._make_room(context.now_ms)
         user, client_id = connection.principal.removeprefix("User:"), context.client_id
-        quotas = self._broker.metadata.client_quotas
+        quotas = self._metadata.client_quotas
         client = _Client(
             self._usage_of(PRODUCER_BYTE_RATE, user, client_id),
             self._usage_of(CONSUMER_BYTE_RATE, user, client_id),
@@ -293,7 +306,7 @@ class ClientQuotas:
         return client
 
     def _usage_of(self, key: str, user: str, client_id: str) -> _Usage | None:
-        limit = limit_of_client(self._broker.metadata.client_quotas, key, user, client_id)
+        limit = limit_of_client(self._metadata.client_quotas, key, user, client_id)
         if limit is None:
             return None
         place = (key, limit.user, limit.client_id)
@@ -304,14 +317,14 @@ class ClientQuotas:
         return used
 
     def _count_work(self, worked: _Usage, context: RequestContext) -> None:
-        """Record the time that the core has worked on the request since this was last done."""
+        """Record the time that the core has worked on the request since the last call."""
         if context.ticket == self._ticket:
-            now_ns = self._broker.busy_ns()
+            now_ns = self._busy_ns()
             worked.record((now_ns - self._since_ns) * PERCENT_PER_NS, self._now_ms(context))
             self._since_ns = now_ns
 
     def _work_ms(self, client: _Client, context: RequestContext) -> int:
-        """How long the client has to wait since its requests take so much of the core's time."""
+        """How long the client has to wait because of the core's time that its requests take."""
         worked = client.worked
         if worked is None or context.api_key in EXEMPT:
             return 0
@@ -319,19 +332,19 @@ class ClientQuotas:
         return min(worked.throttle_ms(self._now_ms(context)), self._windows.size_ms)
 
     def _throttle(self, context: RequestContext, *throttles_ms: int) -> int:
-        """Have the rim read nothing from the connection for the longest of these times."""
+        """Mute the connection for the longest of these times."""
         throttle_ms = max(throttles_ms)
         if throttle_ms:
-            self._broker.outbox.mutes.append((context.connection_id, throttle_ms))
+            self._outbox.mutes.append((context.connection_id, throttle_ms))
         return throttle_ms
 
     def _make_room(self, now_ms: int) -> None:
-        """Forget those who have used nothing for long, each time when twice as many are kept."""
+        """Drop the rows that were not used for long, whenever their number has doubled."""
         if len(self._clients) >= self._most_kept:
             self._clients.clear()
         if len(self._usages) + len(self._buckets) < self._most_kept:
             return
-        self._clients.clear()  # they refer to what goes
+        self._clients.clear()  # they refer to the dropped rows
         for kept in (self._usages, self._buckets):
             for place in [place for place, used in kept.items() if used.is_obsolete(now_ms)]:
                 del kept[place]

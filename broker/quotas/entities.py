@@ -1,14 +1,14 @@
-"""Whom quotas are for, what may be set on them, and which of them holds (KIP-546, KIP-55).
+"""The entities that have quotas, the keys of each, and which quota applies (KIP-546, KIP-55).
 
     key                          for                  value
     producer_byte_rate           users, client ids    bytes a second, whole
     consumer_byte_rate           users, client ids    bytes a second, whole
     request_percentage           users, client ids    percent of the time of the broker's thread
-    controller_mutation_rate     users, client ids    partitions made or deleted a second
+    controller_mutation_rate     users, client ids    partitions created or deleted a second
     connection_creation_rate     addresses            connections a second, whole
 
-Of several that are for a client, the first of PRECEDENCE that has the key holds. Who share what it
-gives: those of its user, its client id, or both, as far as the entity names these (or their
+Of several quotas that match a client, the first of PRECEDENCE that has the key applies. Clients
+share it if they have the same user, client id, or both: those that the entity names (or their
 default).
 """
 
@@ -27,7 +27,7 @@ PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_ra
 REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
-LONGEST_WHOLE_ERROR = 1e-6  # by which a whole number may be off
+LONGEST_WHOLE_ERROR = 1e-6  # the rounding that a whole number may have
 _HIGHEST_OF_CLIENTS: dict[str, float] = {
     PRODUCER_BYTE_RATE: 2**63 - 1,
     CONSUMER_BYTE_RATE: 2**63 - 1,
@@ -35,7 +35,6 @@ _HIGHEST_OF_CLIENTS: dict[str, float] = {
     CONTROLLER_MUTATION_RATE: math.inf,
 }
 _HIGHEST_OF_ADDRESSES: dict[str, float] = {CONNECTION_CREATION_RATE: 2**31 - 1}
-KEYS = (*_HIGHEST_OF_CLIENTS, *_HIGHEST_OF_ADDRESSES)
 _NAMED, _DEFAULT, _ANY = "named", "default", "any"
 PRECEDENCE = (
     # user    client id
@@ -51,9 +50,7 @@ PRECEDENCE = (
 
 
 class Limit(NamedTuple):
-    """What holds for a client, and who share it: those of that user and that client id, "" where
-    these do not matter.
-    """
+    """The quota of a client, which all clients with that user and client id share; "": any."""
 
     value: float
     user: str
@@ -61,7 +58,7 @@ class Limit(NamedTuple):
 
 
 def check_entity(entity: Mapping[str, str | None]) -> None:
-    """Raises: KafkaError INVALID_REQUEST where there can be no such entity."""
+    """Raise KafkaError INVALID_REQUEST for an entity that cannot have quotas."""
     if not entity:
         raise KafkaError(Code.INVALID_REQUEST, "No entity is named: give a user, client-id or ip.")
     for entity_type, name in entity.items():
@@ -77,11 +74,11 @@ def check_entity(entity: Mapping[str, str | None]) -> None:
             Code.INVALID_REQUEST, "An ip is an entity by itself: give it no user and no client-id."
         )
     if entity.get(IP) is not None and not is_address(entity[IP] or ""):
-        raise KafkaError(Code.INVALID_REQUEST, f"'{entity[IP]}' is no IP address.")
+        raise KafkaError(Code.INVALID_REQUEST, f"'{entity[IP]}' is not an IP address.")
 
 
 def is_address(text: str) -> bool:
-    """Whether it is an address of IPv4 or IPv6."""
+    """Whether a text is an address of IPv4 or IPv6."""
     import ipaddress
 
     try:
@@ -92,9 +89,9 @@ def is_address(text: str) -> bool:
 
 
 def check_quota(entity: Mapping[str, str | None], key: str, value: float) -> None:
-    """Raises: KafkaError INVALID_REQUEST where that may not be set on that entity.
+    """Raise KafkaError INVALID_REQUEST for a quota that the entity cannot have.
 
-    NaN may, as with Apache Kafka; it bounds nothing.
+    NaN is allowed, as with Apache Kafka; it limits nothing.
     """
     bounds = _HIGHEST_OF_ADDRESSES if IP in entity else _HIGHEST_OF_CLIENTS
     highest = bounds.get(key)
@@ -116,7 +113,7 @@ def check_quota(entity: Mapping[str, str | None], key: str, value: float) -> Non
 def limit_of_client(
     quotas: Mapping[QuotaEntity, Mapping[str, float]], key: str, user: str, client_id: str
 ) -> Limit | None:
-    """What holds for a client of that user; None: nothing does."""
+    """The quota of a client of that user; None: there is none."""
     for of_user, of_client_id in PRECEDENCE:
         entity: QuotaEntity = ()
         if of_client_id != _ANY:
@@ -133,7 +130,7 @@ def limit_of_client(
 def limit_of_address(
     quotas: Mapping[QuotaEntity, Mapping[str, float]], address: str
 ) -> float | None:
-    """How many connections a second may come from there; None: any number."""
+    """The most connections a second from an address; None: no limit."""
     for name in (address, *_other_spellings(quotas, address), None):
         value = quotas.get(((IP, name),), {}).get(CONNECTION_CREATION_RATE)
         if value is not None:
@@ -142,7 +139,7 @@ def limit_of_address(
 
 
 def _other_spellings(quotas: Iterable[QuotaEntity], address: str) -> list[str]:
-    """How else quotas name an address of IPv6: `2001:DB8:0:0:0:0:0:a` is `2001:db8::a`."""
+    """The other spellings of an IPv6 address in quotas: `2001:DB8:0:0:0:0:0:a` is `2001:db8::a`."""
     if ":" not in address:
         return []
     names = [entity[0][1] for entity in quotas if entity[0][0] == IP]
@@ -151,7 +148,7 @@ def _other_spellings(quotas: Iterable[QuotaEntity], address: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _shortest(address: str) -> str:
-    """An address as the system writes it (RFC 5952), without the prefix of a mapped one."""
+    """An address in the system's spelling (RFC 5952), without the prefix of a mapped IPv4."""
     import ipaddress
 
     parsed = ipaddress.ip_address(address)

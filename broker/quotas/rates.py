@@ -1,4 +1,4 @@
-"""How much somebody has used of late, and how long he has to wait for it.
+"""How much a client has used recently, and how long it has to wait.
 
     what                    measured by   waits for                                       at most
     bytes in and out        Rate          (rate - limit) / limit of the time measured
@@ -7,8 +7,8 @@
     changes of topics       TokenBucket   what the bucket lacks, at the rate of the limit
 
 Nothing here has a clock: `now_ms` is steady and never falls. Source: KIP-13 (rates), KIP-599
-(buckets); how windows are counted is as Apache Kafka 3.9 does it, with whose answers
-tests/unit/test_broker_quotas_rates.py compares.
+(buckets); how windows are counted is as Apache Kafka 3.9 does it, and
+tests/unit/test_broker_quotas_rates.py compares with its answers.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-MOST_MS = 2**31 - 1  # what a throttle time can tell
+MOST_MS = 2**31 - 1  # the longest throttle time of the protocol
 
 
 class Windows(NamedTuple):
-    """Over how many windows of which length it is measured."""
+    """The number of windows over which a rate is measured, and their length."""
 
     number: int
     size_ms: int
 
 
 class _Sample:
-    """What was used in one window. last_ms: when something was, the last time."""
+    """The use in one window. last_ms: of the last use."""
 
     __slots__ = ("last_ms", "start_ms", "total")
 
@@ -40,11 +40,11 @@ class _Sample:
 
 
 class Rate:
-    """What was used in the last windows, a second.
+    """The use in the last windows, by the second.
 
     A window begins with the first use after the end of the one before it. The rate is taken over
-    the time since the oldest began, but over all but one of the windows' lengths at least: the
-    first second does not count as if it were all.
+    the time since the oldest window began, but at least over the length of all windows but one:
+    otherwise the use of the first second would count as the rate.
     """
 
     __slots__ = ("_current", "_samples", "_windows")
@@ -55,7 +55,7 @@ class Rate:
         self._current = 0
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Record what was used; a negative amount takes back what was recorded just before."""
+        """Record a use; a negative amount takes back the last one."""
         sample = self._samples[self._current]
         if now_ms - sample.start_ms >= self._windows.size_ms:
             sample = self._next_sample(now_ms)
@@ -63,7 +63,7 @@ class Rate:
         sample.last_ms = now_ms
 
     def _next_sample(self, now_ms: int) -> _Sample:
-        """The next of a ring, which has room for one window that is not obsolete as a whole."""
+        """The next sample of a ring, which has one more than the windows that count."""
         self._current = (self._current + 1) % (self._windows.number + 1)
         if self._current == len(self._samples):
             self._samples.append(_Sample(now_ms))
@@ -72,7 +72,7 @@ class Rate:
         return self._samples[self._current]
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long whoever used it has to wait, until the rate is at the limit; 0: he need not."""
+        """How long the client has to wait until the rate is at the limit; 0: not at all."""
         number, size_ms = self._windows
         total = 0.0
         oldest_ms = now_ms
@@ -88,14 +88,15 @@ class Rate:
         return _whole_ms((rate - limit) / limit * elapsed_ms) if rate > limit else 0
 
     def is_obsolete(self, now_ms: int) -> bool:
-        """Whether nothing was used in all windows: another one would tell the same."""
+        """Whether nothing was used in all windows, so that a new Rate is the same."""
         number, size_ms = self._windows
         return all(now_ms - sample.last_ms >= number * size_ms for sample in self._samples)
 
 
 class TokenBucket:
-    """What may be used at once: the bucket is filled at the rate of the limit, up to what all
-    windows give, and may be overdrawn once.
+    """A bucket that is filled at the rate of the limit, up to the use of all windows.
+
+    It may be overdrawn once.
     """
 
     __slots__ = ("_last_ms", "_limit", "_tokens", "_windows")
@@ -117,17 +118,17 @@ class TokenBucket:
         self._last_ms = now_ms
 
     def record(self, tokens: float, limit: float, now_ms: int) -> None:
-        """Record how many were used."""
+        """Take tokens out."""
         self._fill(limit, now_ms)
         self._tokens -= tokens
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long it takes until the bucket is no longer overdrawn; 0: it is not."""
+        """How long until the bucket is no longer overdrawn; 0: it is not."""
         self._fill(limit, now_ms)
         return _whole_ms(-self._tokens / limit * 1000) if self._tokens < 0 else 0
 
     def is_obsolete(self, now_ms: int) -> bool:
-        """Whether the bucket is full by now."""
+        """Whether the bucket is full."""
         if self._last_ms is None:
             return True
         filled = (now_ms - self._last_ms) * self._limit / 1000

@@ -1,11 +1,12 @@
-"""Metrics that clients push (KIP-714): who is asked for which, and what has come.
+"""Metrics that clients push (KIP-714): which clients are asked for which, and what was received.
 
-Somebody sets a subscription (`client_metrics.py`): then ApiVersions tells of the two requests, and
-clients ask what is wanted of them. What they push is counted and not read: it is for a monitoring
-system of theirs, and there is none behind this broker. Without subscriptions no client is asked.
+When an administrator sets a subscription (`client_metrics.py`), ApiVersions lists the two requests,
+and clients ask what is wanted of them. What they push is counted and not read: it is for a
+monitoring system of theirs, and there is none behind this broker. Without subscriptions no client
+is asked.
 
 State: one row for each client that asked, the latest `MOST_INSTANCES` of them; soft, lost at a
-restart, after which a client is asked to ask anew.
+restart, after which a client is made to ask again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from barnabas.broker.observation.counters import Counters
 from barnabas.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from barnabas.coordinator.groups.consumer.topic_patterns import InvalidPatternError, TopicPattern
 from barnabas.protocol.compression import Codec
@@ -41,7 +43,7 @@ class MetricsSubscription(NamedTuple):
 @dataclass(slots=True)
 class _Instance:
     """A client. last_ms: of its last request that was not refused; may_push: whether it has asked
-    since it last pushed; may_ask: whether it was told to ask anew.
+    since it last pushed; may_ask: whether it was made to ask again.
     """
 
     wanted: MetricsSubscription
@@ -54,14 +56,14 @@ class _Instance:
 class Telemetry:
     """The clients that were asked for metrics, and what has come of them.
 
-    Takes: subscriptions, by name, as the metadata journal keeps them.
-    Tracks: push_count and pushed_bytes, of what was taken; refused_count.
+    Takes: subscriptions, by name, as the metadata journal keeps them; counters, which get what
+           clients push.
     """
 
-    def __init__(self, subscriptions: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, subscriptions: Mapping[str, Mapping[str, str]], counters: Counters) -> None:
         self._subscriptions = subscriptions
         self._instances: dict[uuid.UUID, _Instance] = {}
-        self.push_count = self.pushed_bytes = self.refused_count = 0
+        self._counters = counters
 
     def on_get_subscriptions(
         self, client_id: uuid.UUID, properties: Mapping[str, str], now_ms: int
@@ -119,10 +121,10 @@ class Telemetry:
                 raise KafkaError(Code.TELEMETRY_TOO_LARGE)
             instance.has_ended = is_last
         except KafkaError:
-            self.refused_count += 1
+            self._counters.add("barnabas_client_metrics_pushes_total", "refused")
             raise
-        self.push_count += 1
-        self.pushed_bytes += size_bytes
+        self._counters.add("barnabas_client_metrics_pushes_total", "taken")
+        self._counters.add("barnabas_client_metrics_bytes_total", count=size_bytes)
 
     def _wanted(self, client_id: uuid.UUID, properties: Mapping[str, str]) -> MetricsSubscription:
         """What all subscriptions that match ask for: every metric, in the shortest interval."""

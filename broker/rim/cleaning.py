@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import queue
 import signal
@@ -29,8 +28,6 @@ from barnabas.storage.cleaning.cleaner import CleanedSegment, CleanJob, CleanRes
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.txn_index import TxnIndex
 from barnabas.storage.log.segment import CorruptLog
-
-logger = logging.getLogger("barnabas.compaction")
 
 IDLE_S = 30.0
 NICENESS = 10
@@ -62,12 +59,6 @@ class CleanerProcess:
             self._thread = threading.Thread(target=self._run, name="cleaner", daemon=True)
             self._thread.start()
         self._jobs.put(job)
-
-    @property
-    def process_id(self) -> int | None:
-        """The id of the process, while there is one."""
-        process = self._process
-        return None if process is None else process.pid
 
     def stop(self) -> None:
         """End the process, whatever it does; the next start drops what it has not finished."""

@@ -24,8 +24,9 @@ from typing import NamedTuple
 from barnabas.broker.logs.metadata import QuotaEntity
 from barnabas.broker.quotas.entities import limit_of_address
 from barnabas.broker.quotas.rates import Rate, Windows
-from barnabas.broker.settings.config import INT_MAX, BrokerConfig, parse_connection_overrides
+from barnabas.broker.settings.config import BrokerConfig, parse_connection_overrides
 from barnabas.broker.settings.listeners import UNIX_SCHEME, ListenerConfig
+from barnabas.broker.settings.setting import INT_MAX
 
 MAX_CONNECTIONS, MAX_RATE = "max.connections", "max.connection.creation.rate"
 FEWEST_KEPT = 1000
@@ -159,7 +160,7 @@ class ConnectionLimits:
         return wait_ms
 
     def _make_room(self, now_ms: int) -> None:
-        """Forget addresses from which nobody came for long, when twice as many are kept."""
+        """Forget addresses without a recent connection, when twice as many are kept."""
         if len(self._rates) < self._most_kept:
             return
         for address in [one for one, rate in self._rates.items() if rate.is_obsolete(now_ms)]:

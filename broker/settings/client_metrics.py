@@ -1,34 +1,35 @@
-"""Subscriptions of clients' metrics: what may be set on one (KIP-714).
+"""The settings of a subscription of clients' metrics (KIP-714).
 
-Subscriptions are kept and told of; `telemetry.py` asks clients for what they want. Source: KIP-714,
-Apache Kafka 3.9.
+Subscriptions are stored and shown; `telemetry.py` asks clients for the metrics that they name.
+Source: KIP-714, Apache Kafka 3.9.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barnabas.broker.settings.config import ConfigError, Kind, Setting, nearest
+from barnabas.broker.settings.setting import (
+    HOUR_MS,
+    ConfigError,
+    integer,
+    nearest,
+    rows_of,
+    strings,
+)
 from barnabas.protocol.errors import Code, KafkaError
 
-HOUR_MS = 3_600_000
-CLIENT_METRICS_SETTINGS = {
-    row.name: row
-    for row in (
-        Setting(
-            "interval.ms",
-            Kind.INT,
-            300_000,
-            "How often a client sends its metrics.",
-            lowest=100,
-            highest=HOUR_MS,
-        ),
-        Setting(
-            "match", Kind.LIST, (), "Which clients: PROPERTY=PATTERN, joined by commas; none: all."
-        ),
-        Setting("metrics", Kind.LIST, (), "Prefixes of the metrics that are wanted; *: all."),
+
+class SubscriptionRows:
+    """The settings of a subscription."""
+
+    interval_ms = integer(
+        300_000, "How often a client sends its metrics.", lowest=100, highest=HOUR_MS
     )
-}
+    match = strings((), "Which clients: PROPERTY=PATTERN, joined by commas; none: all.")
+    metrics = strings((), "Prefixes of the metrics that are wanted; *: all.")
+
+
+CLIENT_METRICS_SETTINGS = rows_of(SubscriptionRows)
 CLIENT_PROPERTIES = frozenset(
     {
         "client_id",
@@ -42,10 +43,11 @@ CLIENT_PROPERTIES = frozenset(
 
 
 def check_client_metrics(configs: Mapping[str, str]) -> None:
-    """Check what is to be set on a subscription. A pattern is taken as it is: Kafka's is Java's.
+    """Check the settings of a subscription. A pattern is not compiled: Kafka's are Java's.
 
-    Raises: KafkaError INVALID_REQUEST for a name or a value that may not be, INVALID_CONFIG for
-    what `match` cannot be.
+    Raises: KafkaError INVALID_REQUEST for an unknown name or a wrong value, INVALID_CONFIG for a
+            wrong
+    `match`.
     """
     for name, text in configs.items():
         setting = CLIENT_METRICS_SETTINGS.get(name)

@@ -1,9 +1,9 @@
 """Settings as requests show them: their value as text, and where it comes from (Kafka's
 ConfigSource).
 
-A topic's setting is looked for in the topic's own configs, then under its broker-level names in the
-dynamic configs of the broker, in those of every broker, among what the broker was started with, and
-in the defaults.
+The value of a topic's setting is looked up in the topic's own configs, then, by its broker-level
+names, in the dynamic configs of the broker, in those of every broker, in the settings that the
+broker was started with, and in the defaults.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from barnabas.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
-from barnabas.broker.settings.config import (
-    ALL_BROKER_SETTINGS,
-    TOPIC_SETTINGS,
-    BrokerConfig,
-    Kind,
-    Setting,
-    topic_setting_value,
-)
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.exposure import without_password
 from barnabas.broker.settings.group_configs import GROUP_SETTINGS, broker_setting
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
+from barnabas.broker.settings.setting import Kind, Setting
+from barnabas.broker.settings.topic_config import topic_setting_value
 
-# What Apache Kafka lets change at run time and this broker does not. Kafka refuses a part of it,
-# too: a listener may not come or go, and security is changed for each listener by itself.
+# Settings that Apache Kafka can change at run time and this broker cannot. Kafka refuses some of
+# it, too: no listener can be added or removed, and security is changed for each listener
+# separately.
 DYNAMIC_IN_KAFKA = frozenset(
     (
         "advertised.listeners", "listener.security.protocol.map", "listeners",
@@ -53,7 +51,7 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A name that would give the setting its value were those before it not set."""
+    """A name that gives the setting its value where the names before it are not set."""
 
     name: str
     value: str | None
@@ -63,14 +61,14 @@ class Synonym(NamedTuple):
 class ConfigEntry(NamedTuple):
     """One setting. `value` is None where it is unset or secret."""
 
-    setting: Setting
+    setting: Setting[Any]
     value: str | None
     source: Source
     synonyms: list[Synonym]
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether the value is kept back."""
+        """Whether the value is not shown."""
         return self.setting.kind is Kind.PASSWORD
 
 
@@ -79,7 +77,7 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Co
     return [_topic_entry(config, overrides, setting) for setting in TOPIC_SETTINGS.values()]
 
 
-def is_read_only(setting: Setting) -> bool:
+def is_read_only(setting: Setting[Any]) -> bool:
     """Whether clients see a broker's setting as read-only: a restart alone changes it."""
     return not setting.dynamic and setting.name not in DYNAMIC_IN_KAFKA
 
@@ -99,7 +97,7 @@ def broker_default_entries(config: BrokerConfig) -> list[ConfigEntry]:
     source = Source.DYNAMIC_DEFAULT_BROKER
     return [
         ConfigEntry(setting, seen, source, [Synonym(name, seen, source)])
-        for name, text in config.told_dynamic_defaults.items()
+        for name, text in config.shown_dynamic_defaults.items()
         if (setting := ALL_BROKER_SETTINGS.get(name)) is not None
         for seen in [shown_text(setting, text)]
     ]
@@ -130,11 +128,11 @@ def group_entries(config: BrokerConfig, configs: Mapping[str, str]) -> list[Conf
 
 
 def logger_entries(levels: Mapping[str, str]) -> list[ConfigEntry]:
-    """Each logger with its level, as if it were a setting."""
+    """Each logger with its level, in the form of a setting."""
     doc = "The level of this logger."
     return [
         ConfigEntry(
-            Setting(name, Kind.STRING, None, doc, dynamic=True),
+            Setting(Kind.STRING, None, doc, name=name, dynamic=True),
             level,
             Source.DYNAMIC_BROKER_LOGGER,
             [],
@@ -143,27 +141,27 @@ def logger_entries(levels: Mapping[str, str]) -> list[ConfigEntry]:
     ]
 
 
-def shown(setting: Setting, value: Any) -> str | None:
+def shown(setting: Setting[Any], value: Any) -> str | None:
     """A typed value as text."""
     text = None if value is None else setting.render(value)
     return None if text is None else shown_text(setting, text)
 
 
-def shown_text(setting: Setting, text: str) -> str | None:
+def shown_text(setting: Setting[Any], text: str) -> str | None:
     """A value's text as requests may see it: no password, nor one in an address."""
     return None if setting.kind is Kind.PASSWORD else without_password(text)
 
 
 def _topic_entry(
-    config: BrokerConfig, overrides: Mapping[str, str], setting: Setting
+    config: BrokerConfig, overrides: Mapping[str, str], setting: Setting[Any]
 ) -> ConfigEntry:
     value = shown(setting, topic_setting_value(config, overrides, setting.name))
     synonyms = _broker_level(config, setting.synonyms)
     if setting.name in overrides:
         synonyms.insert(0, Synonym(setting.name, value, Source.TOPIC))
     source = synonyms[0].source if synonyms else Source.DEFAULT
-    # Kafka lists broker-level names from the first on that is the setting's main one:
-    # log.retention.hours alone is not told of
+    # Kafka lists broker-level names only from the setting's main name on: log.retention.hours alone
+    # is not listed
     own = [synonym for synonym in synonyms if synonym.source is Source.TOPIC]
     rest = synonyms[len(own) :]
     while rest and rest[0].name != setting.synonyms[0]:
@@ -176,7 +174,7 @@ def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]
     synonyms = []
     layers = (
         (Source.DYNAMIC_BROKER, config.dynamic),
-        (Source.DYNAMIC_DEFAULT_BROKER, config.told_dynamic_defaults),
+        (Source.DYNAMIC_DEFAULT_BROKER, config.shown_dynamic_defaults),
         (Source.STATIC_BROKER, config.explicit),
     )
     for source, values in layers:

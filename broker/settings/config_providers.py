@@ -1,15 +1,15 @@
-"""Settings whose values stand elsewhere: in files, or in the environment.
+"""Settings whose values are elsewhere: in files, or in the environment.
 
     config.providers=file,env,directory
     ${file:/etc/barnabas/secrets:key}     the value of that key in a properties file
     ${directory:/run/secrets:name}        the content of the file of that name there
     ${env:NAME}                           an environment variable
 
-A value may have several, and text around them. The names are free where
-`config.providers.NAME.class` says which of Apache Kafka's providers each is; without it they are as
-above. `config.providers.NAME.param.allowed.paths` bounds the files, and
-`config.providers.env.param.allowlist.pattern` the variables. What cannot be found ends the start
-(Apache Kafka leaves the text as it is, and a password would be `${env:...}`).
+A value may have several, and text around them. A provider may have any name if
+`config.providers.NAME.class` says which of Apache Kafka's providers it is; without it the names are
+as above. `config.providers.NAME.param.allowed.paths` bounds the files, and
+`config.providers.env.param.allowlist.pattern` the variables. A reference that cannot be resolved
+ends the start (Apache Kafka leaves the text as it is, and a password would be `${env:...}`).
 
 Source: KIP-297, KIP-421, KIP-887 (env), KIP-993 (allowed.paths).
 """
@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from barnabas.broker.settings.config import ConfigError, read_properties
+from barnabas.broker.settings.properties import read_properties
+from barnabas.broker.settings.setting import ConfigError
 
 PROVIDERS = "config.providers"
 _REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}:]*)\}")
@@ -37,7 +38,7 @@ Find = Callable[[str, str], str | None]
 
 
 def resolve(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings without those of providers, and with the values that these give.
+    """The settings without those of providers, with all references resolved.
 
     Raises: ConfigError, which shows no value.
     """
@@ -50,7 +51,7 @@ def resolve(properties: Mapping[str, str], environment: Mapping[str, str]) -> di
 
 
 def files_of(properties: Mapping[str, str]) -> list[str]:
-    """The files that the settings take values from, each once. Raises: ConfigError."""
+    """The files from which settings take values, each once. Raises: ConfigError."""
     kinds = {name: kind for name, kind, _ in _named_providers(properties)}
     files = []
     for text in properties.values():
@@ -67,7 +68,7 @@ def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> st
     if provider not in providers:
         if provider in _CLASSES.values():
             raise ConfigError(f"{name}: {match[0]} needs {PROVIDERS}={provider}")
-        return match[0]  # it is the text of something else
+        return match[0]  # it is no reference of ours
     try:
         value = providers[provider](path or "", key)
     except ConfigError as error:
@@ -75,7 +76,7 @@ def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> st
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise ConfigError(f"{name}: {match[0]} cannot be read: {reason}") from error
-    except ValueError as error:  # as the system's calls have it
+    except ValueError as error:  # from the calls of the system
         shown = match[0].replace("\0", "\\0")
         raise ConfigError(f"{name}: {shown} cannot be read: a path has no NUL") from error
     if value is None:
@@ -84,7 +85,7 @@ def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> st
 
 
 def _providers(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Find]:
-    """What finds values, by the providers' names."""
+    """The functions that find values, by the providers' names."""
     providers: dict[str, Find] = {}
     for name, kind, prefix in _named_providers(properties):
         allowed = properties.get(f"{prefix}param.allowed.paths", "")
@@ -132,7 +133,7 @@ def _in_files(allowed: list[Path]) -> Find:
         _check_allowed(Path(path), allowed)
         try:
             return read_properties(Path(path).read_text(encoding="utf-8")).get(key)
-        except ConfigError:  # it shows four characters, perhaps of a password
+        except ConfigError:  # its text shows four characters, perhaps of a password
             raise ConfigError(
                 "a \\u in the file is not followed by four hexadecimal digits; write \\\\ for a "
                 "backslash"

@@ -1,8 +1,8 @@
-"""What a start warns of: listeners and ports that are open to strangers, secrets that others can
-read, and settings that protect nothing.
+"""The warnings of a start: listeners and ports that are open to other machines, secrets that other
+users can read, and settings that protect nothing.
 
-An address of this machine alone (127.0.0.1, ::1, localhost, a socket in the file system) is open to
-nobody else.
+An address of this machine alone (127.0.0.1, ::1, localhost, a socket in the file system) is not
+open to other machines.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.listeners import ListenerConfig
 
 OTHERS_MAY_READ = 0o044
-OTHERS_MAY_ENTER = 0o005  # and read; a group may be meant to
+OTHERS_MAY_ENTER = 0o005  # and read; access for a group may be intended
 _LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}")
-# of a password with a slash in it, too; but HOST:PORT/PATH@ is none
+# a password may have a slash in it; but HOST:PORT/PATH@ has none
 _USER_INFO = re.compile(r"://(?:[^/?#\s]*@|[^/?#@:\s]*:(?![0-9]+[/?#])\S*@)")
 SECRET_WORDS = ("password", "jaas.config", "ssl.keystore.key", "secret")
 
 
 def is_local(host: str) -> bool:
-    """Whether nobody on another machine can connect to what listens there."""
+    """Whether only this machine can connect to that address."""
     return (
         host in ("localhost", "::1")
         or host.startswith(UNIX_SCHEME)
-        or _LOOPBACK.fullmatch(host) is not None  # 127.example.com is a name of anybody
+        or _LOOPBACK.fullmatch(host) is not None  # 127.example.com may be any machine
     )
 
 
@@ -41,22 +41,24 @@ def without_password(text: str) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting's value is nobody's business."""
+    """Whether a setting's value is a secret."""
     return any(word in name.removeprefix(PREFIX) for word in SECRET_WORDS)
 
 
 def warnings_of(
     config: BrokerConfig, arguments: Sequence[str], secret_files: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Takes: arguments, the names of the settings that stand on the command line; secret_files,
-    those that values of settings were taken from.
+    """The warnings.
+
+    Takes: arguments, the names of the settings on the command line; secret_files, the files from
+           which values of settings were read.
     """
     for listener in config.listeners:
         yield from _open_listener(config, listener)
         if listener.oauth is not None and listener.oauth.believes_unsigned:
             yield (
-                f"{listener.endpoint}: {BELIEVES_UNSIGNED}=true: WHOEVER CONNECTS CAN BE ANY USER, "
-                "by a token that he writes himself. It is for tests of clients, and nothing else"
+                f"{listener.endpoint}: {BELIEVES_UNSIGNED}=true: ANY CLIENT CAN BE ANY USER, "
+                "by a token that it writes itself. It is only for tests of clients"
             )
     yield from _open_ports(config)
     yield from _settings_without_effect(config)
@@ -64,8 +66,8 @@ def warnings_of(
     for name in arguments:
         if is_secret(name):
             yield (
-                f"--set {name}: whoever lists the processes of this machine reads its value: put "
-                "it into the file of --config, or say ${env:NAME} or ${file:/PATH:KEY} there"
+                f"--set {name}: every user who can list the processes of this machine sees its "
+                "value: put it into the file of --config, or ${env:NAME} or ${file:/PATH:KEY} there"
             )
 
 
@@ -88,40 +90,41 @@ def _open_listener(config: BrokerConfig, listener: ListenerConfig) -> Iterator[s
         else "read, write and delete everything"
     )
     yield (
-        f"{endpoint} is open to other machines and asks nobody who he is: whoever reaches it may "
-        f"{may}. Two lines change that: {lines[0]} and {lines[1]}; docs/SECURITY.md says more"
+        f"{endpoint} is open to other machines without authentication: all who reach it may {may}. "
+        f"Two lines change that: {lines[0]} and {lines[1]}; see docs/SECURITY.md"
     )
 
 
 def _open_ports(config: BrokerConfig) -> Iterator[str]:
-    """The console's own warning comes when it listens."""
+    """Ports that are open, without the console's, which warns when it listens."""
     host = config.barnabas_metrics_host
     if config.barnabas_metrics_port >= 0 and not is_local(host):
         yield (
-            f"metrics are served on {host}, to whoever reaches it and without TLS: they tell the "
-            "names of topics and groups; barnabas.metrics.host=127.0.0.1 keeps them to this machine"
+            f"metrics are served on {host} to all who reach it, without TLS: they contain the "
+            "names of topics and groups; barnabas.metrics.host=127.0.0.1 limits that to this "
+            "machine"
         )
 
 
 def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
     of_tls = [name for name in config.explicit if name.startswith("ssl.")]
-    of_link = config.barnabas_replication_port >= 0  # which speaks TLS by the same settings
+    of_link = config.barnabas_replication_port >= 0  # which uses the same settings for TLS
     if of_tls and not of_link and not any(one.has_tls for one in config.listeners):
         yield (
-            f"{', '.join(of_tls)} do nothing: no listener speaks TLS; that takes "
+            f"{', '.join(of_tls)} have no effect: no listener uses TLS; that needs "
             "listeners=SSL://ADDRESS:PORT or SASL_SSL"
         )
     if config.barnabas_users_file is not None and not config.has_sasl:
         yield (
-            "barnabas.users.file does nothing: nobody is asked who he is; that takes "
+            "barnabas.users.file has no effect: no listener authenticates; that needs "
             "listeners=SASL_PLAINTEXT://ADDRESS:PORT"
         )
     for listener in config.listeners if config.barnabas_users_file is None else ():
         has_passwords = any(name != OAUTHBEARER for name in listener.sasl_mechanisms)
         if listener.has_sasl and has_passwords and not listener.plain_passwords:
             yield (
-                f"clients have to say who they are ({listener.security_protocol}), and the "
-                "settings name no user: only SCRAM users that were made before can come in; "
+                f"clients have to authenticate ({listener.security_protocol}), and the settings "
+                "name no user: only SCRAM users that exist already can log in; "
                 "barnabas.users.file names others"
             )
 
@@ -147,4 +150,4 @@ def _mode(path: str) -> int:
     try:
         return os.stat(path).st_mode
     except OSError:
-        return 0  # a new one, or told of where it is read
+        return 0  # it will be created, or reading it fails with an error

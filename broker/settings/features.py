@@ -1,10 +1,10 @@
 """Features of the cluster (KIP-584): which versions this broker supports, and which are finalised.
 
-A client asks for them with ApiVersions, and speaks what is finalised: with `transaction.version` at
+A client gets them from ApiVersions, and uses what is finalised: with `transaction.version` at
 2 the second version of the transaction protocol (KIP-890). Levels come from three places, the first
 that has one: the setting `barnabas.features`; UpdateFeatures, which the metadata journal keeps; the
-table. The journal keeps what holds with an epoch that rises when it changes, since a client
-believes the answer with the highest epoch.
+table. The journal stores the levels with an epoch that rises with each change, since a client
+uses the answer with the highest epoch.
 
 | feature | level | what it brings |
 |---|---|---|
@@ -15,7 +15,7 @@ believes the answer with the highest epoch.
 | | 1 | groups of the consumer protocol, too (KIP-848) |
 | metadata.version | 7 to 30 | nothing: it is of Apache Kafka's metadata log (3.3 to 4.3) |
 
-Those that are supported are a release's (`releases.py`): emulated ones have others.
+The supported features are those of a release (`releases.py`): emulated releases have others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11  # Acl
 class Feature(NamedTuple):
     """A feature: one row of the table.
 
-    default_level: what is finalised unless a setting says otherwise; 0 is not told.
+    default_level: what is finalised unless a setting says otherwise; 0 is not shown.
     """
 
     name: str
@@ -69,13 +69,13 @@ def operations(*numbers: int) -> int:
 class Release(NamedTuple):
     """What this broker is for its clients: a column of the table in `releases.py`.
 
-    apis: by key, the requests that are spoken. features: with their default levels.
+    apis: by key, the supported requests. features: with their default levels.
     group_operations: a bit for each AclOperation of a group. names_doubled_offsets: whether
-    ListOffsets answers for a partition as often as it is named. fewest_segment_bytes: of a topic's
-    and the broker's setting. kept_defaults: settings of the broker that the cluster keeps as
-    dynamic defaults. has_group_preview: groups of the consumer protocol are those of 3.9, and
+    ListOffsets answers for a partition as often as a request names it. fewest_segment_bytes: the
+    least for a topic and the broker. kept_defaults: settings of the broker that the cluster keeps
+    as dynamic defaults. has_group_preview: groups of the consumer protocol are those of 3.9, and
     `group.coordinator.rebalance.protocols` says whether there are any. defaults: of the broker's
-    settings, where they are others.
+    settings that differ from the table.
     """
 
     name: str
@@ -115,7 +115,7 @@ def release_of(name: str) -> Release:
 
 
 class FinalizedFeatures(NamedTuple):
-    """The levels that hold. epoch: it rises with each change of them. supported: of this broker."""
+    """The finalised levels. epoch: it rises with each change. supported: by this broker."""
 
     levels: Mapping[str, int]
     epoch: int
@@ -132,8 +132,8 @@ def levels_of(
 ) -> dict[str, int]:
     """The level of each supported feature.
 
-    Takes: settings, as `name=level`; updated, what UpdateFeatures has set. What is not supported is
-           passed over.
+    Takes:  settings, as `name=level`; updated, what UpdateFeatures has set. Unsupported features
+            are skipped.
     """
     named = dict(updated or {})
     for setting in settings:
@@ -153,7 +153,7 @@ def finalize(
     supported: tuple[Feature, ...] = FEATURES,
     updated: Mapping[str, int] | None = None,
 ) -> FinalizedFeatures:
-    """Let these levels hold; they are kept if they are others than before.
+    """Finalise these levels; they are stored if they have changed.
 
     Takes: updated, what UpdateFeatures has set from now on; None: as before.
     """

@@ -1,6 +1,6 @@
-"""Settings of consumer groups of their own (KIP-848): what may be set on a group.
+"""The settings of a single consumer group (KIP-848).
 
-A setting of a group holds instead of the broker's `group.<setting>`, within the broker's
+A setting of a group overrides the broker's `group.<setting>`, within the broker's
 `group.consumer.min.…` and `….max.…`. A group need not exist to have settings.
 """
 
@@ -8,13 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barnabas.broker.settings.config import (
-    BrokerConfig,
-    ConfigError,
-    Kind,
-    Setting,
-    nearest,
-)
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.setting import ConfigError, integer, nearest
 from barnabas.protocol.errors import Code, KafkaError
 
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
@@ -24,30 +19,35 @@ ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 GROUP_SETTINGS = {
     row.name: row
     for row in (
-        Setting(
-            ASSIGNMENT_INTERVAL,
-            Kind.INT,
+        integer(
             1000,
             "How often the assignment of the group is computed at most; 0: at each change.",
+            name=ASSIGNMENT_INTERVAL,
             lowest=0,
         ),
-        Setting(
-            HEARTBEAT_INTERVAL, Kind.INT, 5000, "How often its members send heartbeats.", lowest=1
+        integer(
+            5000,
+            "How often members of the group send heartbeats.",
+            name=HEARTBEAT_INTERVAL,
+            lowest=1,
         ),
-        Setting(
-            SESSION_TIMEOUT, Kind.INT, 45_000, "When a member that is silent is removed.", lowest=1
+        integer(
+            45_000,
+            "When a member that is silent is removed.",
+            name=SESSION_TIMEOUT,
+            lowest=1,
         ),
     )
 }
 
 
 def broker_setting(name: str) -> str:
-    """The name of the broker's setting that holds where a group has none."""
+    """The name of the broker's setting that is the default of a group's."""
     return f"group.{name}"
 
 
 def check_group_configs(config: BrokerConfig, configs: Mapping[str, str]) -> None:
-    """Raise KafkaError INVALID_CONFIG for what may not be set on a group."""
+    """Raise KafkaError INVALID_CONFIG for settings that a group cannot have."""
     values = {}
     for name, text in configs.items():
         setting = GROUP_SETTINGS.get(name)
@@ -79,7 +79,7 @@ def check_group_configs(config: BrokerConfig, configs: Mapping[str, str]) -> Non
 
 
 def group_overrides(configs: Mapping[str, str]) -> dict[str, int]:
-    """What is set on a group, as numbers."""
+    """The settings of a group, as numbers."""
     return {
         name: GROUP_SETTINGS[name].parse(text)
         for name, text in configs.items()

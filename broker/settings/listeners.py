@@ -1,14 +1,14 @@
-"""Where the broker listens, by which protocol, and what clients are told of it: pure values.
+"""Where the broker listens, by which protocol, and which address clients get: pure values.
 
     listeners                        where to listen, for each name
-    listener.security.protocol.map   what each name speaks
-    advertised.listeners             what clients are told that came by that name
-    listener.name.NAME....           settings of one listener alone; they go before those of all
+    listener.security.protocol.map   the protocol of each name
+    advertised.listeners             the address that clients of that name get
+    listener.name.NAME....           settings of one listener; they override those of all
 
-Each name stands once, and each port, but for one that is listened at by IPv4 and by IPv6. Names are
-compared without regard to case. A listener of `controller.listener.names` is left out. Our own is
-`unix:///PATH`, a socket in the file system: its name is UNIX and its protocol PLAINTEXT, unless the
-map says otherwise; who comes by it is told that address.
+Each name occurs once, and each port, but for a port with an IPv4 and an IPv6 listener. Names are
+compared without regard to case. A listener of `controller.listener.names` is skipped. Our own form
+is `unix:///PATH`, a socket in the file system: its name is UNIX and its protocol PLAINTEXT, unless
+the map says otherwise; its clients get that address.
 
 Source: KIP-103 (listener names), KIP-226 (settings of a listener), KIP-797 (one port, two
 addresses).
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from barnabas.broker.rim.tls import TlsListener
     from barnabas.broker.security.oauth import KeySet, TokenSettings
     from barnabas.broker.security.principals import PrincipalMapper
-    from barnabas.broker.settings.config import Setting
+    from barnabas.broker.settings.setting import Setting
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -75,11 +75,11 @@ class Endpoint(NamedTuple):
 
 
 class ListenerConfig:
-    """One listener. advertised: what its clients are told; None: the address where they came in.
+    """One listener. advertised: the address for its clients; None: the one they used.
 
-    own: its settings `listener.name.NAME....`, without that prefix. tls: what puts TLS on its
-    connections, once the rim has read the certificates. oauth: what is asked of tokens, and
-    oauth_keys, to which the rim gives the keys that sign them; None without OAUTHBEARER.
+    own: its settings `listener.name.NAME....`, without that prefix. tls: makes TLS connections,
+    once the rim has read the certificates. oauth: the requirements on tokens, and oauth_keys, to
+    which the rim gives the keys that sign them; None without OAUTHBEARER.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class ListenerConfig:
         advertised: Endpoint | None,
         own: Mapping[str, str],
         values: Mapping[str, Any],
-        settings: Mapping[str, Setting],
+        settings: Mapping[str, Setting[Any]],
     ) -> None:
         """Takes: values, those of all listeners, typed; settings, which read its own.
 
-        Raises: ListenerError; ConfigError of a value that may not be.
+        Raises: ListenerError; ConfigError of a value that is not allowed.
         """
         self.endpoint, self.name = endpoint, endpoint.name
         self.security_protocol = protocol
@@ -126,12 +126,12 @@ class ListenerConfig:
 
     @property
     def limits_connections(self) -> bool:
-        """Whether how many come by it, or how fast, is bounded by settings of its own."""
+        """Whether settings of its own bound the number or the rate of its connections."""
         return "max.connections" in self.own or "max.connection.creation.rate" in self.own
 
     @property
     def max_reauth_ms(self) -> dict[str, int]:
-        """How long, by mechanism, a client is who it has shown to be; 0: without an end."""
+        """How long, by mechanism, an authentication is valid; 0: without an end."""
         name = "connections.max.reauth.ms"
         every = self[name]
         return {
@@ -145,7 +145,7 @@ class ListenerConfig:
         return {name: text for name, text in of_all.items() if name.startswith("ssl.")} | own
 
     def tls_principal(self, certificate: Mapping[str, Any] | None) -> str:
-        """Who a client is that shows this certificate, as `ssl` decodes it.
+        """The principal of a client with this certificate, as `ssl` decodes it.
 
         Raises: OSError where no rule of ssl.principal.mapping.rules matches.
         """
@@ -210,7 +210,7 @@ def _no_keys() -> KeySet:
 def read_listeners(
     values: Mapping[str, Any],
     of_listeners: Mapping[str, str],
-    settings: Mapping[str, Setting],
+    settings: Mapping[str, Setting[Any]],
     warnings: list[str],
 ) -> tuple[ListenerConfig, ...]:
     """The listeners, in the order in which `listeners` names them.
@@ -218,7 +218,7 @@ def read_listeners(
     Takes:  values, the broker's settings, typed; of_listeners, the settings `listener.name.NAME...`
             as text; settings, the table; warnings, to which a line is added for each setting that
             does nothing.
-    Raises: ListenerError; ConfigError of a value that may not be.
+    Raises: ListenerError; ConfigError of a value that is not allowed.
     """
     controllers = {name.upper() for name in values["controller.listener.names"]}
     endpoints = _endpoints("listeners", values["listeners"], controllers)
@@ -231,7 +231,7 @@ def read_listeners(
     for endpoint in endpoints:
         if endpoint.name not in protocols:
             raise ListenerError(
-                f"listeners={values['listeners']}: what {endpoint.name} stands for is not said: "
+                f"listeners={values['listeners']}: the protocol of {endpoint.name} is missing: "
                 f"listener.security.protocol.map={endpoint.name}:PROTOCOL, of "
                 f"{', '.join(SECURITY_PROTOCOLS)}"
             )
@@ -257,7 +257,7 @@ def _endpoints(setting: str, text: str, controllers: set[str]) -> list[Endpoint]
         if count > 1:
             raise ListenerError(
                 f"{setting}={text}: two are called {name}: give each a name of its own, and say "
-                "what it stands for in listener.security.protocol.map"
+                "its protocol in listener.security.protocol.map"
             )
     return endpoints
 
@@ -295,7 +295,7 @@ def _check_ports(endpoints: Sequence[Endpoint], brokers: int) -> None:
 
 def _family(host: str) -> int:
     """4 or 6; 0 for a name."""
-    import ipaddress  # takes longer than all the rest here, and is seldom needed
+    import ipaddress  # slow to import, and seldom needed
 
     try:
         return ipaddress.ip_address(host).version
@@ -304,7 +304,7 @@ def _family(host: str) -> int:
 
 
 def _protocols(text: str) -> dict[str, str]:
-    """What each listener's name stands for. Raises: ListenerError."""
+    """The protocol of each listener's name. Raises: ListenerError."""
     protocols = {UNIX: "PLAINTEXT"}
     seen: set[str] = set()
     for pair in filter(None, (pair.strip() for pair in text.upper().split(","))):
@@ -315,7 +315,7 @@ def _protocols(text: str) -> dict[str, str]:
         elif protocol not in SECURITY_PROTOCOLS:
             problem = f"{protocol} is not spoken, only {', '.join(SECURITY_PROTOCOLS)}"
         elif name in seen:
-            problem = f"{name} stands twice"
+            problem = f"{name} occurs twice"
         if problem:
             raise ListenerError(f"listener.security.protocol.map={text}: {problem}")
         seen.add(name)
@@ -326,7 +326,7 @@ def _protocols(text: str) -> dict[str, str]:
 def _advertised(
     text: str | None, controllers: set[str], names: Sequence[str]
 ) -> dict[str, Endpoint]:
-    """What clients are told, by listener. Raises: ListenerError."""
+    """The addresses that clients get, by listener. Raises: ListenerError."""
     setting = "advertised.listeners"
     endpoints = _endpoints(setting, text or "", controllers)
     for endpoint in endpoints:
@@ -354,7 +354,7 @@ def _check_inter_broker_name(values: Mapping[str, Any], names: Sequence[str]) ->
 
 def _own_settings(
     of_listeners: Mapping[str, str],
-    settings: Mapping[str, Setting],
+    settings: Mapping[str, Setting[Any]],
     names: Sequence[str],
     warnings: list[str],
 ) -> dict[str, dict[str, str]]:
@@ -365,7 +365,7 @@ def _own_settings(
     own: dict[str, dict[str, str]] = {name: {} for name in names}
     for full_name, text in of_listeners.items():
         listener, _, name = full_name.removeprefix(PREFIX).partition(".")
-        if name.startswith("oauthbearer.sasl.oauthbearer."):  # KIP-768 lets both be said
+        if name.startswith("oauthbearer.sasl.oauthbearer."):  # KIP-768 allows both spellings
             name = name.removeprefix("oauthbearer.")
         mechanism, _, rest = name.partition(".")
         is_of_mechanism = mechanism.upper() in SASL_MECHANISMS and rest in OF_MECHANISMS
@@ -373,7 +373,7 @@ def _own_settings(
             name.startswith(OWN_SETTINGS_PREFIXES) and name in settings
         )
         if name == _HANDLER and text in VALIDATORS:
-            continue  # what it does is done without being asked for
+            continue  # the broker always does what it asks for
         if not is_own and not is_of_mechanism:
             raise ListenerError(
                 f"{full_name}: a listener has settings of its own only for "

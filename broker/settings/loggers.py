@@ -4,7 +4,7 @@
     log4j    TRACE  DEBUG  INFO  WARN     ERROR  FATAL
     Python   5      DEBUG  INFO  WARNING  ERROR  CRITICAL
 
-A level that is not among them is told as the next more severe one. What is set holds until the
+A level that is not among them is shown as the next more severe one. A change holds until the
 process ends.
 """
 
@@ -22,11 +22,12 @@ LEVELS = {
     "FATAL": logging.CRITICAL,
 }
 
-logger = logging.getLogger("barnabas")  # the one above all of ours: so it is there to be set
+# The parent of all our loggers, created here so that it can be set.
+logger = logging.getLogger("barnabas")
 
 
 def levels() -> dict[str, str]:
-    """The level that holds for each logger, the root's first."""
+    """The effective level of each logger, the root's first."""
     return {ROOT: _name_of(logging.getLogger().level)} | {
         name: _name_of(existing.getEffectiveLevel())
         for name in sorted(logging.Logger.manager.loggerDict)
@@ -35,12 +36,12 @@ def levels() -> dict[str, str]:
 
 
 def exists(name: str) -> bool:
-    """Whether there is a logger of that name; asking makes none."""
+    """Whether there is a logger of that name; the question creates none."""
     return _existing(name) is not None
 
 
 def set_level(name: str, level: str | None) -> None:
-    """Let the logger have one of LEVELS; None: that of the one above it. The logger is there."""
+    """Set the level of an existing logger to one of LEVELS; None: that of its parent."""
     existing = _existing(name)
     assert existing is not None, name
     existing.setLevel(logging.NOTSET if level is None else LEVELS[level])

@@ -1,13 +1,13 @@
 """The releases of Apache Kafka that this broker can be for its clients (`barnabas.emulate`).
 
-One table says in what releases differ: the versions of requests, the features, and a field for each
-answer that is not the same. Whoever gives such an answer asks `BrokerConfig.release` for the field,
+One table says how releases differ: the versions of requests, the features, and a field for each
+answer that differs. The code that makes such an answer reads the field from `BrokerConfig.release`,
 so that no other place names a release. Without the setting the broker is TODAY (`features.py`): all
-it speaks.
+that it supports.
 
 | field | 3.9 | 4.3 | today |
 |---|---|---|---|
-| apis | its own versions | its own versions | all that is spoken |
+| apis | its own versions | its own versions | all versions |
 | features | kraft, metadata | its own; share and streams groups are off | `features.py` |
 | group_operations | read, delete, describe | and describe, alter configs (KIP-848) | as 4.3 |
 | names_doubled_offsets | both answers have the error | one has | as 4.3 |
@@ -34,7 +34,7 @@ from barnabas.broker.settings.features import (
 )
 from barnabas.protocol.api_table import APIS, Api
 
-# What ApiVersions of these releases tells: key, first version, last version.
+# The answers of these releases to ApiVersions: key, first version, last version.
 _VERSIONS_3_9 = """
     0 0-11  1 0-17  2 0-9  3 0-12  8 0-9  9 0-9  10 0-6  11 0-9  12 0-4  13 0-5  14 0-5  15 0-5
     16 0-5  17 0-1  18 0-4  19 0-7  20 0-6  21 0-2  22 0-5  23 0-4  24 0-5  25 0-4  26 0-4  27 0-1
@@ -55,7 +55,7 @@ _VERSIONS_4_3 = """
 
 
 def _versions(text: str) -> dict[int, tuple[int, int]]:
-    """The versions by key: the first and the last version that a release tells of."""
+    """The versions by key: the first and the last version that a release supports."""
     words = text.split()
     versions = {}
     for key, span in zip(words[::2], words[1::2], strict=True):
@@ -65,7 +65,7 @@ def _versions(text: str) -> dict[int, tuple[int, int]]:
 
 
 def _apis(text: str) -> dict[int, Api]:
-    """The rows of the API table within what a release tells of."""
+    """The rows of the API table, cut to what a release supports."""
     versions = _versions(text)
     return {
         api.key: api._replace(
@@ -83,7 +83,7 @@ def emulated(name: str) -> Release:
 
 
 def versions_told(name: str) -> dict[int, tuple[int, int]]:
-    """What ApiVersions of a release tells: by key, the first and the last version."""
+    """The versions in ApiVersions of a release: by key, the first and the last."""
     return _versions({"3.9": _VERSIONS_3_9, "4.3": _VERSIONS_4_3}[name])
 
 

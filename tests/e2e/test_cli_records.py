@@ -83,7 +83,7 @@ def test_a_transaction_that_fails_in_the_midst_shows_nothing(
     lines = '{"value": "1"}\n{"value": "2"}\n{"value": "3"}\nnot json\n'
     name = unique("broken")
     broken = barnabas("produce", topic, "--json", "-t", name, stdin=lines)
-    assert (broken.code, "line 4 is no JSON" in broken.err) == (1, True)
+    assert (broken.code, "line 4 is not JSON" in broken.err) == (1, True)
     assert barnabas.ok("consume", topic).out == ""
     barnabas.ok("produce", topic, "-t", name, "--commit-every", "2", stdin="a\nb\nc\n")
     assert barnabas.ok("consume", topic).out == "a\nb\nc\n"

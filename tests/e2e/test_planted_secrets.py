@@ -20,7 +20,8 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives import serialization
 
 from barnabas import LocalBroker
-from barnabas.broker.settings.config import BROKER_SETTINGS, Kind
+from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
+from barnabas.broker.settings.setting import Kind
 from barnabas.certificates import make_certificates
 
 pytestmark = pytest.mark.e2e

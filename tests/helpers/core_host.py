@@ -8,9 +8,12 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from barnabas.broker.logs.topic_deletion import TopicDeletion
 from barnabas.broker.outbox import FlushJob, Work
+from barnabas.broker.requests.parts import Parts
 from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.slices import run_through
 from barnabas.protocol.framing import GIVEN_AWAY_BYTES
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -57,6 +60,11 @@ class CoreHost:
         self.work: list[Work] = []
         self._asked: dict[int, tuple[type[Message], int, int]] = {}
         self._correlation_id = 0
+
+    @property
+    def parts(self) -> Parts:
+        """All parts of the broker."""
+        return self.broker.routes.parts
 
     def event_ms(self) -> int:
         """The steady time of what comes, with what the wall clock shows fed beside it."""
@@ -242,3 +250,8 @@ def error_of(answer: Any) -> int:
     (partition,) = topic.partition_responses
     code: int = partition.error_code
     return code
+
+
+def delete_topic(deletion: TopicDeletion, name: str, now_ms: int) -> None:
+    """Delete a topic at once."""
+    run_through(deletion.delete_topics([name], now_ms), now_ms)

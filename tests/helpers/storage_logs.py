@@ -28,6 +28,8 @@ from barnabas.storage.disk import Disk, OsDisk
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import FetchData, Isolation
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
+from barnabas.storage.producers.producer_snapshots import replay_segment
+from barnabas.storage.producers.producer_state import ProducerStateManager
 
 NOW_MS = 1_700_000_100_000
 SECOND_MS = 1_700_000_000_000
@@ -227,3 +229,18 @@ def committed_values(log: Log) -> dict[int, bytes | None]:
                     if record.offset >= log.log_start_offset:
                         found[record.offset] = record.value
     return found
+
+
+def delete_log(manager: LogManager, topic: str, partition: int, now_ms: int) -> None:
+    """Delete one log; its files go after file.delete.delay.ms."""
+    manager.remove(topic, partition, now_ms)
+    manager.end_removals()
+
+
+def state_at(log: Log, offset: int) -> ProducerStateManager:
+    """The producers' state before the batch at `offset`: a snapshot's, and replay from there."""
+    state = log.snapshots.latest(offset, log.segments[0].base_offset, 0)
+    for segment in log.segments:
+        if log.segments.end_of(segment) > state.end_offset and segment.base_offset < offset:
+            replay_segment(state, segment, state.end_offset, offset, 0)
+    return state

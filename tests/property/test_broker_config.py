@@ -7,14 +7,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.settings.config import (
-    BROKER_SETTINGS,
-    TOPIC_SETTINGS,
-    ConfigError,
-    Kind,
-    Setting,
-    read_properties,
-)
+from barnabas.broker.settings.properties import read_properties
+from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.setting import ConfigError, Kind, Setting
 
 SETTINGS = [*TOPIC_SETTINGS.values(), *BROKER_SETTINGS.values()]
 WHOLE = [setting for setting in SETTINGS if setting.kind in (Kind.INT, Kind.SHORT, Kind.LONG)]

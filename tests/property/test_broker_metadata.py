@@ -110,7 +110,7 @@ class Model:
             metadata.create_topic(name, topic_id, arguments[1], arguments[2])
         elif kind == "delete" and name in self.topics:
             del self.topics[name]
-            metadata.delete_topic(name)
+            metadata.delete_topics([name])
         elif kind == "end" and metadata.deletions:
             metadata.end_deletion(next(iter(metadata.deletions)))
         elif kind == "grow" and name in self.topics:

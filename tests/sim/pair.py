@@ -143,7 +143,8 @@ class PairNode(Node):
         self.saved_epoch = max(0, HighestEpoch(self.disk, DATA_DIR).read())
 
     def restore_backup(self, *, is_told: bool) -> None:
-        """The directory is what was saved; is_told: whether the system tells it from the other."""
+        """The directory is what was saved; is_told: whether the system distinguishes it from the
+        other."""
         self.disk.replace(copy.deepcopy(self._saved), is_told=is_told)
 
     def is_serving(self) -> bool:
@@ -262,7 +263,7 @@ class PairNode(Node):
         self.keeper = self.leading = self._lead = self._feed = self._replicated = None
         self._admission = None
         self._end = self._until = self.alone_since_ms = None
-        self._held_answers.clear()
+        self._held_answers = HeldAnswers(self._may_go_out)
         self._is_sending = self._is_told = False
         super()._gone()
 

@@ -44,7 +44,7 @@ def process(done: queue.SimpleQueue[Done]) -> Iterator[CleanerProcess]:
     process = CleanerProcess(lambda *ended: done.put(ended))
     yield process
     process.stop()
-    assert process.process_id is None
+    assert process_id_of(process) is None
 
 
 @pytest.fixture
@@ -63,6 +63,12 @@ def job(tmp_path: Path) -> CleanJob:
     found = job_of(log)
     assert found is not None and found.aborted == (AbortedEntry(1, 0, 1, 2),)
     return found
+
+
+def process_id_of(cleaning: Any) -> int | None:
+    """The id of the process that cleans, while there is one."""
+    process = cleaning._process
+    return None if process is None else process.pid
 
 
 def is_running(process_id: int) -> bool:
@@ -98,14 +104,14 @@ def test_jobs_are_done_in_a_process_of_low_priority(
     assert (ended, error) == (job, "")
     made = {path.name: path.read_bytes() for path in tmp_path.glob("t-0/*.cleaned")}
     assert made
-    process_id = process.process_id
+    process_id = process_id_of(process)
     assert process_id is not None and process_id != os.getpid()
     assert os.getpriority(os.PRIO_PROCESS, process_id) > os.getpriority(os.PRIO_PROCESS, 0)
     assert clean(OsDisk(), job) == result
     assert {path.name: path.read_bytes() for path in tmp_path.glob("t-0/*.cleaned")} == made
     process.submit(job._replace(directory=str(tmp_path / "is-not-there")))
     assert "No such file" in done.get(timeout=PATIENCE_S)[2]
-    assert process.process_id == process_id  # the same goes on
+    assert process_id_of(process) == process_id  # the same goes on
 
 
 def test_a_process_that_dies_fails_its_job_and_the_next_has_another(
@@ -113,7 +119,7 @@ def test_a_process_that_dies_fails_its_job_and_the_next_has_another(
 ) -> None:
     process.submit(job)
     assert done.get(timeout=PATIENCE_S)[1] is not None
-    first = process.process_id
+    first = process_id_of(process)
     assert first is not None
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: not is_running(first))
@@ -122,14 +128,14 @@ def test_a_process_that_dies_fails_its_job_and_the_next_has_another(
     assert result is None and "the cleaner's process" in error
     process.submit(job)
     assert done.get(timeout=PATIENCE_S)[1] is not None
-    assert process.process_id != first
+    assert process_id_of(process) != first
 
 
 def test_it_ends_when_there_is_nothing_to_do(job: CleanJob, done: queue.SimpleQueue[Done]) -> None:
     process = CleanerProcess(lambda *ended: done.put(ended), idle_s=0.05)
     process.submit(job)
     assert done.get(timeout=PATIENCE_S)[1] is not None
-    wait_until(lambda: process.process_id is None)
+    wait_until(lambda: process_id_of(process) is None)
     process.submit(job)
     assert done.get(timeout=PATIENCE_S)[1] is not None
     process.stop()
@@ -140,7 +146,7 @@ def test_a_stop_does_not_wait_for_the_job(job: CleanJob, done: queue.SimpleQueue
     process = CleanerProcess(lambda *ended: done.put(ended))
     process.submit(job)
     assert done.get(timeout=PATIENCE_S)[1] is not None
-    process_id = process.process_id
+    process_id = process_id_of(process)
     assert process_id is not None
     os.kill(process_id, signal.SIGSTOP)
     process.submit(job)
@@ -177,8 +183,8 @@ def test_it_ends_with_the_broker_however_that_ends(tmp_path: Path) -> None:
         "from barnabas.broker.rim.cleaning import CleanerProcess, _unpack_job\n"
         "process = CleanerProcess(lambda *ended: None)\n"
         "process.submit(_unpack_job(Path(sys.argv[1]).read_bytes()))\n"
-        "while process.process_id is None: time.sleep(0.01)\n"
-        "print(process.process_id, flush=True); time.sleep(60)"
+        "while process._process is None: time.sleep(0.01)\n"
+        "print(process._process.pid, flush=True); time.sleep(60)"
     )
     root = str(Path(__file__).resolve().parents[2])
     with subprocess.Popen(

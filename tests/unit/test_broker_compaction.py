@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.storage_cleaning import COMPACTED, entries, put
-from helpers.storage_logs import NOW_MS, TOPIC_ID, open_manager
+from helpers.storage_logs import NOW_MS, TOPIC_ID, delete_log, open_manager
 
 from barnabas.broker.logs.compaction import (
     FIRST_RETRY_MS,
@@ -156,7 +156,7 @@ def test_a_deleted_log_is_forgotten_and_its_job_comes_to_nothing(tmp_path: Path)
     fill(host.logs.logs["t", 0])
     host.tick()
     (job,) = host.outbox.cleanings
-    host.logs.delete("t", 0, host.now_ms)
+    delete_log(host.logs, "t", 0, host.now_ms)
     host.compaction.forget([("t", 0)])
     assert host.checkpoint() == {}
     anew = host.log()
@@ -180,7 +180,7 @@ def test_a_log_that_is_deleted_while_it_is_flushed_is_let_be(tmp_path: Path) -> 
     fill(log)
     host.now_ms += BACKOFF_MS
     host.compaction.on_tick(host.now_ms)
-    host.logs.delete("t", 0, host.now_ms)
+    delete_log(host.logs, "t", 0, host.now_ms)
     host.flushes.forget(log, host.now_ms)
     assert not host.outbox.cleanings
     assert host.compaction.next_deadline_ms() is not None
@@ -362,7 +362,7 @@ def test_many_segments_are_swapped_in_a_few_at_a_time(tmp_path: Path) -> None:
             log.delete_records_before(20)
             log.delete_old_segments(host.now_ms)
         elif meanwhile == "delete the topic":
-            host.logs.delete("t", 0, host.now_ms)
+            delete_log(host.logs, "t", 0, host.now_ms)
         host.compaction.on_tick(host.now_ms)
         host.compaction.on_tick(host.now_ms)
         if meanwhile != "delete the topic":

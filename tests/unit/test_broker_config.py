@@ -4,19 +4,19 @@ Apache Kafka 3.9.
 
 from __future__ import annotations
 
-from types import UnionType
-from typing import Any, get_args, get_origin
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from barnabas.broker.settings.config import (
-    ALL_BROKER_SETTINGS,
-    BROKER_SETTINGS,
-    TOPIC_SETTINGS,
-    BrokerConfig,
-    ConfigError,
-    Kind,
-    read_properties,
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.properties import read_properties
+from barnabas.broker.settings.rows_broker import BROKER_SETTINGS, BrokerRows
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS, TopicRows
+from barnabas.broker.settings.setting import ConfigError, Kind, Row
+from barnabas.broker.settings.topic_config import (
+    TopicConfig,
     topic_log_config,
     validate_topic_configs,
 )
@@ -557,27 +557,64 @@ def test_a_bad_escape_is_told_by_its_line_without_what_is_there(text: str) -> No
         assert part not in str(error.value)
 
 
-def test_typed_settings_have_the_types_of_the_table() -> None:
-    """`config.node_id` is what `config["node.id"]` is, of the kind that its row says."""
-    kinds = {
-        bool: {Kind.BOOLEAN},
-        str: {Kind.STRING, Kind.PASSWORD},
-        int: {Kind.INT, Kind.SHORT, Kind.LONG},
-        float: {Kind.DOUBLE},
-        tuple[str, ...]: {Kind.LIST},
+TYPES = {
+    Kind.BOOLEAN: bool,
+    Kind.STRING: str,
+    Kind.PASSWORD: str,
+    Kind.INT: int,
+    Kind.SHORT: int,
+    Kind.LONG: int,
+    Kind.DOUBLE: float,
+    Kind.LIST: tuple,
+}
+# Read by names that are put together: of a group's bounds, of a listener's tokens.
+READ_BY_PREFIX = ("group.consumer.min.", "group.consumer.max.", "sasl.oauthbearer.")
+
+
+def attributes_of(table: type) -> dict[str, Row[Any]]:
+    """The rows of a table by the attributes that they are."""
+    parts = (vars(part) for part in table.__mro__)
+    return {name: row for part in parts for name, row in part.items() if isinstance(row, Row)}
+
+
+def test_each_row_is_an_attribute_that_has_a_value_of_its_type() -> None:
+    """mypy checks the type: each row's function says it."""
+    broker, topic = (
+        BrokerConfig.from_properties({}),
+        TopicConfig(BrokerConfig.from_properties({}), {}),
+    )
+    for config, table, settings in (
+        (broker, BrokerRows, BROKER_SETTINGS),
+        (topic, TopicRows, TOPIC_SETTINGS),
+    ):
+        attributes = attributes_of(table)
+        assert {row.name for row in attributes.values()} == settings.keys()
+        for attribute, row in attributes.items():
+            assert getattr(table, attribute) is row is settings[row.name]
+            value = getattr(config, attribute)
+            assert value == row.default
+            assert value is None or type(value) is TYPES[row.kind] or row.kind is Kind.DOUBLE
+
+
+def test_a_setting_that_has_an_effect_is_read_somewhere() -> None:
+    """By its attribute or its name; the default of a topic's setting is read with the topic's."""
+    root = Path(__file__).parents[2]
+    code = "\n".join(
+        path.read_text()
+        for path in (root / "broker").rglob("*.py")
+        if not path.name.startswith("rows_")
+    )
+    names = set(re.findall(r"\.(\w+)\b", code)) | set(re.findall(r'"([a-z.]+)"', code))
+    unread = {
+        row.name
+        for table in (BrokerRows, TopicRows)
+        for attribute, row in attributes_of(table).items()
+        if not {attribute, row.name} & names
+        and not row.doc.startswith(("Accepted", "Default of"))
+        and not row.name.startswith(READ_BY_PREFIX)
+        and row.name != "remote.storage.enable"  # false is its only value
     }
-    config = BrokerConfig.from_properties({})
-    typed = {name: value for name, value in vars(BrokerConfig).items() if hasattr(value, "__get__")}
-    settings = {name: value for name, value in typed.items() if type(value).__name__ == "_Typed"}
-    assert len(settings) > 30
-    for attribute, descriptor in settings.items():
-        row = ALL_BROKER_SETTINGS[descriptor.name]
-        (declared,) = get_args(descriptor.__orig_class__)
-        options = set(get_args(declared)) if get_origin(declared) is UnionType else {declared}
-        assert (type(None) in options) == (row.default is None), row.name
-        (plain,) = options - {type(None)}
-        assert row.kind in kinds[plain], row.name
-        assert getattr(config, attribute) == config[row.name]
+    assert unread == set()
 
 
 def test_a_typed_setting_follows_what_is_changed_at_run_time() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.settings.config import ALL_BROKER_SETTINGS, BrokerConfig, ConfigError, Kind
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.config_entries import (
     ConfigEntry,
     Source,
@@ -15,6 +15,8 @@ from barnabas.broker.settings.config_entries import (
     topic_entries,
 )
 from barnabas.broker.settings.exposure import without_password
+from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
+from barnabas.broker.settings.setting import ConfigError, Kind
 
 
 def entry(entries: list[ConfigEntry], name: str) -> ConfigEntry:

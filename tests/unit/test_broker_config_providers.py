@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.settings.config import ConfigError
 from barnabas.broker.settings.config_providers import resolve
+from barnabas.broker.settings.setting import ConfigError
 
 PACKAGE = "org.apache.kafka.common.config.provider"
 ENVIRONMENT = {"SECRET": "of-the-environment", "HOME": "/root"}

@@ -13,12 +13,8 @@ from barnabas.broker.rim.connection_limits import (
     Refusal,
     limits_of_listener,
 )
-from barnabas.broker.settings.config import (
-    INT_MAX,
-    BrokerConfig,
-    ConfigError,
-    parse_connection_overrides,
-)
+from barnabas.broker.settings.config import BrokerConfig, parse_connection_overrides
+from barnabas.broker.settings.setting import INT_MAX, ConfigError
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 PER_IP, OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
@@ -120,10 +116,10 @@ def test_overrides_that_cannot_be(text: str) -> None:
 
 def test_nobody_is_locked_out() -> None:
     assert parse_connection_overrides("") == {}
-    with pytest.raises(ConfigError, match="nobody could connect"):
+    with pytest.raises(ConfigError, match="no client could connect"):
         BrokerConfig.from_properties({PER_IP: "0"})
     config = BrokerConfig.from_properties({PER_IP: "0", OVERRIDES: "127.0.0.1:5"})
-    with pytest.raises(ConfigError, match="nobody could connect"):
+    with pytest.raises(ConfigError, match="no client could connect"):
         config.set_dynamic({OVERRIDES: ""})
 
 

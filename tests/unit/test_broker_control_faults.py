@@ -146,7 +146,7 @@ def test_chance_is_the_same_for_the_same_seed() -> None:
         ({"action": "cut", "nth": 0}, "counts from 1"),
         ({"action": "error", "api": "EndTxn"}, "needs `code`"),
         ({"action": "error", "code": "NOT_COORDINATOR"}, "needs `api`"),
-        ({"action": "error", "api": "EndTxn", "code": "NOT_A_CODE"}, "no error code"),
+        ({"action": "error", "api": "EndTxn", "code": "NOT_A_CODE"}, "not an error code"),
         ({"action": "cut", "code": 16}, "only that takes one"),
     ],
 )
@@ -159,7 +159,7 @@ def test_a_code_by_name_or_number() -> None:
     for code in ("not_coordinator", "NOT_COORDINATOR", 16, "16"):
         fault = fault_of({"action": "error", "api": "EndTxn", "code": code})
         assert fault.code is Code.NOT_COORDINATOR
-        assert fault.told() == {
+        assert fault.as_values() == {
             "id": 0, "action": "error", "api": "EndTxn", "code": "NOT_COORDINATOR", "met": 0,
         }  # fmt: skip
 

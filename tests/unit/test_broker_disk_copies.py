@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from helpers.core_host import delete_topic
 from helpers.disk_broker import DiskBroker, Producer
 from helpers.storage_logs import batch, kill, new_log, open_manager
 from sim.disk import Refusal
@@ -99,7 +100,7 @@ def test_a_mere_kill_is_not_taken_for_a_copy(away: str) -> None:
         b.tick(2000)
         assert log.segments[0].base_offset > 0
     else:
-        b.broker.deletion.delete_topic("t", b.now_ms)
+        delete_topic(b.parts.deletion, "t", b.now_ms)
     if away == "another life":
         b.topic_after_flushes("t", 2)
         assert b.produce("t", (b"new",))[0] == 0

@@ -52,7 +52,7 @@ def test_with_an_authorizer_strangers_may_what_it_allows_them() -> None:
 
 def test_who_asks_is_not_warned_of_it() -> None:
     assert warnings(listeners="SSL://:1", ssl_client_auth="required") == ""
-    assert "asks nobody" not in warnings(listeners="SASL_PLAINTEXT://:1")
+    assert "without authentication" not in warnings(listeners="SASL_PLAINTEXT://:1")
 
 
 def test_metrics_for_everybody() -> None:
@@ -61,8 +61,8 @@ def test_metrics_for_everybody() -> None:
 
 
 def test_settings_that_protect_nothing() -> None:
-    assert "no listener speaks TLS" in warnings(ssl_client_auth="required")
-    assert "nobody is asked" in warnings(barnabas_users_file="/none")
+    assert "no listener uses TLS" in warnings(ssl_client_auth="required")
+    assert "no listener authenticates" in warnings(barnabas_users_file="/none")
     assert "name no user" in warnings(listeners="SASL_PLAINTEXT://127.0.0.1:1")
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.logs.metadata import ClusterMetadata
-from barnabas.broker.settings.config import BrokerConfig, ConfigError
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.features import TRANSACTION_VERSION, finalize, levels_of
+from barnabas.broker.settings.setting import ConfigError
 from barnabas.storage.disk import OsDisk
 
 

@@ -10,7 +10,8 @@ from barnabas.broker.graduation.hand_over import HandOver
 from barnabas.broker.graduation.server_properties import INTER_BROKER_USER
 from barnabas.broker.security.jaas import parse_jaas
 from barnabas.broker.security.scram import SCRAM_SHA_512, credential_of, salted
-from barnabas.broker.settings.config import BrokerConfig, read_properties
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.properties import read_properties
 
 
 @pytest.fixture(scope="module")

@@ -338,7 +338,7 @@ def test_a_metadata_log_that_was_lost_after_kafka_ran_does_not_come_back(
                 disk.write_atomic(log, damage)
             else:
                 disk.unlink(log)
-            why = "does not hold what it wrote there: restore|offset 0 on is missing.*or restore"
+            why = "lacks what it wrote there: restore|offset 0 on is missing.*or restore"
             with pytest.raises(GraduationError, match=why):
                 brought_back(disk)
 
@@ -383,7 +383,7 @@ def test_a_whole_checkpoint_without_a_topic_says_that_it_was_deleted(stopped: Si
     whole = encode_bootstrap(plan, NOW_MS)
     for checkpoint in (b"", whole[:100], whole[: -len(whole) // 3], whole[:-1]):
         disk.write_atomic(path, checkpoint)
-        with pytest.raises(GraduationError, match="not whole: it has no header, or no footer"):
+        with pytest.raises(GraduationError, match="incomplete: it has no header, or no footer"):
             brought_back(disk)
     disk.write_atomic(path, whole)
     without_given = copy.deepcopy(disk)

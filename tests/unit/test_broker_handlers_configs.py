@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from helpers.admin_host import NODE_ID, AdminHost, creatable
 
-from barnabas.broker.settings.config import BROKER_SETTINGS, KEPT_SETTINGS, TOPIC_SETTINGS
+from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
+from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.broker.settings.rows_without_effect import KEPT_SETTINGS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import alter_configs, incremental_alter_configs
 from barnabas.protocol.messages.describe_configs import (

@@ -18,7 +18,8 @@ from barnabas.broker.security.plain import PlainServer
 from barnabas.broker.security.principals import MappingError, PrincipalMapper
 from barnabas.broker.security.scram import SCRAM_SHA_256, AuthenticationError, ScramServer
 from barnabas.broker.security.users import parse_users
-from barnabas.broker.settings.config import BrokerConfig, ConfigError
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.setting import ConfigError
 
 UNICODE_BLANKS = "\x85\xa0\u1680\u2003\u2028\u2029\u202f\u3000"
 ASCII_BLANKS = "".join(map(chr, range(0x21)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.settings.config import BrokerConfig, ConfigError
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import ListenerConfig
+from barnabas.broker.settings.setting import ConfigError
 
 JAAS = 'some.LoginModule required user_alice="her-secret";'
 
@@ -59,7 +60,7 @@ def test_listeners_that_may_be(text: str, expected: str) -> None:
         ("PLAINTEXT://a:1,plaintext://b:2", "two are called PLAINTEXT"),
         ("PLAINTEXT://a:1,SSL://b:1", "have the port 1 both"),
         ("PLAINTEXT://127.0.0.1:1,SSL://127.0.0.2:1", "have the port 1 both"),
-        ("KERBEROS://:9092", "what KERBEROS stands for is not said"),
+        ("KERBEROS://:9092", "the protocol of KERBEROS is missing"),
     ],
 )
 def test_listeners_that_may_not_be(text: str, words: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.admin_host import NOW_MS
-from helpers.core_host import CoreHost, fetch, produce
+from helpers.core_host import CoreHost, delete_topic, fetch, produce
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_tick_before_anything_is_due_asks_for_no_flush(
 def test_a_log_that_is_deleted_is_due_no_more(host: CoreHost) -> None:
     host.create("t", flush_ms="50")
     host.call(host.connect(1), produce("t"), 9)
-    host.broker.deletion.delete_topic("t", host.now_ms)
+    delete_topic(host.parts.deletion, "t", host.now_ms)
     host.tick(50)
     assert host.broker.progress.next_due_ms is None
     host.close()

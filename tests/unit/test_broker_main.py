@@ -13,7 +13,8 @@ from barnabas.broker.rim.daemon.configure import read_config
 from barnabas.broker.rim.daemon.main import main
 from barnabas.broker.rim.daemon.modes import _unusable_data_directory
 from barnabas.broker.rim.daemon.signals import SIGNALS, Signals
-from barnabas.broker.settings.config import BrokerConfig, read_properties
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.properties import read_properties
 
 
 @pytest.fixture

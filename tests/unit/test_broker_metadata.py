@@ -83,7 +83,7 @@ def filled(path: Path) -> bytes:
     metadata.set_client_quotas({OF_DEFAULT: {}})
     metadata.set_next_producer_id(1000)
     metadata.add_partitions("a", 4)
-    metadata.delete_topic("b")
+    metadata.delete_topics(["b"])
     metadata.set_topic_configs("a", {"cleanup.policy": "compact"})
     metadata.close()
     return path.read_bytes()
@@ -121,7 +121,7 @@ def test_every_kind_of_change_is_there_after_a_restart(path: Path) -> None:
 def test_a_topic_made_again_under_its_name_has_the_new_id_alone(path: Path) -> None:
     metadata = opened(path)
     metadata.create_topic("a", IDS[0], 1, {})
-    metadata.delete_topic("a")
+    metadata.delete_topics(["a"])
     metadata.create_topic("a", IDS[1], 2, {})
     metadata.close()
     metadata = opened(path)
@@ -171,7 +171,7 @@ def test_every_change_is_one_write_that_is_flushed(tmp_path: Path) -> None:
     metadata.add_partitions("a", 2)
     metadata.set_broker_configs({})
     metadata.set_next_producer_id(1000)
-    metadata.delete_topic("a")
+    metadata.delete_topics(["a"])
     assert disk.calls == ["append", "fsync"] * 6
 
 
@@ -301,7 +301,7 @@ def test_a_journal_that_is_mostly_dead_is_written_anew(path: Path, change: str) 
             metadata.set_topic_configs("a", {"retention.ms": str(number)})
         elif change == "made and deleted":
             metadata.create_topic("b", IDS[1], 1, {})
-            metadata.delete_topic("b")
+            metadata.delete_topics(["b"])
         else:
             metadata.set_next_producer_id(number * 1000)
         largest = max(largest, path.stat().st_size)
@@ -328,7 +328,7 @@ def test_topics_that_are_all_deleted_leave_a_small_journal(path: Path) -> None:
         metadata.create_topic(f"t{number}", uuid.UUID(int=number + 1), 1, {})
     frames = 0
     for name in list(metadata.topics):
-        metadata.end_deletion(metadata.delete_topic(name))
+        metadata.end_deletion(metadata.delete_topics([name])[0])
         frames = max(frames, metadata._frames)
     assert metadata._frames < SMALLEST_REWRITE < frames
     assert opened(path).topics == {}
@@ -373,8 +373,8 @@ def test_a_large_journal_is_written_again_a_part_at_each_tick(
         if ticks == 2:  # one that is in the new file already, and one that is not yet
             metadata.set_topic_configs("t1", {"retention.ms": "1"})
             metadata.set_topic_configs(f"t{count - 1}", {"retention.ms": "2"})
-            metadata.end_deletion(metadata.delete_topic("t2"))
-            metadata.delete_topic("t3")
+            metadata.end_deletion(metadata.delete_topics(["t2"])[0])
+            metadata.delete_topics(["t3"])
             metadata.create_topic("t3", uuid.UUID(int=count + 1), 2, {})
             assert opened(path).topic("t3") is not None, "a kill in between loses nothing"
     assert ticks == 4
@@ -390,12 +390,12 @@ def test_a_deletion_is_remembered_until_it_is_over(path: Path) -> None:
     metadata = opened(path)
     for number in range(1, 5):
         metadata.create_topic(f"t{number}", uuid.UUID(int=number), 1, {})
-    metadata.end_deletion(metadata.delete_topic("t1"))
-    metadata.delete_topic("t2")
+    metadata.end_deletion(metadata.delete_topics(["t1"])[0])
+    metadata.delete_topics(["t2"])
     for _ in range(SMALLEST_REWRITE):
         metadata.set_next_producer_id(metadata.next_producer_id + 1)
     assert path.stat().st_size < 1000
-    metadata.delete_topic("t3")
+    metadata.delete_topics(["t3"])
     metadata.create_topic("t3", uuid.UUID(int=33), 1, {})
     metadata.close()
     again = opened(path)

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas.broker.metrics.histogram import BOUNDS_NS, Histogram
+from barnabas.broker.metrics.labels import label_text
 from barnabas.broker.metrics.rim import measured
-from barnabas.broker.metrics.rim.exposition import Exposition, label_text
+from barnabas.broker.metrics.rim.exposition import Exposition
 from barnabas.broker.metrics.rim.measured import Instruments, TimedSelector
-from barnabas.broker.metrics.table import METRICS, Detail, Kind, Metric
+from barnabas.broker.metrics.rim.metric import Detail, Kind, Metric
+from barnabas.broker.metrics.rim.table import METRICS
 from barnabas.broker.rim.daemon import main as command
 from barnabas.installing import install_command
 

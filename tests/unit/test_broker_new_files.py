@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from helpers.core_host import NOW_MS, CoreHost, produce
 from helpers.disk_broker import DiskBroker
+from helpers.storage_logs import delete_log
 from sim.disk import Refusal
 
 from barnabas.broker.handlers.produce import ROWS_AT_ONCE
@@ -467,7 +468,7 @@ def test_files_of_a_topic_that_was_deleted_meanwhile_go(host: CoreHost) -> None:
     (log, *_) = created(host, "t", 10)
     work = host.work.pop(0)
     work.run()
-    host.broker.logs.delete("t", 0, host.now_ms)
+    delete_log(host.broker.logs, "t", 0, host.now_ms)
     host.broker.on_worked(work, None, None, host.now_ms)
     assert not log.has_files and len(unfinished(host)) == 1
     host.tick(1000)
@@ -511,7 +512,7 @@ def test_an_epoch_that_began_meanwhile_is_in_the_file_with_the_first_batch(host:
 @pytest.fixture
 def b() -> DiskBroker:
     b = DiskBroker()
-    b.broker.files_ahead.fewest, b.broker.files_ahead.most_by_request = 1, 0
+    b.parts.files_ahead.get().fewest, b.parts.files_ahead.get().most_by_request = 1, 0
     return b
 
 
@@ -523,7 +524,7 @@ def names(b: DiskBroker) -> list[str]:
 def test_what_no_log_had_taken_goes_with_the_next_start(b: DiskBroker, way: str) -> None:
     b.broker.topics.create_topic("t", 4, {}, now_ms=b.now_ms)
     logs = b.broker.topics.logs_of("t")
-    b.broker.files_ahead.begin(logs)
+    b.parts.files_ahead.get().begin(logs)
     (work,) = b.broker.outbox.work
     work.run()
     assert len(names(b)) == 4 * len(A_LOGS_FILES)

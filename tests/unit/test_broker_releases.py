@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.settings.config import BrokerConfig, ConfigError
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.features import EMULATED, release_of
 from barnabas.broker.settings.releases import versions_told
+from barnabas.broker.settings.setting import ConfigError
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest

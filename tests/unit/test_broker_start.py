@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.core_host import produce
+from helpers.core_host import delete_topic, produce
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash
 
@@ -252,7 +252,7 @@ def test_a_directory_that_is_gone_with_its_records_is_told_of(
         log.flush()
     b.broker.logs.write_checkpoints()
     if is_deleted:
-        b.broker.deletion.delete_topic("t", b.now_ms)
+        delete_topic(b.parts.deletion, "t", b.now_ms)
     else:
         b.disk.rmtree(f"{DATA_DIR}/t-1")
     b.kill()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.core_host import CoreHost
 
+from barnabas.broker.observation.counters import Counters
 from barnabas.broker.requests.telemetry import MOST_BYTES, MOST_INSTANCES, Telemetry
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
@@ -21,6 +22,7 @@ SUBSCRIPTIONS = {
     "others": {"metrics": "*", "interval.ms": "100", "match": "client_id=(?=x)x"},
 }
 SHOP = {"client_id": "shop-1"}
+PUSHES = "barnabas_client_metrics_pushes_total"
 
 
 def code_of_push(telemetry: Telemetry, client: uuid.UUID = ID, **given: int) -> Code:
@@ -34,7 +36,7 @@ def code_of_push(telemetry: Telemetry, client: uuid.UUID = ID, **given: int) -> 
 
 
 def test_a_client_is_asked_for_what_all_subscriptions_that_match_want() -> None:
-    telemetry = Telemetry(SUBSCRIPTIONS)
+    telemetry = Telemetry(SUBSCRIPTIONS, Counters())
     shop = telemetry.on_get_subscriptions(ID, SHOP, 0)
     assert (shop.metrics, shop.interval_ms) == (("a.", "b.", "c."), 1000)
     other = telemetry.on_get_subscriptions(uuid.UUID(int=8), {"client_id": "bank"}, 0)
@@ -43,12 +45,13 @@ def test_a_client_is_asked_for_what_all_subscriptions_that_match_want() -> None:
 
 
 def test_nobody_is_asked_without_a_subscription() -> None:
-    wanted = Telemetry({}).on_get_subscriptions(ID, SHOP, 0)
+    wanted = Telemetry({}, Counters()).on_get_subscriptions(ID, SHOP, 0)
     assert (wanted.metrics, wanted.interval_ms) == ((), 300_000)
 
 
 def test_pushes_are_counted_and_those_that_come_too_early_are_not() -> None:
-    telemetry = Telemetry(SUBSCRIPTIONS)
+    counters = Counters()
+    telemetry = Telemetry(SUBSCRIPTIONS, counters)
     number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
     assert code_of_push(telemetry, subscription_id=number) == Code.NONE
     early = code_of_push(telemetry, subscription_id=number, now_ms=999)
@@ -56,12 +59,12 @@ def test_pushes_are_counted_and_those_that_come_too_early_are_not() -> None:
     assert code_of_push(telemetry, subscription_id=number, now_ms=1000) == Code.NONE
     with pytest.raises(KafkaError, match="THROTTLING_QUOTA_EXCEEDED"):
         telemetry.on_get_subscriptions(ID, SHOP, 1500)
-    counts = telemetry.push_count, telemetry.pushed_bytes, telemetry.refused_count
-    assert counts == (2, 20, 1)
+    assert counters.rows(PUSHES) == {("taken",): 2, ("refused",): 1}
+    assert counters.of("barnabas_client_metrics_bytes_total") == 20
 
 
 def test_what_is_refused() -> None:
-    telemetry = Telemetry(SUBSCRIPTIONS)
+    telemetry = Telemetry(SUBSCRIPTIONS, Counters())
     number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
     assert code_of_push(telemetry, NO_ID, subscription_id=number) == Code.INVALID_REQUEST
     stranger = uuid.UUID(int=9)
@@ -77,7 +80,7 @@ def test_what_is_refused() -> None:
 
 
 def test_the_last_push_may_come_early_and_is_the_last() -> None:
-    telemetry = Telemetry(SUBSCRIPTIONS)
+    telemetry = Telemetry(SUBSCRIPTIONS, Counters())
     number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
     assert code_of_push(telemetry, subscription_id=number) == Code.NONE
     assert code_of_push(telemetry, subscription_id=number, is_last=True, now_ms=1) == Code.NONE
@@ -87,7 +90,7 @@ def test_the_last_push_may_come_early_and_is_the_last() -> None:
 
 def test_a_changed_subscription_is_asked_for_anew() -> None:
     subscriptions = dict(SUBSCRIPTIONS)
-    telemetry = Telemetry(subscriptions)
+    telemetry = Telemetry(subscriptions, Counters())
     number = telemetry.on_get_subscriptions(ID, SHOP, 0).subscription_id
     subscriptions["all"] = {"metrics": "*"}
     assert code_of_push(telemetry, subscription_id=number) == Code.UNKNOWN_SUBSCRIPTION_ID
@@ -95,7 +98,7 @@ def test_a_changed_subscription_is_asked_for_anew() -> None:
 
 
 def test_clients_are_remembered_to_a_bound() -> None:
-    telemetry = Telemetry(SUBSCRIPTIONS)
+    telemetry = Telemetry(SUBSCRIPTIONS, Counters())
     for number in range(1, MOST_INSTANCES + 2):
         telemetry.on_get_subscriptions(uuid.UUID(int=number), {}, 0)
     telemetry.on_get_subscriptions(uuid.UUID(int=1), {}, 0)  # forgotten: it does not ask again
@@ -122,14 +125,14 @@ def test_clients_are_told_of_the_requests_while_somebody_wants_metrics(tmp_path:
     assert host.call(connection, push, 0).error_code == Code.THROTTLING_QUOTA_EXCEEDED
     again = host.call(connection, GetTelemetrySubscriptionsRequest(asked.client_instance_id), 0)
     assert again.error_code == Code.THROTTLING_QUOTA_EXCEEDED
-    assert host.broker.telemetry is not None
-    assert host.broker.telemetry.push_count == 1
+    assert host.parts.telemetry.made is not None
+    assert host.broker.counters.of(PUSHES, "taken") == 1
 
 
 @pytest.mark.parametrize(("length", "is_asked"), [(1000, True), (1001, False)])
 def test_a_client_that_says_very_much_of_itself_matches_nothing(
     length: int, is_asked: bool
 ) -> None:
-    telemetry = Telemetry({"some": {"metrics": "a.", "match": "client_id=x.*"}})
+    telemetry = Telemetry({"some": {"metrics": "a.", "match": "client_id=x.*"}}, Counters())
     wanted = telemetry.on_get_subscriptions(uuid.UUID(int=7), {"client_id": "x" * length}, 0)
     assert bool(wanted.metrics) is is_asked

@@ -183,7 +183,7 @@ def test_dump_of_indexes_and_snapshots(barnabas: CommandLine) -> None:
     snapshot = barnabas.ok("log", "dump", str(directory / f"{SEGMENT}.snapshot"), "--json").lines
     assert [row["last_offset"] for row in snapshot] == [2]
     unknown = barnabas("log", "dump", str(FIXTURES / "kafka-logdir" / "expected.json"))
-    assert (unknown.code, "no file of a log" in unknown.err) == (1, True)
+    assert (unknown.code, "not a file of a log" in unknown.err) == (1, True)
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])

@@ -67,14 +67,14 @@ def test_other_json_values_are_sent_as_json() -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        (b"{", "line 7 is no JSON"),
-        (b"[]", "line 7 is no JSON object"),
+        (b"{", "line 7 is not JSON"),
+        (b"[]", "line 7 is not a JSON object"),
         (b'{"valeu": 1}', "unknown field 'valeu'"),
         (b'{"value": "x", "partition": "0"}', "partition must be a whole number"),
         (b'{"value": "x", "headers": ["h"]}', "headers must be"),
         (b'{"value": "x", "headers": [["h", null]]}', "cannot be sent"),
         (b"{}", "without key and value"),
-        (b'{"value": {"base64": "?"}}', "no base64"),
+        (b'{"value": {"base64": "?"}}', "not base64"),
     ],
 )
 def test_line_that_is_no_record_is_named(line: bytes, text: str) -> None:
@@ -210,8 +210,8 @@ def test_nearest_command_is_named(barnabas: CommandLine) -> None:
 
 def test_an_option_before_its_command_is_told_where_to_stand(barnabas: CommandLine) -> None:
     run = barnabas("topics", "-b", "127.0.0.1:9092", "list")
-    assert (run.code, "behind the whole command" in run.err) == (2, True)
-    assert "behind" not in barnabas("topics", "list", "--nonsense").err
+    assert (run.code, "after the whole command" in run.err) == (2, True)
+    assert "whole command" not in barnabas("topics", "list", "--nonsense").err
 
 
 def test_without_the_extra_one_line_says_what_to_install(

@@ -9,15 +9,18 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+import pyarrow.fs as arrow_fs
+
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.spool import (
+    SUFFIX,
     SpoolError,
     SpoolWriter,
     delete_directory,
     delete_spool,
     from_message,
     join_uri,
-    list_spool,
+    open_file_system,
     read_spool,
     to_message,
 )
@@ -27,6 +30,17 @@ BATCHES = [
     EncodedRecordBatch("orders", 0, 1, bytearray(b"")),
     EncodedRecordBatch("straße", 2**31 - 1, 70_000, memoryview(b"x" * 70_000)),
 ]
+
+
+def list_spool(directory_uri: str) -> list[str]:
+    """The URIs of the whole files in a batch's directory, by name; none where it isn't there."""
+    file_system, path = open_file_system(directory_uri)
+    infos = file_system.get_file_info(arrow_fs.FileSelector(path, allow_not_found=True))
+    return [
+        join_uri(directory_uri, info.base_name)
+        for info in sorted(infos, key=lambda info: info.path)
+        if info.base_name.endswith(SUFFIX)
+    ]
 
 
 def written(

@@ -19,6 +19,7 @@ from helpers.storage_logs import (
     TOPIC_ID,
     batch,
     committed_values,
+    delete_log,
     kill,
     new_log,
     open_manager,
@@ -185,7 +186,7 @@ def test_a_topic_of_the_same_name_is_another_one(tmp_path: Path) -> None:
     manager, log = flushed_log(tmp_path)
     append(log, 2)
     flush_to_journal(manager, log)
-    manager.delete("t", 0, NOW_MS)
+    delete_log(manager, "t", 0, NOW_MS)
     other = manager.create("t", 0, OTHER_ID, LogConfig(), NOW_MS)
     other.make_files()
     other.flush()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from helpers.admin_host import NOW_MS
-from helpers.core_host import CoreHost, error_of, fetch, produce
+from helpers.core_host import CoreHost, delete_topic, error_of, fetch, produce
 from helpers.storage_logs import append_unchecked
 
 from barnabas.protocol.errors import Code
@@ -201,7 +201,7 @@ def test_a_topic_that_is_deleted_meanwhile_gets_no_index(
     host.ask(READER, by_time(NOW_MS + 390, -1), 7)
     host.tick(0)
     directory = Path(host.broker.topics.logs_of("t")[0].directory)
-    host.broker.deletion.delete_topic("t", host.now_ms)
+    delete_topic(host.parts.deletion, "t", host.now_ms)
     finish(host)
     codes = [row.error_code for row in host.answers[READER][0].topics[0].partitions]
     assert codes == [Code.UNKNOWN_TOPIC_OR_PARTITION] * 2

@@ -14,10 +14,12 @@ from helpers.storage_logs import (
     SECOND_MS,
     TOPIC_ID,
     batch,
+    delete_log,
     kill,
     new_log,
     open_manager,
     reopened,
+    state_at,
     values_of,
 )
 from sim.disk import SimDisk
@@ -103,7 +105,7 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
     manager, log = new_log(tmp_path, file_delete_delay_ms=1000)
     log.append(batch([b"a"]), now_ms=NOW_MS)
     given = log.read(0, max_bytes=100, min_one_batch=True).slice
-    manager.delete("t", 0, NOW_MS)
+    delete_log(manager, "t", 0, NOW_MS)
     assert manager.logs == {}
     going = [path for path in tmp_path.iterdir() if path.name.endswith("-delete")]
     assert len(going) == 1 and not (tmp_path / "t-0").exists()
@@ -133,7 +135,7 @@ def test_a_deletion_is_durable_and_out_of_the_checkpoints(tmp_path: Path) -> Non
     manager.write_checkpoints()
     assert ("t", 0) in decode_offsets((tmp_path / RECOVERY_POINT_NAME).read_bytes())
     synced.clear()
-    manager.delete("t", 0, NOW_MS)
+    delete_log(manager, "t", 0, NOW_MS)
     assert str(tmp_path) in synced, "else a power loss brings the log back"
     assert ("t", 0) not in decode_offsets((tmp_path / RECOVERY_POINT_NAME).read_bytes())
 
@@ -142,13 +144,13 @@ def test_of_one_topic_several_lives_may_be_on_their_way_out(tmp_path: Path) -> N
     manager = open_manager(tmp_path)
     for _ in range(3):
         manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS).append(batch(), now_ms=NOW_MS)
-        manager.delete("t", 0, NOW_MS)
+        delete_log(manager, "t", 0, NOW_MS)
     assert len([path for path in tmp_path.iterdir() if path.name.endswith("-delete")]) == 3
 
 
 def test_a_directory_that_was_going_goes_after_a_kill(tmp_path: Path) -> None:
     manager, _ = new_log(tmp_path)
-    manager.delete("t", 0, NOW_MS)
+    delete_log(manager, "t", 0, NOW_MS)
     kill(manager)
     again = open_manager(tmp_path)
     again.on_tick(NOW_MS)
@@ -159,7 +161,7 @@ def test_a_directory_that_was_going_goes_after_a_kill(tmp_path: Path) -> None:
 def test_the_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
     manager = open_manager(tmp_path)
     manager.create("x" * 249, 0, TOPIC_ID, LogConfig(), NOW_MS)
-    manager.delete("x" * 249, 0, NOW_MS)
+    delete_log(manager, "x" * 249, 0, NOW_MS)
     assert manager.logs == {}
 
 
@@ -369,7 +371,7 @@ def test_one_bad_log_does_not_keep_the_others_from_being_served(tmp_path: Path) 
     again = open_manager(tmp_path)
     assert list(again.offline) == [("t", 0)]
     assert values_of(again.logs["u", 0]) == {0: b"a", 1: b"b"}
-    again.delete("t", 0, NOW_MS)
+    delete_log(again, "t", 0, NOW_MS)
     assert again.offline == {}
 
 
@@ -391,7 +393,7 @@ def test_a_log_that_is_made_anew_has_nothing_of_one_that_was_deleted_off_line(
     (path.parent / MANIFEST_NAME).unlink(missing_ok=True)
     again = open_manager(tmp_path)
     assert list(again.offline) == [("t", 0)]
-    again.delete("t", 0, NOW_MS)
+    delete_log(again, "t", 0, NOW_MS)
     anew = again.create("t", 0, uuid.UUID(int=7), LogConfig(), NOW_MS)
     for value in (b"new a", b"new b", b"new c"):
         anew.append(batch([value]), now_ms=NOW_MS)
@@ -429,7 +431,7 @@ def test_the_checkpoints_have_nothing_of_a_log_that_was_deleted_off_line(
     (path.parent / MANIFEST_NAME).unlink(missing_ok=True)
     again = open_manager(tmp_path)
     assert list(again.offline) == [("t", 0)]
-    again.delete("t", 0, NOW_MS)
+    delete_log(again, "t", 0, NOW_MS)
     if is_made_anew:
         again.create("t", 0, uuid.UUID(int=7), LogConfig(), NOW_MS)
     again.write_checkpoints(force=True)
@@ -445,7 +447,7 @@ def test_the_trash_has_nothing_of_a_log_that_is_gone(tmp_path: Path) -> None:
     log.delete_records_before(5)
     assert log.delete_old_segments(NOW_MS)
     assert len(manager.log_dir.trash)
-    manager.delete("t", 0, NOW_MS)
+    delete_log(manager, "t", 0, NOW_MS)
     assert len(manager.log_dir.trash) == 0
 
 
@@ -510,7 +512,7 @@ def test_a_marker_alone_changes_a_log(tmp_path: Path) -> None:
     )
     ticked(manager, NOW_MS + 30_000)
     assert log.snapshots.offsets == [1]
-    assert log.snapshots.state_at(1, log.segments).producers[7].producer_epoch == 3
+    assert state_at(log, 1).producers[7].producer_epoch == 3
 
 
 def test_a_tick_takes_a_few_logs_and_fewer_with_many_producers(tmp_path: Path) -> None:
@@ -600,16 +602,16 @@ def test_producers_that_expired_go_from_the_snapshot_too(tmp_path: Path) -> None
     manager, log = new_log(tmp_path, producer_id_expiration_ms=1000)
     log.append(batch(pid=1, epoch=0, seq=0), now_ms=NOW_MS)
     ticked(manager, NOW_MS + 30_000)
-    assert 1 in log.snapshots.state_at(1, log.segments).producers
+    assert 1 in state_at(log, 1).producers
     ticked(manager, NOW_MS + 630_000)
     ticked(manager, NOW_MS + 660_000)
-    assert log.snapshots.offsets == [1] and log.snapshots.state_at(1, log.segments).producers == {}
+    assert log.snapshots.offsets == [1] and state_at(log, 1).producers == {}
 
 
 def test_a_log_that_is_deleted_is_not_checkpointed(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
-    manager.delete("t", 0, NOW_MS)
+    delete_log(manager, "t", 0, NOW_MS)
     log.append(batch(), now_ms=NOW_MS)  # by one that still holds it
     ticked(manager, NOW_MS + 10**6)
     assert manager.logs == {}
@@ -663,7 +665,7 @@ def test_retention_looks_at_a_few_logs_at_a_time(
     manager.on_tick(now_ms)
     assert looked == logs[:2]
     assert manager.next_deadline_ms() == 0
-    manager.delete("t", 3, now_ms)
+    delete_log(manager, "t", 3, now_ms)
     manager.on_tick(now_ms)
     manager.on_tick(now_ms)
     assert looked == [*logs[:3], *logs[4:]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import TXN_ABORTED, TXN_BASES, kafka_log
-from helpers.storage_logs import NOW_MS, batch, new_log
+from helpers.storage_logs import NOW_MS, batch, new_log, state_at
 
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment import Place, Segment
@@ -42,7 +42,7 @@ def test_replay_gives_the_same_from_an_older_snapshot_or_from_none(
     log: Log, kept: tuple[int, ...]
 ) -> None:
     log.snapshots.offsets = list(kept)
-    assert rows(log.snapshots.state_at(31, log.segments)) == AT_31
+    assert rows(state_at(log, 31)) == AT_31
     number = TXN_BASES.index(31)
     assert rows(log.snapshots.state_at_segment(list(log.segments), number, 0)) == AT_31
 
@@ -63,16 +63,16 @@ def test_batches_without_a_producer_leave_no_trace(tmp_path: Path) -> None:
     log = new_log(tmp_path)[1]
     log.append(batch(), now_ms=NOW_MS)
     log.append(batch(pid=1, epoch=0, seq=0), now_ms=NOW_MS)
-    state = log.snapshots.state_at(2, log.segments)
+    state = state_at(log, 2)
     assert list(state.producers) == [1] and state.end_offset == 2
     log.append(batch(), now_ms=NOW_MS)
-    assert log.snapshots.state_at(3, log.segments).end_offset == 3
+    assert state_at(log, 3).end_offset == 3
 
 
 def test_0_is_a_producers_id(tmp_path: Path) -> None:
     log = new_log(tmp_path)[1]
     log.append(batch(pid=0, epoch=0, seq=0), now_ms=NOW_MS)
-    assert list(log.snapshots.state_at(1, log.segments).producers) == [0]
+    assert list(state_at(log, 1).producers) == [0]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_replay_looks_into_those_segments_alone_that_lie_between_snapshot_and_of
         return find(segment, offset)
 
     monkeypatch.setattr(Segment, "find", note)
-    log.snapshots.state_at(offset, log.segments)
+    state_at(log, offset)
     assert found == searched
 
 
@@ -140,14 +140,14 @@ def test_a_snapshot_is_not_fsynced(log: Log) -> None:
 
 
 def test_replay_ends_within_a_segment(log: Log) -> None:
-    state = log.snapshots.state_at(30, log.segments)
+    state = state_at(log, 30)
     assert state.end_offset == 30 and state.producers[5].last_sequence == 4
 
 
 def test_a_damaged_snapshot_goes_and_an_older_one_serves(log: Log) -> None:
     path = Path(log.snapshots.path(31))
     path.write_bytes(path.read_bytes()[:-1])
-    assert rows(log.snapshots.state_at(31, log.segments)) == AT_31
+    assert rows(state_at(log, 31)) == AT_31
     assert not path.exists() and 31 not in log.snapshots.offsets
 
 

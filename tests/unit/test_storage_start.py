@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers.recording_disk import RecordingDisk
-from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, kill, new_log, open_manager
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, delete_log, kill, new_log, open_manager
 
 from barnabas.protocol.records import read_header
 from barnabas.storage.cleaning.cleaner import _emptied
@@ -66,6 +66,25 @@ def test_all_files_of_logs_are_durable_before_the_mark_of_a_clean_stop(tmp_path:
     before = steps[: steps.index(("write and sync", CLEAN_SHUTDOWN_NAME))]
     for step in (("fsync", log_path(log).name), ("fsync", MANIFEST_NAME), ("fsync_dir", "t-0")):
         assert step in before
+
+
+def test_names_that_a_clean_stop_makes_beside_a_log_are_durable_before_its_mark(
+    tmp_path: Path,
+) -> None:
+    """The next start reads nothing of the log: it believes what is beside it."""
+    first = open_manager(tmp_path)
+    first.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS).append(batch(), now_ms=NOW_MS)
+    first.close(NOW_MS)
+    disk = RecordingDisk()
+    manager = open_manager(tmp_path, disk=disk)
+    manager.logs["t", 0].append(batch(), now_ms=NOW_MS)
+    disk.take_steps()
+    manager.close(NOW_MS)
+    steps = disk.take_steps()
+    before = steps[: steps.index(("write and sync", CLEAN_SHUTDOWN_NAME))]
+    snapshot = ("write", f"{2:020d}.snapshot")
+    assert ("fsync_dir", "t-0") in before[before.index(snapshot) :]
+    assert ("fsync", MANIFEST_NAME) in before[before.index(("write", MANIFEST_NAME)) :]
 
 
 def test_the_mark_of_a_clean_stop_does_not_come_back_with_a_loss_of_power(tmp_path: Path) -> None:
@@ -324,7 +343,7 @@ def test_a_log_that_was_off_line_goes_without_delay_and_without_a_trace(tmp_path
     kill(manager)
     spoil(log)
     again = open_manager(tmp_path)
-    again.delete("t", 0, NOW_MS)
+    delete_log(again, "t", 0, NOW_MS)
     again.on_tick(NOW_MS)
     assert points_in(tmp_path) == {} and points_in(tmp_path, LOG_START_NAME) == {}
     assert not list(tmp_path.glob("t*"))
@@ -438,7 +457,7 @@ def test_a_log_whose_start_changed_may_be_deleted_before_that_is_written(tmp_pat
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     log.delete_records_before(1)
-    manager.delete("t", 0, NOW_MS)
+    delete_log(manager, "t", 0, NOW_MS)
     manager.on_tick(NOW_MS)
     assert manager.next_deadline_ms() > 0
 
@@ -448,7 +467,7 @@ def test_without_removals_nothing_is_made_durable(tmp_path: Path) -> None:
     manager = open_manager(tmp_path, disk=disk)
     log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
     log.append(batch(), now_ms=NOW_MS)
-    manager.delete("t", 0, NOW_MS)
+    delete_log(manager, "t", 0, NOW_MS)
     assert ("fsync_dir", tmp_path.name) in disk.take_steps()
     manager.end_removals()
     assert disk.take_steps() == []

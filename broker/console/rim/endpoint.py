@@ -1,4 +1,4 @@
-"""The console's HTTP side: the page's files, and what it shows as JSON. All of it is read only.
+"""The console's HTTP server: the page's files, and its data as JSON. All of it is read-only.
 
     GET /                            the page; its scripts and styles beside it
     GET /api/overview      ?search=&page=&internal=     totals, topics with strips, the oldest
@@ -6,16 +6,16 @@
     GET /api/topic         ?topic=&page=                strips of all partitions of a topic
     GET /api/partition     ?topic=&partition=&before=   a longer strip, and why it is stuck
     GET /api/records       ?topic=&partition=&offset=&count=
-    GET /api/transactions  ?page=                       all that is open
+    GET /api/transactions  ?page=                       all open transactions
     GET /api/groups        ?search=&page=
     GET /api/group         ?group=&page=                members, and offsets by partition
     GET /api/requests                                   requests and errors by API
 
 An error is {"error": a sentence}, with status 400, 404 or 503.
 
-What an answer costs the loop: looks (`broker.observe`) go in slices, and are made at most so often
-that they take a twentieth of the time, however many look. Batches are read in the connection's
-thread. While nobody looks nothing is computed: requests are counted for WATCHED_S after an answer.
+The cost to the loop: looks (`observation.observe`) run in slices, and at most so often that they
+take a twentieth of the time, however many pages are open. Batches are read in the connection's
+thread. Nothing is computed without a page: requests are counted for WATCHED_S after an answer.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 FRESH_S = 0.5
 SHARE_OF_TIME = 20
-"""A look is made anew when this many times as long has gone by as it took."""
+"""A look is repeated after this many times as long as it took."""
 WATCHED_S = 15.0
 BUSY_AFTER_S = 10.0
 SPANS_IN_OVERVIEW, SPANS_OF_PARTITION = 44, 160
@@ -94,7 +94,7 @@ Query = Mapping[str, str]
 
 
 class BadRequest(Exception):
-    """The request is wrong; its text says how. status: 400 or 404."""
+    """The request is wrong; the text says how. status: 400 or 404."""
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -125,11 +125,11 @@ class Console:
 
     @property
     def url(self) -> str:
-        """Where a browser of this machine finds the page."""
+        """The address of the page for a browser on this machine."""
         return self._http.url
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._http.close()
 
     # --- requests --------------------------------------------------------------------------------
@@ -178,13 +178,13 @@ class Console:
     def _observe(self) -> Look[views.Observed]:
         broker, now_ms = self._server.broker, self._server.now_ms()
         wall_ms = now_ms + broker.wall.ahead_ms
-        partitions = yield from look_at_partitions(broker)
-        ids = yield from look_at_transactional_ids(broker, now_ms)
-        groups = yield from look_at_groups(broker)
+        partitions = yield from look_at_partitions(broker.logs)
+        ids = yield from look_at_transactional_ids(broker.transactions, wall_ms)
+        groups = yield from look_at_groups(broker.groups, broker.topics)
         clients = {}
         for row in ids:
             if row.age_ms is not None:
-                host = client_host(broker, row.transactional_id)
+                host = client_host(broker.connections, broker.transactions, row.transactional_id)
                 if host is not None:
                     clients[row.transactional_id] = host
         return views.Observed(partitions, ids, groups, clients, wall_ms)
@@ -196,7 +196,7 @@ class Console:
             "now_ms": broker.observed.wall_ms,
             "broker": {
                 "version": __version__,
-                "node_id": server.node_id,
+                "node_id": server.config.node_id,
                 "address": ",".join(addresses),
                 "connections": len(server.connections),
             },
@@ -263,7 +263,7 @@ class Console:
         broker = self._look()
         row = broker.partition.get((topic, index))
         if row is None:
-            raise BadRequest(f"There is no partition {topic}-{index}, or it is off line.", 404)
+            raise BadRequest(f"There is no partition {topic}-{index}, or it is offline.", 404)
         window = self._run(
             self._take([(row, before if before >= 0 else None)], PARTITION_INDEX_ENTRIES)
         )
@@ -292,7 +292,7 @@ class Console:
         count = min(_number(query, "count", 20), MOST_RECORDS)
         log = self._server.broker.topics.partition(topic, index)
         if log is None:
-            raise BadRequest(f"There is no partition {topic}-{index}, or it is off line.", 404)
+            raise BadRequest(f"There is no partition {topic}-{index}, or it is offline.", 404)
         found = log
 
         def take() -> Look[Any]:
@@ -333,7 +333,7 @@ class Console:
 
         def members() -> Look[list[dict[str, Any]]]:
             yield
-            return describe_members(self._server.broker, name)
+            return describe_members(self._server.broker.groups, name)
 
         return {
             **views.group_value(group, broker, waits),
@@ -356,7 +356,7 @@ class Console:
     def _take(
         self, rows: Iterable[tuple[PartitionState, int | None]], index_entries: int
     ) -> Look[list[Window]]:
-        """The windows of partitions, as far as these are still there and can be read."""
+        """The windows of the partitions that still exist and can be read."""
         windows = []
         for row, before in rows:
             log = self._server.broker.topics.partition(row.topic, row.partition)
@@ -393,8 +393,8 @@ class Console:
     def _waits(
         self, broker: views.Broker, groups: Iterable[GroupState]
     ) -> dict[tuple[str, str, int], bool]:
-        """Whether there is nothing to read for a group before the last stable offset, for each
-        partition that is stuck and that it has committed for.
+        """For each stuck partition with a committed offset of a group: whether the group has
+        nothing to read before the last stable offset.
         """
         rows = views.candidates(broker, groups)[:MOST_CANDIDATES]
         before_end = {
@@ -419,7 +419,7 @@ class Console:
     def _reading_groups(
         self, broker: views.Broker, row: PartitionState, waiting: list[WaitingGroup]
     ) -> list[WaitingGroup]:
-        """The groups with a committed offset on a partition, those first that wait."""
+        """The groups with a committed offset on a partition, waiting groups first."""
         by_name = {group.group: group for group in waiting}
         for group in broker.observed.groups:
             for offset in group.offsets:
@@ -456,7 +456,7 @@ class Console:
                 )
                 members = tuple(
                     f"{member['client_id']} at {member['client_host']}"
-                    for member in describe_members(self._server.broker, group.group_id)
+                    for member in describe_members(self._server.broker.groups, group.group_id)
                     if [row.topic, row.partition] in member["assignment"]
                 )
                 is_waiting = waits.get((group.group_id, row.topic, row.partition), False)
@@ -469,7 +469,7 @@ class Console:
 
 
 class Watch:
-    """Counts requests and errors while somebody looks, and for WATCHED_S after; then no more."""
+    """Counts requests and errors while a page is shown, and for WATCHED_S after its last look."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -479,7 +479,7 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
 
     def touch(self) -> Look[None]:
-        """Somebody looks. Runs in the loop's thread."""
+        """A page looks. Runs in the loop's thread."""
         yield
         self._last_look = time.monotonic()
         if self._timer is None:
@@ -492,25 +492,25 @@ class Watch:
         self._counts, self._since = RequestCounts(), time.monotonic()
         on_frame = server.on_frame
         server.on_frame = self._counts.around(on_frame)
-        has_own_errors = server.broker.errors is None
+        has_own_errors = server.broker.requests.errors is None
         if has_own_errors:
-            server.broker.errors = ErrorCounts()
+            server.broker.requests.errors = ErrorCounts()
 
-        def end_if_nobody_looks() -> None:
+        def end_after_the_last_look() -> None:
             left = self._last_look + WATCHED_S - time.monotonic()
             if left > 0:
-                self._timer = server.loop.call_later(left, end_if_nobody_looks)
+                self._timer = server.loop.call_later(left, end_after_the_last_look)
                 return
             self._timer = None
             server.on_frame = on_frame
             if has_own_errors:
-                server.broker.errors = None
+                server.broker.requests.errors = None
 
-        self._timer = server.loop.call_later(WATCHED_S, end_if_nobody_looks)
+        self._timer = server.loop.call_later(WATCHED_S, end_after_the_last_look)
 
     def totals(self) -> dict[str, Any]:
-        """All requests and errors since the counting began; it begins anew after a pause."""
-        errors = self._server.broker.errors
+        """All requests and errors since the counting began; it restarts after a pause."""
+        errors = self._server.broker.requests.errors
         return {
             "counted_for_ms": round((time.monotonic() - self._since) * 1000),
             "requests": sum(self._counts.by_api().values()),
@@ -525,7 +525,7 @@ class Watch:
         """Errors by API and code."""
         from barnabas.protocol.api_table import BY_KEY
 
-        errors = self._server.broker.errors
+        errors = self._server.broker.requests.errors
         counts = dict(errors.counts) if errors is not None else {}
         return [
             {

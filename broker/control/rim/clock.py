@@ -1,4 +1,4 @@
-"""The machine's two clocks, with a test's hand on them."""
+"""The machine's two clocks under the control of a test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from barnabas.broker.rim import clocks
 
 
 class ControlledClock:
-    """Steady and wall time, moved on together by `advance`, and standing while frozen."""
+    """Steady and wall time: `advance` moves both, `freeze` stops both."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class ControlledClock:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether time stands but for `advance`."""
+        """Whether only `advance` moves the time."""
         return self._frozen_at is not None
 
     @property
@@ -30,17 +30,17 @@ class ControlledClock:
         return self.wall_ms() - self._wall_ms()
 
     def steady_ms(self) -> int:
-        """In the place of `clocks.steady_ms`."""
+        """The steady time; replaces `clocks.steady_ms`."""
         frozen = self._frozen_at
         return frozen[0] if frozen is not None else self._steady_ms() + self._ahead_ms
 
     def wall_ms(self) -> int:
-        """In the place of `clocks.wall_ms`."""
+        """The wall time; replaces `clocks.wall_ms`."""
         frozen = self._frozen_at
         return frozen[1] if frozen is not None else self._wall_ms() + self._ahead_ms
 
     def advance(self, by_ms: int) -> None:
-        """Move both on. Raises: ValueError where that is back."""
+        """Move both clocks forward. Raises: ValueError for a negative number."""
         if by_ms < 0:
             raise ValueError("time goes forward only")
         if self._frozen_at is not None:
@@ -50,11 +50,11 @@ class ControlledClock:
             self._ahead_ms += by_ms
 
     def freeze(self) -> None:
-        """Let time stand."""
+        """Stop both clocks."""
         self._frozen_at = self.steady_ms(), self.wall_ms()
 
     def unfreeze(self) -> None:
-        """Let time go on from where it stands."""
+        """Let both clocks go on from their frozen time."""
         if self._frozen_at is not None:
             self._ahead_ms = self._frozen_at[0] - self._steady_ms()
             self._frozen_at = None

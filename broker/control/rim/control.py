@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from barnabas.broker.connections import ConnectionState
 from barnabas.broker.control.faults import Action, Fault, FaultTable
 from barnabas.broker.control.forgetful_disk import ForgetfulDisk
 from barnabas.broker.control.observed import (
@@ -28,7 +29,6 @@ from barnabas.broker.control.observed import (
     with_fetch_session,
 )
 from barnabas.broker.control.rim.clock import ControlledClock
-from barnabas.broker.outbox import ConnectionState
 from barnabas.broker.rim.clocks import NS_PER_MS
 from barnabas.broker.rim.connection import Connection, HandleFrame
 from barnabas.broker.rim.receive_turns import ReceiveTurns
@@ -53,11 +53,11 @@ OUTCOMES = ("under way", "answered", "answer dropped", "no answer", "connection 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request, its answer, and what was made of both: a line of the journal.
+    """One request, its answer, and what happened to both: a line of the journal.
 
     outcome: under way, answered, no answer (none was asked for), answer dropped, answer cut, or
-    connection closed. node_id: of the broker that it came to. size: bytes of both that the journal
-    holds; 0 where it has let go of them. sender: the connection as the core knew it.
+    connection closed. node_id: of the broker that received it. size: bytes of both in the journal;
+    0 where they were dropped. sender: the connection's state in the core.
     """
 
     number: int
@@ -79,7 +79,7 @@ class Exchange:
         """The first fault with that action that the request met."""
         return next((fault for fault in self.faults if fault.action is action), None)
 
-    def told(self) -> dict[str, Any]:
+    def as_values(self) -> dict[str, Any]:
         """The event as plain values."""
         request = self.request
         return {
@@ -101,7 +101,7 @@ class Exchange:
 
 
 class Journal:
-    """The last requests: at most so many, and of so many bytes with their answers."""
+    """The last requests, bounded in number and in bytes, with their answers."""
 
     def __init__(self, most: int = KEPT_REQUESTS, most_bytes: int = KEPT_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
@@ -112,21 +112,21 @@ class Journal:
         return iter(self._exchanges)
 
     def add(self, exchange: Exchange) -> None:
-        """Keep a request that came."""
+        """Add a request."""
         self._exchanges.append(exchange)
         exchange.size = len(exchange.frame)
         self._bytes += exchange.size
         self._drop_earlier()
 
     def on_answer(self, exchange: Exchange, size: int) -> None:
-        """Count the answer of a request, where it is still kept."""
+        """Count the answer of a request, if the request is still in the journal."""
         if exchange.size:
             exchange.size += size
             self._bytes += size
             self._drop_earlier()
 
     def clear(self) -> None:
-        """Keep none of those that came so far."""
+        """Remove all requests."""
         while self._exchanges:
             self._drop_first()
 
@@ -143,10 +143,10 @@ class Journal:
 
 
 class LateConnection:
-    """What stands for a connection that its client has ended, until a late request of it is done.
+    """The replacement of a connection that its client has closed, until a late request is done.
 
-    The core lets go of what a connection has under way when that ends, as the decoding of a large
-    request, which a thread does.
+    When a connection ends, the core drops its work in progress, such as the decoding of a large
+    request in a thread.
     """
 
     def __init__(self, server: Server, exchange: Exchange) -> None:
@@ -156,10 +156,10 @@ class LateConnection:
         self.has_stirred = True
 
     def send(self, pieces: Any) -> None:
-        """Nobody is there to have the answer."""
+        """Drop the answer: the client is gone."""
 
     def wake(self) -> None:
-        """The request is answered: there is nothing more to come."""
+        """Do nothing: after its answer nothing follows."""
         self._server.disconnect(cast("Connection", self), None)
 
     def quiet_sweeps(self) -> int:
@@ -218,10 +218,10 @@ class Control:
 
     def _on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
         if self.server.is_closed:
-            return  # the power is lost, and the process about to end
+            return  # the power is lost, and the process will end
         connection = self.server.connection(connection_id)
         assert connection is not None
-        copy = bytes(frame)  # the frame's memory is the next request's soon
+        copy = bytes(frame)  # the next request will overwrite the frame's memory
         request = observe(memoryview(copy))
         if request is None:
             self._exchanges.pop(connection_id, None)
@@ -239,7 +239,7 @@ class Control:
         self.journal.add(exchange)
         if exchange.faults and request.body is not None:
             self._exchanges[connection_id] = exchange
-            # held from now on: the fault may be removed before the steps come to it
+            # held from now on: the fault may be removed before this step
             released = None
             if hold := exchange.has(Action.HOLD):
                 released = self._held.setdefault(hold.number, asyncio.Event())
@@ -249,9 +249,7 @@ class Control:
             self._hand_on(connection, exchange, frame, now_ms)
 
     def _with_names(self, request: ObservedRequest, node_id: int) -> ObservedRequest:
-        """The topics by name, where the request has their ids; a Fetch's with those of its
-        session.
-        """
+        """A request with names for its topics' ids; a Fetch with the topics of its session, too."""
         if isinstance(request.body, FetchRequest) and request.body.session_epoch > 0:
             sessions = self._broker.cluster.nodes[node_id].fetch_sessions
             remembered = sessions.partitions_of(request.body.session_id)
@@ -272,7 +270,7 @@ class Control:
         exchange: Exchange,
         released: asyncio.Event | None,
     ) -> None:
-        """Do to a request what its faults say, and hand it on where they leave it."""
+        """Apply the faults of a request, and hand it on if they allow it."""
         if delay := exchange.has(Action.DELAY):
             await asyncio.sleep(delay.ms / 1000)
         if released is not None:
@@ -298,7 +296,7 @@ class Control:
         connection.wake()
 
     def deliver(self, connection: Connection, exchange: Exchange) -> None:
-        """Hand a request on to the broker that was kept back, or is to come twice."""
+        """Hand a request on to the broker, after a delay or for the second time."""
         if self.server.is_closed:
             return
         try:
@@ -317,11 +315,11 @@ class Control:
         self.server.carry_out()
 
     def _deliver_late(self, exchange: Exchange, frame: memoryview) -> None:
-        """A request whose client has hung up meanwhile: it had come before, so it is carried out.
+        """Handle a request whose client has hung up meanwhile: it arrived before that.
 
-        The answer goes nowhere. It comes by its own connection, which only the core has then: by
-        one with a later number it would pass for a request of its producer's newest connection. It
-        is the user's who had shown himself there, and comes by the same listener.
+        The answer is dropped. The request keeps its own connection, which only the core has then:
+        with a later number it would count as one of its producer's newest connection. Its
+        principal and its listener are those of the closed connection.
         """
         connection_id = exchange.connection
         host, _, _ = exchange.client.rpartition(":")
@@ -382,7 +380,7 @@ class Control:
     # --- answers ---------------------------------------------------------------------------------
 
     def send(self, connection: Connection, pieces: Any) -> None:
-        """Send an answer as its request's faults will have it."""
+        """Send an answer as the faults of its request say."""
         exchange = self._exchanges.pop(connection.connection_id, None)
         connection.is_held = False
         if exchange is None:
@@ -435,24 +433,24 @@ class Control:
     # --- faults ----------------------------------------------------------------------------------
 
     def add_fault(self, fault: Fault) -> Fault:
-        """Let a fault hold from now on."""
+        """Add a fault."""
         return self.faults.add(fault)
 
     def remove_fault(self, number: int) -> Fault:
-        """Let it hold no more, and release what it holds. Raises: KeyError."""
+        """Remove a fault, and release the requests that it holds. Raises: KeyError."""
         fault = self.faults.remove(number)
         self.release(number)
         return fault
 
     def remove_all_faults(self) -> list[Fault]:
-        """Let none hold, and release what they hold."""
+        """Remove all faults, and release the requests that they hold."""
         faults = self.faults.clear()
         for fault in faults:
             self.release(fault.number)
         return faults
 
     def release(self, number: int) -> None:
-        """Let the requests go on that a fault holds; later ones are held again."""
+        """Release the requests that a fault holds; later ones are held again."""
         released = self._held.pop(number, None)
         if released is not None:
             released.set()
@@ -460,9 +458,7 @@ class Control:
     # --- connections -----------------------------------------------------------------------------
 
     def close_connections(self, client_id: str | None = None) -> int:
-        """End all connections, or those of which the last request was of that client. Gives how
-        many.
-        """
+        """End all connections, or those whose last request had that client id. Gives how many."""
         last = {exchange.connection: exchange.request.client_id for exchange in self.journal}
         chosen = [
             connection
@@ -474,8 +470,8 @@ class Control:
             self.server.disconnect(connection, None)
         return len(chosen)
 
-    def told_connections(self) -> list[dict[str, Any]]:
-        """Who is connected, as plain values; client_id is that of the last request."""
+    def connection_values(self) -> list[dict[str, Any]]:
+        """The open connections, as plain values; client_id is that of the last request."""
         last = {exchange.connection: exchange.request.client_id for exchange in self.journal}
         return [
             {
@@ -488,44 +484,43 @@ class Control:
         ]
 
     def refuse_connections(self, refuse: bool) -> None:
-        """Refuse those who connect from now on, as a port does that nobody listens on; or listen
-        again.
-        """
+        """Refuse new connections, like a port without a listener; or listen again."""
         if refuse == self._refuses:
             return
         for node in self._broker.cluster.nodes_there():
             if refuse:
                 self.server.acceptor.close_listener(node.node_id)
-            else:  # another may have the port by now: then it goes on refusing
+            else:  # another process may have the port by now: then it stays closed
                 self.server.acceptor.open_listener(node.node_id)
         self._refuses = refuse
 
     # --- several brokers -------------------------------------------------------------------------
 
     def change(self, call: Callable[..., None], *arguments: Any) -> None:
-        """An input that changes who is there and who leads, and what it asks for.
+        """Change which brokers are there and which one leads, and carry out what follows.
 
-        Raises: ValueError where it cannot be.
+        Raises: ValueError where that is impossible.
         """
         call(*arguments)
         self.server.carry_out()
 
     def take_away(self, node_id: int) -> None:
-        """Let a broker be gone: its port closes, and its connections end. Raises: ValueError."""
+        """Take a broker away: its port closes, and its connections end. Raises: ValueError."""
         self.change(self._broker.failover.take_away, node_id, self.server.now_ms())
         self.server.acceptor.close_listener(node_id)
 
     def give_back(self, node_id: int) -> None:
-        """Let a broker be there again, at its port. Raises: ValueError; OSError where another has
-        the port by now.
+        """Give a broker back, at its port.
+
+        Raises: ValueError; OSError where another process has the port by now.
         """
         self._broker.cluster.node(node_id)
         if not self._refuses:
             self.server.acceptor.open_listener(node_id)
         self.change(self._broker.failover.give_back, node_id, self.server.now_ms())
 
-    def told_brokers(self) -> list[dict[str, Any]]:
-        """The brokers, and what each leads, as plain values."""
+    def broker_values(self) -> list[dict[str, Any]]:
+        """The brokers, and the partitions that each leads, as plain values."""
         cluster = self._broker.cluster
         rows = []
         for node in cluster.nodes.values():
@@ -556,14 +551,14 @@ class Control:
     # --- time ------------------------------------------------------------------------------------
 
     async def advance(self, by_ms: int) -> None:
-        """Move time on, and wait until all that was due by then is done and on the disk."""
+        """Move the time forward, and wait until everything due is done and on the disk."""
         self.clock.advance(by_ms)
         self._say_time()
         self.server.guarded(self._broker.on_tick, self.server.now_ms())
         await self._until_quiet()
 
     def set_frozen(self, freeze: bool) -> None:
-        """Let time stand, or go on."""
+        """Freeze the time, or let it go on."""
         if freeze:
             self.clock.freeze()
         else:
@@ -572,11 +567,11 @@ class Control:
         self.server.reset_timer()
 
     def _say_time(self) -> None:
-        """Whoever starts the broker again after it died reads there where its time was."""
+        """Log how far the clock is ahead, for a test that starts the broker again after a kill."""
         logger.info("the test's clock is %d ms ahead of the machine's", self.clock.ahead_ms)
 
     async def _until_quiet(self) -> None:
-        """Until nothing is due and no flush is under way, some times in a row."""
+        """Wait until nothing is due and no flush runs, several times in a row."""
         quiet = 0
         while quiet < _QUIET_ROUNDS and not self.server.failed:
             self.server.reset_timer()

@@ -1,31 +1,31 @@
 """The control endpoint: HTTP on 127.0.0.1, for a test in any language.
 
-    GET    /                       what there is
+    GET    /                       the list of these
     GET    /time                   {"wall_ms", "ahead_ms", "frozen"}
     POST   /time/advance           {"days", "hours", "minutes", "seconds", "ms"}: any of them
     POST   /time/freeze            and /time/unfreeze
-    GET    /faults                 those that hold
-    POST   /faults                 one more: broker/control/faults.py has its fields; gives its id
-    POST   /faults/ID/release      let the requests go on that it holds
+    GET    /faults                 the faults in force
+    POST   /faults                 add one: broker/control/faults.py has its fields; gives its id
+    POST   /faults/ID/release      release the requests that it holds
     DELETE /faults/ID              and /faults for all
     GET    /requests               the journal; ?api=, client_id=, topic=, group=,
                                    transactional_id=, outcome=, after=NUMBER
-    DELETE /requests               begin it anew
-    GET    /connections            who is connected
+    DELETE /requests               clear it
+    GET    /connections            the open connections
     POST   /connections/close      {"client_id"}: all, or those of a client
     POST   /connections/refuse     and /connections/accept
     GET    /brokers                the brokers of this process, and what each leads
     POST   /brokers/ID/take-away   its port closes, its connections end, its leaders move
-    POST   /brokers/ID/give-back   it is there again
-    POST   /brokers/ID/controller  it is the one that Metadata names
+    POST   /brokers/ID/give-back   it is back
+    POST   /brokers/ID/controller  Metadata names it as the controller
     GET    /leaders                ?topic=, partition=: {"leader"}, null where no broker leads it
-    POST   /leaders                {"topic", "partition", "broker"}: let it lead that partition
-    POST   /coordinators           {"group" or "transactional_id", "broker"}: let it be theirs
+    POST   /leaders                {"topic", "partition", "broker"}: move the leader there
+    POST   /coordinators           {"group" or "transactional_id", "broker"}: move it there
     POST   /lose-power             what was not flushed is lost, and the process ends as in a crash
 
 Answers are JSON; an error is {"error": a sentence} with status 400 (the request is wrong), 404 or
-500. A request whose Host is not this machine's own, or whose Origin is not its Host, is refused
-(403): a page of elsewhere, or of another port here, is not to reach it.
+500. A request whose Host is not this machine, or whose Origin is not its Host, is refused (403), so
+that a web page of another site or port cannot use it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Values = Mapping[str, Any]
 
 
 class ControlEndpoint:
-    """The HTTP server, in threads of its own; what it is asked to do is done in the loop's."""
+    """The HTTP server, in threads of its own; calls run in the loop's thread."""
 
     def __init__(self, control: Control, sock: socket.socket) -> None:
         self._control = control
@@ -68,7 +68,7 @@ class ControlEndpoint:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address where it listens."""
         return self._http.url
 
     def _answer(self, request: Request) -> Response:
@@ -95,7 +95,7 @@ class ControlEndpoint:
 
 
 def _route(control: Control, method: str, path: str) -> Callable[[Values], Awaitable[Any]] | None:
-    """What does it; the module's table tells each."""
+    """The function for a path; see the table of the module."""
     parts = [part for part in path.split("/") if part]
     calls = _Calls(control)
     match (method, *parts):
@@ -144,18 +144,18 @@ def _route(control: Control, method: str, path: str) -> Callable[[Values], Await
 
 def _number(text: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise ValueError(f"{text!r} is no number of a fault")
+        raise ValueError(f"{text!r} is not the number of a fault")
     return int(text)
 
 
 def _node_id(value: object) -> int:
     if isinstance(value, bool) or not _NUMBER.fullmatch(str(value)):
-        raise ValueError(f"{value!r} is no id of a broker: see GET /brokers")
+        raise ValueError(f"{value!r} is not the id of a broker: see GET /brokers")
     return int(str(value))
 
 
 class _Calls:
-    """What the endpoint can be asked to do; each runs in the loop's thread."""
+    """The calls of the endpoint; each runs in the loop's thread."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -191,10 +191,10 @@ class _Calls:
         return await self.time({})
 
     async def faults(self, _: Values) -> Any:
-        return [fault.told() for fault in self._control.faults]
+        return [fault.as_values() for fault in self._control.faults]
 
     async def add_fault(self, values: Values) -> Any:
-        return self._control.add_fault(fault_of(values)).told()
+        return self._control.add_fault(fault_of(values)).as_values()
 
     async def release(self, number: int) -> Any:
         fault = self._control.faults[number]
@@ -204,10 +204,10 @@ class _Calls:
         return {}
 
     async def remove_fault(self, number: int) -> Any:
-        return self._control.remove_fault(number).told()
+        return self._control.remove_fault(number).as_values()
 
     async def remove_all_faults(self, _: Values) -> Any:
-        return [fault.told() for fault in self._control.remove_all_faults()]
+        return [fault.as_values() for fault in self._control.remove_all_faults()]
 
     async def requests(self, values: Values) -> Any:
         unknown = [name for name in values if name not in _FILTERS]
@@ -224,7 +224,7 @@ class _Calls:
             raise ValueError(f"`after` has to be the number of a request, not {values['after']!r}")
         after = int(str(values.get("after", 0)))
         return [
-            exchange.told()
+            exchange.as_values()
             for exchange in self._control.journal
             if exchange.number > after and _is_wanted(exchange, values)
         ]
@@ -234,7 +234,7 @@ class _Calls:
         return {}
 
     async def connections(self, _: Values) -> Any:
-        return self._control.told_connections()
+        return self._control.connection_values()
 
     async def close_connections(self, values: Values) -> Any:
         return {"closed": self._control.close_connections(values.get("client_id"))}
@@ -244,7 +244,7 @@ class _Calls:
         return {"refused": refuse}
 
     async def brokers(self, _: Values) -> Any:
-        return self._control.told_brokers()
+        return self._control.broker_values()
 
     async def change_broker(self, node_id: int, verb: str) -> Any:
         if verb == "take-away":
@@ -293,7 +293,7 @@ class _Calls:
 
 
 def _values_of(values: Values, *names: str) -> list[Any]:
-    """These, all of which have to be there, and nothing else."""
+    """The values of these names, all of which are required; no others are allowed."""
     if set(values) != set(names):
         raise ValueError(f"give {', '.join(names)}, and nothing else")
     return [values[name] for name in names]

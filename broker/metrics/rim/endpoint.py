@@ -8,7 +8,7 @@ from collections.abc import Callable
 from barnabas.broker.metrics.rim.collector import Collector
 from barnabas.broker.metrics.rim.exposition import CONTENT_TYPE
 from barnabas.broker.metrics.rim.measured import Measuring
-from barnabas.broker.metrics.table import Detail
+from barnabas.broker.metrics.rim.metric import Detail
 from barnabas.broker.replication.state import ReplicationState
 from barnabas.broker.rim.http_server import HttpServer, Request, Response, error_response
 from barnabas.broker.rim.server import Server
@@ -17,7 +17,7 @@ PATH = "/metrics"
 
 
 class MetricsEndpoint:
-    """The HTTP server; a scrape is made in its threads, and looks at the broker in the loop's."""
+    """The HTTP server. A scrape runs in its threads, and looks at the broker in the loop's."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class MetricsEndpoint:
 
     @property
     def url(self) -> str:
-        """What Prometheus is to scrape."""
+        """The URL that Prometheus scrapes."""
         return self._http.url + PATH
 
     def _answer(self, request: Request) -> Response:

@@ -1,39 +1,29 @@
 """Rows of metrics as the text that Prometheus reads (its text format 0.0.4).
 
 prometheus_client writes a row in 12 us, and a broker of ten thousand partitions has a hundred
-thousand of them; this takes a twentieth of that, and gives way in between: the interpreter's lock,
-which the event loop wants, is let go of after ROWS_AT_ONCE rows.
+thousand of them; this takes a twentieth of that. After ROWS_AT_ONCE rows it sleeps for PAUSE_S, so
+that the event loop gets the interpreter's lock.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from barnabas.broker.metrics.histogram import BOUNDS_NS, Buckets
-from barnabas.broker.metrics.table import Kind, Metric
+from barnabas.broker.metrics.labels import label_text
+from barnabas.broker.metrics.rim.metric import Kind, Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ROWS_AT_ONCE = 1000
 PAUSE_S = 0.0005
 
 _BOUNDS = [*(repr(bound / 1e9) for bound in BOUNDS_NS), "+Inf"]
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _DOC_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
 
-def label_text(names: Sequence[str], values: Sequence[str]) -> str:
-    """The labels of a row, in their braces; nothing where there are none."""
-    if not names:
-        return ""
-    pairs = [
-        f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(names, values, strict=True)
-    ]
-    return "{" + ",".join(pairs) + "}"
-
-
 class Exposition:
-    """The text while it grows. A metric's rows stand together, under its name and meaning."""
+    """The text while it grows. The rows of a metric come together, under its name and meaning."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []

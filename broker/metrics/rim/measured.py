@@ -1,17 +1,17 @@
 """Measures how long requests queue, work and wait, how long flushes take and the loop stalls.
 
     phase   of a request                                     from             until
-    queue   it is there, and others have their turn          the loop woke    its handling begins
+    queue   it has arrived, and others are handled first     the loop woke    its handling begins
     work    the core handles it                              it begins        it is handled
     wait    it is parked, for data, members, time, a thread  it was handled   it is answered
     disk    it is parked, and a flush released it            it was handled   it is answered
 
-It sits between the loop and the core, which knows nothing of it. Where it is not asked for, none of
-this is loaded.
+It is between the loop and the core, which does not know of it, and is loaded with --metrics-port
+only.
 
-To measure a request costs a twentieth of what the cheapest ones cost. So of each API MEASURED at
-most are in half a second, and stand for the rest, which are counted: below 100 requests a
-second each is measured, and above that the number is exact and the times are of a sample.
+Measuring a request costs a twentieth of the cheapest ones. So at most MEASURED requests of each API
+are measured in half a second; the others are counted, with the times of the sample: below 100
+requests a second each is measured, and above that the number is exact and the times are a sample's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from barnabas.protocol.api_table import BY_KEY
 
 NOTABLE_STALL_NS, STALL_WINDOW_NS = 5_000_000, 60_000_000_000
 FOLD_INTERVAL_S, MEASURED = 0.5, 50
-SHORT_FRAME = 255  # the key of no API, for what has none
+SHORT_FRAME = 255  # no API has this key: it is for frames without one
 UNKNOWN_API = "unknown"
 _TCP_INFO = getattr(socket, "TCP_INFO", None)  # Linux has it
 # tcpi_bytes_received; tcpi_bytes_sent, tcpi_bytes_retrans (linux/tcp.h, since Linux 4.19)
@@ -48,8 +48,8 @@ class RequestTimes:
 
     `queue` and `work` are of all requests, `whole` of those that were answered; `wait` and `disk`
     of those that were parked. latest: (when the loop woke, when its handling began and ended) of
-    each that was answered at once and is not in the histograms yet: to append is the least that can
-    be done with it. unmeasured: how many those in the histograms do not stand for yet.
+    each that was answered at once and is not in the histograms yet: an append is the cheapest way
+    to record it. unmeasured: requests that were counted and are not in the histograms yet.
     """
 
     __slots__ = ("disk", "latest", "queue", "unmeasured", "wait", "whole", "work")
@@ -61,7 +61,7 @@ class RequestTimes:
         self.unmeasured = 0
 
     def fold(self) -> None:
-        """Take the latest into the histograms, and have them stand for those not measured."""
+        """Add the latest to the histograms, and the unmeasured ones with the same distribution."""
         if self.latest:
             woke, began, ended = zip(*self.latest, strict=True)
             self.latest.clear()
@@ -81,7 +81,7 @@ class RequestTimes:
 
 
 class Traffic(NamedTuple):
-    """Bytes that came and went by a socket."""
+    """Bytes that a socket received and sent."""
 
     received: int
     sent: int
@@ -90,9 +90,9 @@ class Traffic(NamedTuple):
 class Instruments:
     """What is measured: written in the loop's thread (flushes in the flusher's), read in any.
 
-    requests: by API key. left: of each, how many more are measured before the next fold; below 0,
-    how many were not. unknown: of those that are not spoken. closed_traffic: of connections that
-    are gone.
+    requests: by API key. left: for each, how many more are measured before the next fold; below 0,
+    how many were not measured. unknown: requests of unknown APIs. closed_traffic: of connections
+    that are closed.
     """
 
     def __init__(self) -> None:
@@ -105,12 +105,12 @@ class Instruments:
         self.closed_traffic = Traffic(0, 0)
 
     def by_api(self) -> list[tuple[str, RequestTimes]]:
-        """Each API's by its name."""
+        """The times of each API, by its name."""
         rows = [(api.name, self.requests[key]) for key, api in sorted(BY_KEY.items())]
         return [*rows, (UNKNOWN_API, self.unknown)]
 
     def fold(self) -> None:
-        """Take the latest requests into the histograms. In the loop's thread."""
+        """Add the latest requests to the histograms. In the loop's thread."""
         for key, left in enumerate(self.left):
             times = self.requests[key]
             if left < MEASURED or times.unmeasured:
@@ -120,18 +120,18 @@ class Instruments:
 
 
 class TimedSelector(selectors.DefaultSelector):
-    """The loop's selector, which knows when the loop woke, and notes when it was long in a round.
+    """The loop's selector, which records when the loop woke, and rounds that took long.
 
-    woke_ns: when the round under way began.
+    woke_ns: when the current round began.
     """
 
     def __init__(self, stalls: Histogram) -> None:
         super().__init__()
-        self.woke_ns = sys.maxsize  # what goes before the first round is no stall
+        self.woke_ns = sys.maxsize  # the time before the first round is no stall
         self._stalls = stalls
         self._window = 0
         self._longest_ns = self._longest_before_ns = 0
-        self._notable_ns = 1  # a round that is longer than any before, or a stall
+        self._notable_ns = 1  # a round at least so long is the longest so far, or a stall
 
     def select(
         self,
@@ -139,7 +139,7 @@ class TimedSelector(selectors.DefaultSelector):
         _select: Callable[..., list[Any]] = selectors.DefaultSelector.select,
         _clock: Callable[[], int] = monotonic_ns,
     ) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait as the selector does; what is bound at the definition is looked up fast."""
+        """Wait as the selector does. Defaults are bound once, which makes them fast to look up."""
         busy_ns = _clock() - self.woke_ns
         if busy_ns >= self._notable_ns:
             self._note(busy_ns)
@@ -199,7 +199,7 @@ class TimedFlusher(Flusher):
 class Measuring:
     """Measures the requests of a server: its Observer.
 
-    _parked: by connection, of a request that is not answered yet: its row, how long it took so far,
+    _parked: by connection, a request that is not answered yet: its row, how long it took so far,
     and since when it waits.
     """
 
@@ -233,7 +233,7 @@ class Measuring:
             ended = clock()
             try:
                 ((answered, _),) = outbox.sends
-            except ValueError:  # none, or many
+            except ValueError:  # no answer, or several
                 answered = 0
             if answered == connection_id:
                 note[key]((selector.woke_ns, began, ended))
@@ -278,7 +278,7 @@ class Measuring:
     def _note_other(
         self, connection_id: int, frame: memoryview, queue_ns: int, work_ns: int, now_ns: int
     ) -> None:
-        """Note a request that was not the only one to be answered, or was not answered at once."""
+        """Record a request that was not answered at once, or with others."""
         is_known = len(frame) > 1 and not frame[0]
         times = self.instruments.requests[frame[1]] if is_known else self.instruments.unknown
         times.queue.observe(queue_ns)
@@ -304,7 +304,7 @@ class Measuring:
 
 
 def traffic_of(connection: Connection) -> Traffic:
-    """What came and went by it, as the system counts it; nothing where the system does not."""
+    """The bytes of a connection, as the system counts them; 0 where it does not."""
     if _TCP_INFO is None:
         return Traffic(0, 0)
     try:

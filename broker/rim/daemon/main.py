@@ -86,7 +86,8 @@ def _fill_standard_descriptors() -> None:
 
 
 def _print_settings(text: str) -> int:
-    from barnabas.broker.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
+    from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
+    from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 
     is_found = False
     for heading, settings in (

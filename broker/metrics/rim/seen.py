@@ -1,0 +1,144 @@
+"""What a scrape sees of the broker: looked at in the loop's thread, read in the scrape's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from barnabas.broker.metrics.labels import label_text
+from barnabas.broker.metrics.rim.measured import Measuring, Traffic, traffic_of
+from barnabas.broker.observation.observe import (
+    ROWS_AT_ONCE,
+    CommittedOffsetState,
+    GroupState,
+    Look,
+    PartitionState,
+    TransactionalIdState,
+    look_at_groups,
+    look_at_partitions,
+    look_at_transactional_ids,
+)
+from barnabas.broker.replication.state import ReplicationState
+from barnabas.broker.rim.server import Server
+
+MOST_ROWS = 100_000
+
+
+class Source(NamedTuple):
+    """What a scrape looks at. replication: gives how far the standby is; None: none can follow."""
+
+    server: Server
+    measuring: Measuring
+    replication: Callable[[], ReplicationState] | None
+
+
+@dataclass
+class Seen:
+    """What a scrape has seen.
+
+    now: the metrics that are one number, by name. wall_ms: when it looked.
+    has_rows: whether partitions have metrics of their own. took_s: how long the scrape took so far.
+    """
+
+    source: Source
+    now: Mapping[str, float]
+    partitions: tuple[PartitionState, ...]
+    transactional_ids: tuple[TransactionalIdState, ...]
+    groups: tuple[GroupState, ...]
+    traffic: Traffic
+    replication: ReplicationState | None
+    wall_ms: int
+    has_rows: bool
+    took_s: Callable[[], float]
+
+    @property
+    def shown_partitions(self) -> tuple[PartitionState, ...]:
+        """The partitions that have metrics of their own: not more than MOST_ROWS."""
+        return self.partitions[:MOST_ROWS]
+
+    @cached_property
+    def partition_labels(self) -> list[str]:
+        """The labels of each shown partition, which nine metrics share."""
+        return [
+            label_text(("topic", "partition"), (row.topic, str(row.partition)))
+            for row in self.shown_partitions
+        ]
+
+    @cached_property
+    def topics(self) -> list[tuple[str, list[PartitionState]]]:
+        """The partitions of each topic, after the topic's label."""
+        topics: dict[str, list[PartitionState]] = {}
+        for row in self.partitions:
+            topics.setdefault(row.topic, []).append(row)
+        return [(label_text(("topic",), (name,)), topics[name]) for name in sorted(topics)]
+
+    @cached_property
+    def shown_offsets(self) -> list[tuple[str, CommittedOffsetState]]:
+        """The committed offsets that have metrics of their own, each after its labels."""
+        offsets = self._offsets()
+        return [
+            (
+                label_text(
+                    ("group", "topic", "partition"), (group_id, row.topic, str(row.partition))
+                ),
+                row,
+            )
+            for (group_id, row), _ in zip(offsets, range(MOST_ROWS), strict=False)
+        ]
+
+    def _offsets(self) -> Iterator[tuple[str, CommittedOffsetState]]:
+        return ((group.group_id, row) for group in self.groups for row in group.offsets)
+
+    def left_out(self) -> tuple[tuple[str, int], ...]:
+        """How many partitions and offsets are not shown, since there are too many."""
+        partitions = len(self.partitions) if self.has_rows else 0
+        offsets = sum(len(group.offsets) for group in self.groups) if self.has_rows else 0
+        return (
+            ("partitions", max(0, partitions - MOST_ROWS)),
+            ("offsets", max(0, offsets - MOST_ROWS)),
+        )
+
+
+def look(
+    source: Source,
+    numbers: Mapping[str, Callable[[Source], float]],
+    has_rows: bool,
+    took_s: Callable[[], float],
+) -> Look[Seen]:
+    """Look at the broker, in the loop's thread. numbers: what is read at once, by metric."""
+    broker = source.server.broker
+    now_ms = source.server.now_ms()
+    source.measuring.instruments.fold()
+    partitions = yield from look_at_partitions(broker.logs)
+    transactional_ids = yield from look_at_transactional_ids(
+        broker.transactions, now_ms + broker.wall.ahead_ms
+    )
+    groups = yield from look_at_groups(broker.groups, broker.topics)
+    traffic = yield from _look_at_traffic(source)
+    return Seen(
+        source,
+        {name: read(source) for name, read in numbers.items()},
+        partitions,
+        transactional_ids,
+        groups,
+        traffic,
+        None if source.replication is None else source.replication(),
+        now_ms + broker.wall.ahead_ms,
+        has_rows,
+        took_s,
+    )
+
+
+def _look_at_traffic(source: Source) -> Look[Traffic]:
+    """Count the bytes of all connections since the start."""
+    received = sent = 0
+    for number, connection in enumerate(source.server.connections(), 1):
+        if not connection.closed:
+            traffic = traffic_of(connection)
+            received, sent = received + traffic.received, sent + traffic.sent
+        if number % ROWS_AT_ONCE == 0:
+            yield
+    closed = source.measuring.instruments.closed_traffic
+    return Traffic(received + closed.received, sent + closed.sent)

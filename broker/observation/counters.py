@@ -1,0 +1,32 @@
+"""The home of plain counts: each is counted up where something happens, by its metric's name.
+
+    counters.add("barnabas_throttled_requests_total")
+
+A row with that name in the table of metrics makes a scrape show it. Errors in answers and logins
+have counters of their own, beside this module.
+"""
+
+from __future__ import annotations
+
+
+class Counters:
+    """Counts since the start, by the name of the metric and the values of its labels.
+
+    The loop's thread adds; another may read.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, dict[tuple[str, ...], int]] = {}
+
+    def add(self, name: str, *labels: str, count: int = 1) -> None:
+        """Count up."""
+        counts = self._counts.setdefault(name, {})
+        counts[labels] = counts.get(labels, 0) + count
+
+    def of(self, name: str, *labels: str) -> int:
+        """The count with these labels."""
+        return self._counts.get(name, {}).get(labels, 0)
+
+    def rows(self, name: str) -> dict[tuple[str, ...], int]:
+        """All counts of a metric, by the values of its labels."""
+        return self._counts.get(name, {}).copy()

@@ -1,0 +1,85 @@
+"""Java properties files: the format of Apache Kafka's server.properties."""
+
+from __future__ import annotations
+
+import re
+
+from barnabas.broker.settings.setting import ConfigError
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_HEXADECIMAL = re.compile(r"[0-9a-fA-F]{4}")
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """The pairs of a Java properties file: # and ! begin comments; a backslash at a line's end
+    continues it; = or : or a blank separates.
+
+    Raises: ConfigError where \\u is not followed by four hexadecimal digits; its text shows
+            nothing of the line, which may have a password.
+    """
+    properties: dict[str, str] = {}
+    pending, number = "", 0
+    # splitlines() would also split at a form feed and other separators inside a value
+    for number, raw in enumerate(_LINE_END.split(text), 1):
+        line = pending + raw.lstrip(" \t\f")
+        pending = ""
+        if not line or (not pending and line[0] in "#!"):
+            continue
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending = line[:-1]
+            continue
+        properties.update([_read_pair(line, number)])
+    if pending:
+        properties.update([_read_pair(pending, number)])
+    return properties
+
+
+def _read_pair(line: str, number: int) -> tuple[str, str]:
+    key, value = _split_pair(line)
+    try:
+        return _unescape(key), _unescape(value)
+    except ConfigError as error:
+        raise ConfigError(f"line {number}: {error}") from None
+
+
+def _split_pair(line: str) -> tuple[str, str]:
+    position = 0
+    while position < len(line) and line[position] not in "=: \t\f":
+        position += 2 if line[position] == "\\" else 1
+    key, rest = line[:position], line[position:].lstrip(" \t\f")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t\f")
+    return key, rest
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out, position = [], 0
+    while position < len(text):
+        character = text[position]
+        if character == "\\" and position + 1 < len(text):
+            position += 1
+            character = text[position]
+            if character == "u":
+                digits = text[position + 1 : position + 5]
+                if not _HEXADECIMAL.fullmatch(digits):
+                    raise ConfigError(
+                        "a \\u is not followed by four hexadecimal digits; write \\\\ for a "
+                        "backslash"
+                    )
+                out.append(chr(int(digits, 16)))
+                position += 5
+                continue
+            character = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}.get(character, character)
+        out.append(character)
+        position += 1
+    return _with_whole_letters("".join(out))
+
+
+def _with_whole_letters(text: str) -> str:
+    """Join two \\u that are one letter in UTF-16. Raises: ConfigError for half of a letter."""
+    try:
+        return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+    except UnicodeDecodeError:
+        raise ConfigError("a \\u is half of a letter, and the other half is missing") from None

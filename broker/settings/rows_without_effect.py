@@ -1,0 +1,222 @@
+"""Apache Kafka's settings that have no effect here.
+
+KEPT_SETTINGS                  may be changed at run time: checked, stored and described
+IGNORED_KEYS, IGNORED_PREFIXES may be in a file: ignored with a warning that says why
+_REFUSED_PREFIXES              end the start, since they would protect something
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from barnabas.broker.java_text import trimmed
+from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
+from barnabas.broker.settings.setting import LONG_MAX, MINUTE_MS, Kind, Setting
+
+
+def _kept(name: str, kind: Kind, default: Any, why: str, **more: Any) -> Setting[Any]:
+    doc = f"Stored and described; {why}."
+    return Setting(kind, default, doc, name=name, dynamic=True, **more)
+
+
+_ONE_REPLICA, _NO_KERBEROS = "there is one replica", "there is no Kerberos"
+_NO_TIERED_STORAGE = "there is no tiered storage"
+_NO_LOGIN = "there is no login of the broker's own"
+_OWN_MAP = "the cleaner has a map of its own form"
+_UNTHROTTLED = "the cleaner reads and writes as the system lets it"
+_KEPT_ROWS = (
+    _kept("follower.replication.throttled.rate", Kind.LONG, LONG_MAX, _ONE_REPLICA, lowest=0),
+    _kept("leader.replication.throttled.rate", Kind.LONG, LONG_MAX, _ONE_REPLICA, lowest=0),
+    _kept("log.cleaner.io.buffer.load.factor", Kind.DOUBLE, 0.9, _OWN_MAP),
+    _kept("log.cleaner.io.buffer.size", Kind.INT, 512 << 10, _UNTHROTTLED, lowest=0),
+    _kept("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, sys.float_info.max, _UNTHROTTLED),
+    _kept("log.cleaner.threads", Kind.INT, 1, "there is one process that cleans", lowest=1),
+    _kept("metric.reporters", Kind.LIST, (), "nothing is reported"),
+    _kept("remote.fetch.max.wait.ms", Kind.INT, 500, _NO_TIERED_STORAGE, lowest=1),
+    _kept(
+        "remote.log.index.file.cache.total.size.bytes",
+        Kind.LONG,
+        1 << 30,
+        _NO_TIERED_STORAGE,
+        lowest=1,
+    ),
+    _kept(
+        "remote.log.manager.copy.max.bytes.per.second",
+        Kind.LONG,
+        LONG_MAX,
+        _NO_TIERED_STORAGE,
+        lowest=1,
+    ),
+    _kept(
+        "remote.log.manager.fetch.max.bytes.per.second",
+        Kind.LONG,
+        LONG_MAX,
+        _NO_TIERED_STORAGE,
+        lowest=1,
+    ),
+    _kept(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        Kind.LONG,
+        LONG_MAX,
+        _ONE_REPLICA,
+        lowest=0,
+    ),
+    _kept("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit", _NO_KERBEROS, per_broker=True),
+    _kept(
+        "sasl.kerberos.min.time.before.relogin", Kind.LONG, MINUTE_MS, _NO_KERBEROS, per_broker=True
+    ),
+    _kept(
+        "sasl.kerberos.principal.to.local.rules",
+        Kind.LIST,
+        ("DEFAULT",),
+        _NO_KERBEROS,
+        per_broker=True,
+    ),
+    _kept("sasl.kerberos.service.name", Kind.STRING, None, _NO_KERBEROS, per_broker=True),
+    _kept("sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, 0.05, _NO_KERBEROS, per_broker=True),
+    _kept(
+        "sasl.kerberos.ticket.renew.window.factor", Kind.DOUBLE, 0.8, _NO_KERBEROS, per_broker=True
+    ),
+    _kept(
+        "sasl.login.refresh.buffer.seconds",
+        Kind.SHORT,
+        300,
+        _NO_LOGIN,
+        lowest=0,
+        highest=3600,
+        per_broker=True,
+    ),
+    _kept(
+        "sasl.login.refresh.min.period.seconds",
+        Kind.SHORT,
+        60,
+        _NO_LOGIN,
+        lowest=0,
+        highest=900,
+        per_broker=True,
+    ),
+    _kept(
+        "sasl.login.refresh.window.factor",
+        Kind.DOUBLE,
+        0.8,
+        _NO_LOGIN,
+        lowest=0.5,
+        highest=1,
+        per_broker=True,
+    ),
+    _kept(
+        "sasl.login.refresh.window.jitter",
+        Kind.DOUBLE,
+        0.05,
+        _NO_LOGIN,
+        lowest=0,
+        highest=0.25,
+        per_broker=True,
+    ),
+)
+# Settings that would protect something (TLS, authentication) are not among them.
+KEPT_SETTINGS = {row.name: row for row in _KEPT_ROWS}
+ALL_BROKER_SETTINGS = BROKER_SETTINGS | KEPT_SETTINGS
+
+_NO_QUORUM, _NO_ZOOKEEPER = "there is no quorum", "there is no ZooKeeper"
+_ONE_BROKER, _NOTHING_REPORTED = "there is one broker", "nothing is reported"
+_NO_SHARE_GROUPS = "share groups are not spoken"
+_NO_PURGATORY = "waiting requests cost nothing once they are answered"
+IGNORED_KEYS = {
+    "process.roles": "one process is broker and controller",
+    "advertised.host.name": "advertised.listeners takes its place",
+    "auto.include.jmx.reporter": _NOTHING_REPORTED,
+    "broker.id.generation.enable": "node.id is what is set",
+    "client.quota.callback.class": "quotas are what is set on users and client ids",
+    "delete.records.purgatory.purge.interval.requests": _NO_PURGATORY,
+    "early.start.listeners": "all listeners start together",
+    "eligible.leader.replicas.enable": _ONE_BROKER,
+    "fetch.purgatory.purge.interval.requests": _NO_PURGATORY,
+    "group.coordinator.append.linger.ms": "a group's record is written at once",
+    "host.name": "listeners takes its place",
+    "initial.broker.registration.timeout.ms": _NO_QUORUM,
+    "inter.broker.protocol.version": _ONE_BROKER,
+    "log.cleaner.threads": "there is one process that cleans",
+    "log.flush.start.offset.checkpoint.interval.ms": (
+        "the start of a log is written to the disk before a client sees it"
+    ),
+    "log.dir.failure.timeout.ms": "a data directory that fails ends the broker at once",
+    "metric.reporters": _NOTHING_REPORTED,
+    "port": "listeners takes its place",
+    "principal.builder.class": "a principal is the user's name",
+    "producer.purgatory.purge.interval.requests": _NO_PURGATORY,
+    "request.timeout.ms": _ONE_BROKER,
+    "reserved.broker.max.id": _ONE_BROKER,
+    "ssl.endpoint.identification.algorithm": "it is for clients",
+    "ssl.keymanager.algorithm": "there is no Java here",
+    "ssl.provider": "there is no Java here",
+    "ssl.secure.random.implementation": "there is no Java here",
+    "ssl.trustmanager.algorithm": "there is no Java here",
+    "security.providers": "there is no Java here",
+    "server.max.startup.time.ms": "the start takes as long as recovery does",
+    "unclean.leader.election.interval.ms": _ONE_BROKER,
+    "unstable.api.versions.enable": "only stable versions are spoken",
+    "unstable.feature.versions.enable": "only stable versions are spoken",
+}
+IGNORED_PREFIXES = {
+    "alter.config.policy.": "there are no policies",
+    "alter.log.dirs.replication.quota.": _ONE_BROKER,
+    "broker.heartbeat.": _NO_QUORUM,
+    "broker.session.": _NO_QUORUM,
+    "confluent.": _NOTHING_REPORTED,
+    "controlled.shutdown.": _ONE_BROKER,
+    "controller.": _NO_QUORUM,
+    "create.topic.policy.": "there are no policies",
+    "delegation.token.": "there are no delegation tokens",
+    "group.consumer.assignor.offload.": "the assignment is computed at once",
+    "group.share.": _NO_SHARE_GROUPS,
+    "kafka.metrics.": _NOTHING_REPORTED,
+    "leader.imbalance.": _ONE_BROKER,
+    "log.cleaner.io.": _UNTHROTTLED,
+    "log4j.": "the broker logs to standard error",
+    "metadata.": "metadata are kept in a journal in the data directory",
+    "metrics.": _NOTHING_REPORTED,
+    "num.replica.": _ONE_BROKER,
+    "password.encoder.": _NO_ZOOKEEPER,
+    "remote.": _NO_TIERED_STORAGE,
+    "replica.": _ONE_BROKER,
+    "replication.quota.": _ONE_BROKER,
+    "share.coordinator.": _NO_SHARE_GROUPS,
+    "socket.connection.setup.": _ONE_BROKER,
+    "telemetry.": _NOTHING_REPORTED,
+    "zookeeper.": _NO_ZOOKEEPER,
+}
+_REFUSED_PREFIXES = {
+    "sasl.": (
+        "it has no counterpart here: remove it; docs/SECURITY.md says which settings of SASL there "
+        "are"
+    ),
+    "ssl.": (
+        "it has no counterpart here: remove it; docs/SECURITY.md says which settings of TLS there "
+        "are"
+    ),
+    "zookeeper.ssl.": "there is no ZooKeeper: remove it",
+}
+
+
+def why_ignored(name: str) -> str | None:
+    """Why one of Apache Kafka's settings does nothing here; None where it does something, or is
+    unknown.
+    """
+    if name in BROKER_SETTINGS:
+        return None
+    return IGNORED_KEYS.get(name) or next(
+        (why for prefix, why in IGNORED_PREFIXES.items() if name.startswith(prefix)), None
+    )
+
+
+def why_refused(name: str, text: str) -> str | None:
+    """Why one of Apache Kafka's settings ends the start: who sets it relies on what it does. An
+    empty one asks for nothing.
+    """
+    if not trimmed(text):
+        return None
+    if name in BROKER_SETTINGS:
+        return None
+    return next((why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None)

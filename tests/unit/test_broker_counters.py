@@ -1,0 +1,39 @@
+"""Counts by the names of their metrics; which names may be counted says the table of metrics."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from barnabas.broker.metrics.rim.metric import Kind
+from barnabas.broker.metrics.rim.table import METRICS
+from barnabas.broker.observation.counters import Counters
+
+BROKER = Path(__file__).parents[2] / "broker"
+
+
+def test_a_count_is_kept_by_its_labels() -> None:
+    counters = Counters()
+    counters.add("x_total", "taken")
+    counters.add("x_total", "taken", count=4)
+    counters.add("x_total", "refused")
+    counters.add("y_total")
+    assert counters.rows("x_total") == {("taken",): 5, ("refused",): 1}
+    assert counters.of("x_total", "taken") == 5
+    assert counters.of("y_total") == 1
+    assert counters.rows("z_total") == {}
+
+
+def test_what_is_counted_is_a_metric_and_each_plain_counter_is_counted_somewhere() -> None:
+    """A count by a misspelt name would be shown nowhere, and a row without a count stays at 0."""
+    call = re.compile(r'counters\.add\(\s*"(\w+)"')
+    counted = {name for path in BROKER.rglob("*.py") for name in call.findall(path.read_text())}
+    plain = {row.name for row in METRICS if row.kind is Kind.COUNTER and row.read is None}
+    assert counted == plain
+
+
+def test_a_metric_has_one_way_to_be_read() -> None:
+    for row in METRICS:
+        ways = [way for way in (row.now, row.read, row.buckets) if way is not None]
+        assert len(ways) == 1 or (row.kind is Kind.COUNTER and not ways), row.name
+        assert (row.buckets is not None) == (row.kind is Kind.HISTOGRAM), row.name
