@@ -37,6 +37,7 @@ from barnabas.storage.disk import Data, Disk, File, is_out_of_descriptors
 
 _KEPT_SHARE, _FEWEST_KEPT = 8, 64  # a share of all descriptors, and a number
 _CLIENTS_SHARE = 4
+_FEWEST_BESIDE = 4
 _CLOSED_TOGETHER = 8  # a share of the open files
 _REMOVED_SHARE = 4
 
@@ -46,6 +47,13 @@ T = TypeVar("T")
 def kept_from_connections(limit: int) -> int:
     """The number of descriptors that connections may not take: for files and all else."""
     return min(max(limit // _KEPT_SHARE, _FEWEST_KEPT), limit // 2)
+
+
+def most_beside_clients(limit: int, part: int, most: int) -> int:
+    """How many connections one port may have that is not for clients: a part of what no client's
+    connection may take, which is small enough to leave some for all else; `most` at the most.
+    """
+    return min(most, max(kept_from_connections(limit) // part, _FEWEST_BESIDE))
 
 
 def files_share(limit: int, reserved: int) -> int:

@@ -90,7 +90,8 @@ class _Pending(NamedTuple):
 
     records: in memory that stays, since the frame is gone by then; None where none came. is_long:
     whether its check takes long by itself. is_counted: whether it counts as held on the disk
-    already. rules: those by which it is checked, once its turn has come.
+    already. rules: those by which it is checked, once its turn has come. topic_id: of its topic,
+    where topics go by their ids: another one may have the name by then.
     """
 
     row: list[ProducedPartition]
@@ -101,6 +102,7 @@ class _Pending(NamedTuple):
     is_long: bool
     is_counted: bool
     rules: Rules | None = None
+    topic_id: uuid.UUID | None = None
 
 
 class _Produce:
@@ -397,7 +399,7 @@ class ProduceHandler:
                 if refused is not None:
                     answer = ProducedPartition(partition.index, refused)
                 elif row_count > ROWS_AT_ONCE or size > BYTES_AT_ONCE:
-                    answer = produce.put_off(_kept(row, topic.name, partition, produce.context))
+                    answer = produce.put_off(_kept(row, topic, partition, produce.context))
                 else:
                     if partition.records is not None:
                         size += len(partition.records)
@@ -527,9 +529,13 @@ class ProduceHandler:
         if isinstance(result, TakesLongError):
             produce.put_off(batch._replace(is_long=True))
             return
-        answer = self._append(
-            produce, batch.row, batch.name, batch.partition, batch.records, batch, result
-        )
+        topic_id = batch.topic_id
+        if topic_id is not None and self._topics.metadata.topic_by_id(topic_id) is None:
+            answer = ProducedPartition(batch.partition, Code.UNKNOWN_TOPIC_ID)
+        else:
+            answer = self._append(
+                produce, batch.row, batch.name, batch.partition, batch.records, batch, result
+            )
         produce.failed = produce.failed or answer.error_code != 0
         batch.row[batch.at] = answer
 
@@ -803,13 +809,25 @@ def _trace(log: Log, transactional_id: str, info: AppendInfo, records: Any) -> N
 
 
 def _kept(
-    row: list[ProducedPartition], name: str, data: PartitionProduceData, context: RequestContext
+    row: list[ProducedPartition],
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    context: RequestContext,
 ) -> _Pending:
     """A batch that is put off before anything of it was looked at."""
     records: Any = data.records
     if records is not None and not context.keeps_frame:
         records = bytearray(records)
-    return _Pending(row, len(row), name, data.index, records, is_long=False, is_counted=False)
+    return _Pending(
+        row,
+        len(row),
+        topic.name,
+        data.index,
+        records,
+        is_long=False,
+        is_counted=False,
+        topic_id=topic.topic_id if context.api_version >= PRODUCE_TOPIC_IDS else None,
+    )
 
 
 def _bytes_of(batches: list[_Pending]) -> int:
@@ -859,8 +877,18 @@ def _put_off(
     """Put off a batch that came as far as its log. Gives a stand-in for its answer."""
     if not produce.context.keeps_frame:
         records = bytearray(records)
+    has_id = produce.context.api_version >= PRODUCE_TOPIC_IDS
     return produce.put_off(
-        _Pending(row, len(row), log.topic, log.partition, records, is_long, is_counted=True)
+        _Pending(
+            row,
+            len(row),
+            log.topic,
+            log.partition,
+            records,
+            is_long,
+            is_counted=True,
+            topic_id=log.topic_id if has_id else None,
+        )
     )
 
 

@@ -13,6 +13,7 @@ Without these bounds strangers with many connections could keep the standby out.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
@@ -55,10 +56,14 @@ class Admission(Generic[Peer]):
     """The connections of one leader, each identified by a value of the rim.
 
     standby: the standby's one.
+
+    Takes: most_greeting, how many may not have shown the secret, where that is less than
+    MOST_GREETING.
     """
 
-    def __init__(self, leading: Leading) -> None:
+    def __init__(self, leading: Leading, most_greeting: int = sys.maxsize) -> None:
         self._leading = leading
+        self._most_greeting = min(MOST_GREETING, most_greeting)
         self._greeting: dict[Peer, _Greeting] = {}  # the oldest first
         self.standby: Peer | None = None
 
@@ -70,7 +75,7 @@ class Admission(Generic[Peer]):
     def on_accepted(self, peer: Peer, host: str) -> MadeRoom[Peer] | None:
         """Add a connection, before its TLS handshake. Gives: the one that has to be closed for
         it."""
-        made_room = self._make_room() if len(self._greeting) >= MOST_GREETING else None
+        made_room = self._make_room() if len(self._greeting) >= self._most_greeting else None
         self._greeting[peer] = _Greeting(host, None)
         return made_room
 
@@ -79,7 +84,7 @@ class Admission(Generic[Peer]):
         ((host, _),) = counts.most_common(1)
         eldest = next(peer for peer, one in self._greeting.items() if one.host == host)
         del self._greeting[eldest]
-        reason = f"{MOST_GREETING} connections had not shown yet that they know the secret"
+        reason = f"{self._most_greeting} connections had not shown yet that they know the secret"
         return MadeRoom(eldest, reason)
 
     def on_connected(self, peer: Peer, nonce: bytes, now_ms: int) -> None:

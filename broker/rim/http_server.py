@@ -22,6 +22,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.pooled_disk import most_beside_clients
+
 logger = logging.getLogger("barnabas.http")
 
 T = TypeVar("T")
@@ -30,6 +33,7 @@ OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LOOPBACK = ("127.0.0.1", "::1")
 LONGEST_BODY_BYTES, LONGEST_NUMBER = 1 << 20, 20
 MOST_CONNECTIONS = 64
+DESCRIPTORS_PART = 16  # of those that clients' connections leave; there are up to three servers
 IDLE_S = 60.0  # without a request, or with half a one
 ANSWER_WITHIN_S = 60.0
 JSON = "application/json"
@@ -132,6 +136,11 @@ class HttpServer:
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     @property
+    def most_connections(self) -> int:
+        """How many connections it has at the most."""
+        return self._http.most_connections
+
+    @property
     def is_closed(self) -> bool:
         """Whether it has been closed: an answer in pieces is to end then."""
         return self._is_closed
@@ -218,7 +227,8 @@ class _Listener(ThreadingHTTPServer):
     """The server of `http.server`, on a socket that listens already, and with a bound on
     connections.
 
-    _waiting: the connections that wait for their clients, to ask or to take the answer, those first
+    most_connections: of them; fewer where the process may have few descriptors. _waiting: the
+    connections that wait for their clients, to ask or to take the answer, those first
     that have done so for longest. Where there are too many connections the first of them ends, so
     that clients who say nothing, or little at a time, do not keep others out.
     """
@@ -234,7 +244,10 @@ class _Listener(ThreadingHTTPServer):
         self.socket = sock
         self.server_address = sock.getsockname()
         self._name = name
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.most_connections = most_beside_clients(
+            OsDisk().most_open_files(), DESCRIPTORS_PART, MOST_CONNECTIONS
+        )
+        self._free = threading.BoundedSemaphore(self.most_connections)
         self._lock = threading.Lock()
         self._waiting: dict[socket.socket, None] = {}
         self._complain_at_s = 0.0
@@ -258,7 +271,7 @@ class _Listener(ThreadingHTTPServer):
             self._complain_at_s = now_s + COMPLAINT_INTERVAL_S
             logger.warning(
                 "%s: more than %d connections; those end that have waited for longest",
-                self._name, MOST_CONNECTIONS,
+                self._name, self.most_connections,
             )  # fmt: skip
 
     def _make_room(self) -> bool:

@@ -279,7 +279,8 @@ class Server:
             self._closing_lines.write(connection.peer, reason, level)
         connection.close()
         del self._connections[connection.connection_id]
-        self.acceptor.on_closed(connection)
+        if isinstance(connection, Connection):  # else no client's: it had ended, and was counted
+            self.acceptor.on_closed(connection)
         muted = self._muted.pop(connection.connection_id, None)
         if muted is not None:
             muted.cancel()

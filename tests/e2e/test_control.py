@@ -16,6 +16,7 @@ import pytest
 from helpers.e2e_wire import NAMES_CLOSED, Wire
 from sim import wire
 
+from barnabas.broker.handlers.produce import ROWS_AT_ONCE
 from barnabas.control import Control, ControlError
 from barnabas.local_broker import LocalBroker
 from barnabas.protocol.errors import Code
@@ -36,6 +37,11 @@ from barnabas.protocol.messages.describe_producers import (
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_commit import (
@@ -44,6 +50,11 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.protocol.records import NewRecord, encode_batch
@@ -237,6 +248,50 @@ def test_an_error_is_the_answer_also_where_the_request_was_to_come_twice(
         answer = client.call(list_transactions())
     assert answer.error_code == Code.NOT_COORDINATOR
     assert [e["deliveries"] for e in control.requests("ListTransactions")] == [0]
+
+
+def end_offsets(client: Wire, topic: str, count: int) -> list[int]:
+    rows = [ListOffsetsPartition(index, -1, -1) for index in range(count)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(topic, rows)])
+    answer = client.call(wire.request(request, 5))
+    return [row.offset for row in answer.topics[0].partitions]
+
+
+def test_a_produce_without_an_answer_comes_twice_also_where_it_is_parked(
+    broker: LocalBroker,
+) -> None:
+    """So many batches are checked in turns: the request is done some rounds of the loop later."""
+    count = ROWS_AT_ONCE + 1
+    broker.create_topic("many", count)
+    batch = bytes(encode_batch([NewRecord(None, b"v")]))
+    rows = [PartitionProduceData(index, batch) for index in range(count)]
+    request = ProduceRequest(
+        acks=0, timeout_ms=1000, topic_data=[TopicProduceData("many", partition_data=rows)]
+    )
+    control = broker.control
+    with control.fault("twice", api="Produce", times=1), Wire(broker.port) as client:
+        client.send(wire.request(request, 9))
+        wait_until(lambda: end_offsets(client, "many", count) == [2] * count)
+        assert control.requests("Produce", topic="many")[-1]["deliveries"] == 2
+
+
+def test_a_connection_that_a_late_request_came_by_counts_once_among_those_that_ended() -> None:
+    settings = {"max.connections.per.ip": 3}
+    with LocalBroker(control=True, settings=settings) as broker:
+        control = broker.control
+        fault = control.add_fault("hold", api="ListTransactions", times=1)
+        with Wire(broker.port) as client:
+            client.send(list_transactions())
+            wait_until(lambda: fault.met == 1)
+            assert control.close_connections() == 1
+        with Wire(broker.port) as first, Wire(broker.port) as second, Wire(broker.port) as third:
+            first.call(list_transactions())
+            fault.release()
+            wait_until(lambda: control.requests("ListTransactions")[0]["deliveries"] == 1)
+            second.call(list_transactions())
+            third.call(list_transactions())
+            with Wire(broker.port, timeout_s=10) as fourth:
+                assert fourth.is_closed_by_broker()
 
 
 def test_the_journal_has_what_a_request_said_when_it_came(broker: LocalBroker) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.e2e_clients import (
@@ -20,10 +23,13 @@ from helpers.e2e_clients import (
     wait_until_ready,
 )
 from helpers.e2e_wire import Wire
+from helpers.ports import free_port
 from sim import wire
 
 from barnabas import LocalBroker
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.records import NewRecord, encode_batch
 
 pytestmark = pytest.mark.e2e
 
@@ -41,8 +47,10 @@ os.execv(sys.argv[2], sys.argv[2:])
 class LimitedBroker(LocalBroker):
     """A broker whose process may have so many descriptors."""
 
+    limit = LIMIT
+
     def _command(self) -> list[str]:
-        return [sys.executable, "-c", LIMITED, str(LIMIT), *super()._command()]
+        return [sys.executable, "-c", LIMITED, str(self.limit), *super()._command()]
 
     def descriptors(self) -> int:
         """How many its process has."""
@@ -114,3 +122,36 @@ def test_more_partitions_than_descriptors_are_made_written_to_in_turn_and_starte
     assert len(admin(servers).list_topics("t", timeout=PATIENCE_S).topics["t"].partitions) == (
         PARTITIONS
     )
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, "it did not come to hold in time"
+        time.sleep(0.02)
+
+
+class CrowdedBroker(LimitedBroker):
+    """One with so many that each port may have more connections than are left beside clients'."""
+
+    limit = 256
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.ports_beside = [free_port(), free_port()]
+
+    def _command(self) -> list[str]:
+        metrics, console = (str(port) for port in self.ports_beside)
+        return [*super()._command(), "--metrics-port", metrics, "--console-port", console]
+
+
+def test_whoever_fills_every_port_ends_no_request_of_a_client_that_is_there(tmp_path: Path) -> None:
+    """The modules of a handler, among others, are opened when they are first needed."""
+    with CrowdedBroker(tmp_path / "data", topics=["t"]) as broker, ExitStack() as clients:
+        client = clients.enter_context(Wire(broker.port))
+        for port in (*broker.ports_beside * 70, *[broker.port] * broker.limit):
+            clients.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+        wait_until(lambda: any("no connections are accepted" in line for line in broker.output))
+        batch = encode_batch([NewRecord(None, b"v")])
+        assert client.call(wire.produce(None, "t", 0, batch)).error_code == Code.NONE
+        assert broker.descriptors() < broker.limit

@@ -14,7 +14,6 @@ import pytest
 
 from barnabas.broker.rim.http_server import (
     LONGEST_BODY_BYTES,
-    MOST_CONNECTIONS,
     HttpServer,
     Request,
     Response,
@@ -158,27 +157,27 @@ def test_who_asks_nothing_or_half_of_it_keeps_nobody_out(
 ) -> None:
     silent = []
     with contextlib.ExitStack() as stack:
-        for _ in range(2 * MOST_CONNECTIONS):
+        for _ in range(2 * asked.server.most_connections):
             client = socket.create_connection(asked.server.address, 10)
             silent.append(stack.enter_context(client))
             client.sendall(said)
         for _ in range(3):
             assert asked.ask("GET", "/")[0] == 200
-        assert caplog.text.count("more than 64 connections") == 1
+        assert caplog.text.count(f"more than {asked.server.most_connections} connections") == 1
         with contextlib.suppress(ConnectionResetError):
             assert silent[0].recv(1) == b"", "the one that waited for longest is still there"
 
 
 def test_who_takes_no_answer_keeps_nobody_out(asked: Asked) -> None:
     with contextlib.ExitStack() as stack:
-        for _ in range(MOST_CONNECTIONS):
+        for _ in range(asked.server.most_connections):
             client = stack.enter_context(socket.create_connection(asked.server.address, 10))
             client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert asked.ask("GET", "/")[0] == 200
 
 
 def test_who_is_being_answered_stays(asked: Asked) -> None:
-    clients = [asked.connect() for _ in range(MOST_CONNECTIONS)]
+    clients = [asked.connect() for _ in range(asked.server.most_connections)]
     for client in clients:
         client.request("GET", "/stream")
         assert client.getresponse().readline() == b"first\n"

@@ -29,6 +29,7 @@ from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -590,3 +591,22 @@ def test_a_standby_gets_the_files_when_the_log_has_them(tmp_path: Path) -> None:
     disk.mkdir(directory)
     disk.rmtree(directory)
     assert not published
+
+
+@pytest.mark.parametrize("is_made_again", [True, False])
+@pytest.mark.parametrize("count", [20, ROWS_AT_ONCE + 1])
+def test_what_is_put_off_for_a_topic_id_is_not_written_to_a_later_topic_of_the_name(
+    host: CoreHost, count: int, is_made_again: bool
+) -> None:
+    """Batches wait for files of their logs, and those of a large request for their turn."""
+    created(host, "t", count)
+    request = batches("t", count)
+    request.topic_data[0].topic_id = host.broker.metadata.topics["t"].topic_id
+    host.connect(2)
+    host.ask(2, request, 13)
+    assert not host.answers[2]
+    answer(host, DeleteTopicsRequest(topic_names=["t"], timeout_ms=60_000), 5)
+    logs = created(host, "t", count) if is_made_again else []
+    rows = host.await_answer(2).responses[0].partition_responses
+    assert [log.log_end_offset for log in logs] == [0] * len(logs)
+    assert {row.error_code for row in rows} == {Code.UNKNOWN_TOPIC_ID}

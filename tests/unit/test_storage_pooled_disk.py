@@ -20,6 +20,7 @@ from barnabas.storage.pooled_disk import (
     disk_below,
     files_share,
     kept_from_connections,
+    most_beside_clients,
 )
 
 
@@ -112,6 +113,18 @@ def test_files_and_all_connections_that_there_may_be_leave_some_for_the_rest(lim
     for connections in range(0, most_connections + 1, max(1, most_connections // 50)):
         left = limit - connections - files_share(limit, connections)
         assert left >= kept_from_connections(limit) // 2 - 1
+
+
+@pytest.mark.parametrize("limit", [256, 1024, 4096, 20_000, 1 << 20])
+def test_ports_that_are_not_for_clients_leave_a_sixteenth_of_what_these_may_not_take(
+    limit: int,
+) -> None:
+    """Three of them are HTTP servers, and one is the standby's."""
+    kept = kept_from_connections(limit)
+    servers, standby = most_beside_clients(limit, 16, 64), most_beside_clients(limit, 8, 128)
+    assert 4 <= servers <= 64 and servers <= standby <= 128
+    assert 3 * servers + standby <= kept // 2 - kept // 16
+    assert limit < 8192 or (servers, standby) == (64, 128)
 
 
 def test_the_share_follows_the_limit_of_the_process(

@@ -31,6 +31,7 @@ from barnabas.broker.control.observed import (
 from barnabas.broker.control.rim.clock import ControlledClock
 from barnabas.broker.rim.clocks import NS_PER_MS
 from barnabas.broker.rim.connection import Connection, HandleFrame
+from barnabas.broker.rim.receive_turns import ReceiveTurns
 from barnabas.broker.rim.server import Clock, Server
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import SIZE, response_has_tagged_header
@@ -164,6 +165,10 @@ class LateConnection:
     def quiet_sweeps(self) -> int:
         """How many sweeps it was quiet for: it is never idle."""
         return 0
+
+    def takes_turns_of(self, turns: ReceiveTurns) -> bool:
+        """Whether what it has received counts with those: it receives nothing."""
+        return False
 
     def socket_option(self, level: int, option: int, size: int) -> bytes:
         """What the system says of its socket. Raises: OSError, since it has none."""
@@ -348,10 +353,19 @@ class Control:
         if getattr(exchange.request.body, "acks", None) == 0:
             exchange.outcome = "no answer"
             del self._exchanges[connection.connection_id]
-            if exchange.has(Action.TWICE):
-                exchange.deliveries += 1
-                self._handle(connection.connection_id, memoryview(bytearray(frame)), now_ms)
+            if exchange.has(Action.TWICE) and exchange.deliveries == 1:
+                self.server.loop.call_soon(self._deliver_again, connection, exchange)
         self._handle(connection.connection_id, frame, now_ms)
+
+    def _deliver_again(self, connection: Connection, exchange: Exchange) -> None:
+        """Hand a request on again that has no answer, once it is done: it may be parked."""
+        if connection.closed:
+            return
+        if connection.in_flight:
+            self.server.loop.call_later(_ROUND_S, self._deliver_again, connection, exchange)
+            return
+        connection.in_flight = True
+        self.deliver(connection, exchange)
 
     def _end(self, connection: Connection, exchange: Exchange) -> None:
         exchange.outcome = "connection closed"

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import secrets
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -26,12 +27,13 @@ from barnabas.broker.rim.server import Server
 from barnabas.broker.rim.tls import TlsListener
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.storage.disk import Disk
-from barnabas.storage.pooled_disk import disk_below
+from barnabas.storage.pooled_disk import disk_below, most_beside_clients
 
 logger = logging.getLogger("barnabas.replication")
 
 TICK_PARTS = 10  # of the timeout
 SENDS_REST_S = 3.0
+DESCRIPTORS_PART = 8  # of those that clients' connections leave, for who has not shown the secret
 REFUSED, WAITS = "refused", "waits"
 
 
@@ -208,7 +210,10 @@ class _Endpoint:
     ) -> None:
         self.leader, self._disk, self._socket, self.loop = leader, disk, sock, loop
         self.address: tuple[str, int] = sock.getsockname()[:2]
-        self.admission: Admission[_StandbyProtocol] = Admission(leader.leading)
+        self.admission: Admission[_StandbyProtocol] = Admission(
+            leader.leading,
+            most_beside_clients(disk.most_open_files(), DESCRIPTORS_PART, sys.maxsize),
+        )
         self._lines = BoundedLines(1)
         self._tls = tls
         self.timeout_s = leader.leading.settings.timeout_ms / 1000
