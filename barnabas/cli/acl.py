@@ -261,7 +261,7 @@ def remove(
 
 def _send(admin: Any, request: ApiMessage) -> Any:
     """Raw requests: kafka-python's ACL classes do not know all numbers."""
-    return admin._manager.run(admin._manager.send, request)
+    return admin.send_anywhere(request)
 
 
 def _filter(

@@ -6,15 +6,17 @@ imported when a client is created, since the import takes a third of a second.
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barnabas.cli.errors import CommandError
+from barnabas.cli.waiting import Patient, Waiting, closing
 from barnabas.storage.files.checkpoints import CorruptCheckpoint, decode_properties
 
 if TYPE_CHECKING:
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "barnabas-cli"
 CONNECT_TIMEOUT_S = 5.0
+DELIVERY_TIMEOUT_MS = 120_000
+COORDINATOR_PART = 0.8  # of --timeout: its reason is better than that of a wait that is over
+MAX_IDLE_MS = 540_000  # kafka-python demands that it is above its request timeout
+CONSUMER_AT_ONCE = frozenset({"poll", "position", "assign", "seek", "pause", "resume", "last_read"})
+PRODUCER_AT_ONCE = frozenset({"send", "begin_transaction"})
 _DIRECT = {  # Kafka's name (or librdkafka's) -> kafka-python's
     "client.id": "client_id",
     "security.protocol": "security_protocol",
@@ -141,6 +148,11 @@ class Connection:
         self._client_config = client_config
 
     @property
+    def waiting(self) -> Waiting:
+        """How commands wait for this cluster."""
+        return Waiting(self.bootstrap_servers, self.timeout_s)
+
+    @property
     def timeout_ms(self) -> int:
         """How long to wait for an answer."""
         return round(self.timeout_s * 1000)
@@ -175,6 +187,7 @@ class Connection:
         settings["bootstrap_servers"] = self.bootstrap_servers.split(",")
         settings["bootstrap_timeout_ms"] = self.timeout_ms
         settings["request_timeout_ms"] = self.timeout_ms
+        settings["connections_max_idle_ms"] = max(MAX_IDLE_MS, 2 * self.timeout_ms)
         return settings
 
     def try_connect(self) -> None:
@@ -182,8 +195,7 @@ class Connection:
         problem = ""
         for host, port in self.addresses():
             try:
-                timeout_s = min(CONNECT_TIMEOUT_S, self.timeout_s)
-                socket.create_connection((host, port), timeout=timeout_s).close()
+                self.waiting.call("a connection", _connect_once, host, port, self.timeout_s)
                 return
             except OSError as error:
                 reason = "it did not answer in time" if isinstance(error, TimeoutError) else ""
@@ -192,6 +204,13 @@ class Connection:
             f"no broker at {problem}. Start one with `barnabas start`, or say where it is with -b "
             "HOST:PORT (or the environment's BARNABAS_BOOTSTRAP_SERVER)"
         )
+
+    def _make(self, kind: Any, *args: Any, **settings: Any) -> Any:
+        """A client of kafka-python, connected."""
+        refusals = _Refusals()
+        with refusals.explaining():
+            waiting = Waiting(self.bootstrap_servers, self.timeout_s, lambda: refusals.reason)
+            return waiting.call("its answer to a new client", kind, *args, **settings)
 
     def _prepare(self) -> dict[str, Any]:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -204,12 +223,9 @@ class Connection:
         settings = self._prepare()
         from barnabas.cli.admin_client import AdminClient
 
-        with _Refusals().explaining():
-            client = AdminClient(self.timeout_s, **settings)
-        try:
-            yield client
-        finally:
-            client.close()
+        client = self._make(AdminClient, COORDINATOR_PART * self.timeout_s, **settings)
+        with closing(Patient(client, self.waiting), client.close, client.close) as patient:
+            yield patient
 
     @contextmanager
     def consumer(self, **settings: Any) -> Iterator[Any]:
@@ -219,14 +235,14 @@ class Connection:
 
         own["request_timeout_ms"] = max(self.timeout_ms, 30_000)  # above its group's timeouts
         defaults = {"enable_auto_commit": False, "allow_auto_create_topics": False}
-        with _Refusals().explaining():
-            consumer = KafkaConsumer(
-                **{**own, **defaults, "exclude_internal_topics": False, **settings}
-            )
-        try:
-            yield consumer
-        finally:
-            consumer.close(autocommit=False)
+        consumer = self._make(
+            KafkaConsumer, **{**own, **defaults, "exclude_internal_topics": False, **settings}
+        )
+        consumer.last_read = functools.partial(_last_read, consumer)
+        patient = Patient(consumer, self.waiting, CONSUMER_AT_ONCE)
+        close = functools.partial(consumer.close, autocommit=False)
+        with closing(patient, close, functools.partial(close, timeout_ms=0)):
+            yield patient
 
     def two_phase_producer(self, transactional_id: str) -> TwoPhaseProducer:
         """A producer for two-phase commit. It takes settings by Kafka's names only."""
@@ -247,9 +263,29 @@ class Connection:
         own = self._prepare()
         from kafka import KafkaProducer
 
-        with _Refusals().explaining():
-            producer = KafkaProducer(**{**own, "max_block_ms": self.timeout_ms, **settings})
-        try:
-            yield producer
-        finally:
-            producer.close(timeout=self.timeout_s)
+        bounds = {
+            "max_block_ms": 2 * self.timeout_ms,  # `Waiting` ends before
+            "delivery_timeout_ms": max(DELIVERY_TIMEOUT_MS, 2 * self.timeout_ms),
+        }
+        producer = self._make(KafkaProducer, **{**own, **bounds, **settings})
+        patient = Patient(producer, self.waiting, PRODUCER_AT_ONCE)
+        close = functools.partial(producer.close, timeout=self.timeout_s)
+        with closing(patient, close, lambda: _abandon(producer)):
+            yield patient
+
+
+def _connect_once(host: str, port: int, timeout_s: float) -> None:
+    socket.create_connection((host, port), timeout=min(CONNECT_TIMEOUT_S, timeout_s)).close()
+
+
+def _last_read(consumer: Any) -> float:
+    """When a broker last sent something to a consumer, by the monotonic clock."""
+    connections = list(consumer._manager._conns.values())
+    return max((row.transport.last_read for row in connections if row.transport), default=0.0)
+
+
+def _abandon(producer: Any) -> None:
+    """Close a producer without its records."""
+    producer._sender.force_close()
+    with suppress(Exception):
+        producer.close(timeout=0)

@@ -63,6 +63,7 @@ _ADVICE = {
         "the cluster names no coordinator: its topic for groups or transactions cannot be made, or "
         "has no leader; see the brokers' logs"
     ),
+    "UnknownBrokerIdError": "there is no such broker: `barnabas check` shows their ids",
     "KafkaTimeoutError": "no answer in time: `barnabas check` shows what works; see --timeout, too",
 }
 

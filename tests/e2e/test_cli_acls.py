@@ -69,7 +69,7 @@ def test_acls_come_hold_and_go(
     missing = barnabas("acl", "remove", "ben", "--yes", *admin)
     assert (missing.code, missing.err) == (1, "barnabas: User:ben has no such ACL\n")
     wrong = barnabas("acl", "add", "ben", "read", "orders", *admin)
-    assert wrong.code == 2 and "no resource" in wrong.err
+    assert wrong.code == 2 and "is not a resource" in wrong.err
     assert barnabas("acl", "add", "ben", "reed", "topic:x", *admin).code == 2
     (tmp_path / "alice.properties").write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=alice\n"

@@ -142,7 +142,8 @@ def test_check_of_a_broker_that_is_well(barnabas: CommandLine, servers: str) -> 
     assert told["healthy"] is True
     steps = {row["step"]: row["ok"] for row in told["steps"]}
     assert steps == dict.fromkeys(
-        ["connection", "protocol", "cluster", "partitions", "transaction", "coordinators"], True
+        ["connection", "protocol", "cluster", "partitions", "stuck", "transaction", "coordinators"],
+        True,
     )
     assert any(row["api"] == "Produce" for row in told["apis"])
     assert "barnabas-check-" not in barnabas.ok("topics", "list").out

@@ -48,6 +48,15 @@ def test_a_dry_run_tells_all_and_changes_nothing(barnabas: CommandLine, data_dir
     assert names(data_dir) == before
 
 
+def test_listeners_that_are_not_given_are_a_note(barnabas: CommandLine, data_dir: Path) -> None:
+    graduate = ("graduate", str(data_dir), "--dry-run")
+    told = barnabas.ok(*graduate, "--json").data
+    assert any("127.0.0.1:9092" in note and "listeners" in note for note in told["notes"])
+    assert "note: no listeners are given" in barnabas.ok(*graduate).out
+    given = ("--broker-set", "listeners=PLAINTEXT://127.0.0.1:21320")
+    assert "no listeners" not in " ".join(barnabas.ok(*graduate, "--json", *given).data["notes"])
+
+
 def test_a_dry_run_shows_no_private_key(
     barnabas: CommandLine, data_dir: Path, tmp_path: Path
 ) -> None:

@@ -223,6 +223,9 @@ def test_without_the_extra_one_line_says_what_to_install(
     run = barnabas("topics", "list")
     assert (run.code, install_command("cli") in run.err) == (1, True)
     assert "start" in barnabas.ok("--help").out
+    wrong = barnabas("strt")
+    assert (wrong.code, "`barnabas start`" in wrong.err) == (2, True)
+    assert install_command("cli") not in wrong.err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
