@@ -6,6 +6,8 @@ and the files of a log.
     options      what commands have in common: how to reach a cluster, and values such as TOPIC-0
     cluster      clients of kafka-python, made of these options
     waiting      --timeout, what a command waits for, Ctrl-C
+    probe        which security protocol a port speaks
+    denied       refusals by ACLs, and the command that allows it
     errors       exit codes; errors as one line that says what to do
     output       tables for people, JSON for programs
     offsets      partitions and their offsets

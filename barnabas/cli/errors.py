@@ -73,7 +73,11 @@ def explain(error: Exception, subject: str = "") -> str:
 
     Takes: subject, the resource of the request, if it is known.
     """
+    from barnabas.cli.denied import denied_text
+
     name = type(error).__name__
+    if text := denied_text(f"{name}: {error}", subject):
+        return text
     said = " ".join(str(error).split())
     if said.startswith("[Error "):
         said = said.partition("] ")[2]

@@ -11,15 +11,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-import click
 import pytest
-from helpers.cli_commands import CommandLine
+from helpers.cli_commands import CommandLine, connecting_verbs
 from helpers.counted_requests import CountedRequests
 from helpers.e2e_clients import PATIENCE_S, eventually, unique
 
-from barnabas.broker.rim.daemon.arguments import parser
 from barnabas.cli import waiting
-from barnabas.cli.root import make_root
 from barnabas.local_broker import LocalBroker
 
 pytestmark = pytest.mark.e2e
@@ -85,18 +82,8 @@ def port() -> Iterator[CountedRequests]:
             yield port
 
 
-def _verbs(command: click.Command, name: str = "") -> Iterator[str]:
-    if isinstance(command, click.Group):
-        for sub in command.list_commands(click.Context(command)):
-            found = command.get_command(click.Context(command), sub)
-            assert found is not None
-            yield from _verbs(found, f"{name} {sub}".strip())
-    elif any("--client-config" in option.opts for option in command.params):
-        yield name
-
-
 def test_every_verb_that_connects_is_in_the_table() -> None:
-    assert sorted(VERBS) == sorted(_verbs(make_root(parser())))
+    assert sorted(VERBS) == sorted(connecting_verbs())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -130,7 +117,7 @@ class Started:
 
     def __init__(self, address: str, *arguments: str, timeout_s: int = 600) -> None:
         where = ("-b", address, "--timeout", str(timeout_s))
-        # a shell's background job, as this test may be, ignores what Ctrl-C sends, and so would this
+        # a background job of a shell, as this test may be, ignores what Ctrl-C sends
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "barnabas", *arguments, *where],
